@@ -1,0 +1,151 @@
+#include "bindings.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <stdexcept>
+
+#include "reader.hpp"
+
+namespace stepscope {
+
+namespace {
+
+using Columns = std::vector<std::tuple<std::string, bool, bool>>;
+
+// A batch in Python's hands: its columns are given out once, as (values, validity bitmap or None).
+struct PyBatch {
+  std::unique_ptr<Batch> batch;
+};
+
+template <class T>
+std::vector<uint8_t> validity(const std::vector<T>& column, T null) {
+  if (std::find(column.begin(), column.end(), null) == column.end()) return {};
+  std::vector<uint8_t> bits((column.size() + 7) / 8);
+  for (size_t i = 0; i < column.size(); ++i)
+    if (column[i] != null) bits[i >> 3] = static_cast<uint8_t>(bits[i >> 3] | 1u << (i & 7));
+  return bits;
+}
+
+// The sorted columns, and for each thread in them: thread, first row, rows, first start.
+nb::tuple take_columns(PyBatch& self) {
+  Batch& b = *self.batch;
+  std::vector<std::vector<uint8_t>> bits;
+  {
+    nb::gil_scoped_release release;
+    b.sort();
+    bits.push_back(validity(b.event, kNull));
+    bits.push_back(validity(b.thread, -1));
+    bits.push_back(validity(b.name, -1));
+    bits.push_back(validity(b.start, kNull));
+    bits.push_back(validity(b.dur, kNull));
+    bits.push_back(validity(b.shape, -1));
+    for (const auto& v : b.values) bits.push_back(validity(v, kNull));
+  }
+  nb::list runs, out;
+  const std::vector<int64_t> bounds = b.thread_bounds();
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    const auto first = static_cast<size_t>(bounds[i]);
+    runs.append(nb::make_tuple(b.thread[first], bounds[i], bounds[i + 1] - bounds[i], b.start[first]));
+  }
+  size_t at = 0;
+  const auto add = [&](auto&& column) {
+    nb::object mask = bits[at].empty() ? nb::none() : to_buffer(std::move(bits[at]));
+    ++at;
+    out.append(nb::make_tuple(to_buffer(std::move(column)), mask));
+  };
+  add(b.event), add(b.thread), add(b.name), add(b.start), add(b.dur), add(b.shape);
+  for (auto& v : b.values) add(v);
+  return nb::make_tuple(out, runs);
+}
+
+void make_reader(Reader* self, const std::vector<std::pair<std::string, Columns>>& tables,
+                 std::unordered_map<std::string, int> by_category, std::unordered_map<std::string, int> by_phase,
+                 std::vector<std::string> metadata_keys, const nb::dict& options) {
+  ReaderSpec spec;
+  for (const auto& [name, columns] : tables) {
+    TableSpec table{name, {}};
+    for (const auto& [key, in_args, is_float] : columns) table.columns.push_back({key, in_args, is_float});
+    if (table.columns.size() > kMaxColumns) throw std::invalid_argument("too many columns in one table");
+    spec.tables.push_back(std::move(table));
+  }
+  if (spec.tables.empty()) throw std::invalid_argument("a reader needs a table");
+  spec.by_category = std::move(by_category);
+  spec.by_phase = std::move(by_phase);
+  spec.metadata_keys = std::move(metadata_keys);
+  if (options.contains("batch_rows")) spec.batch_rows = nb::cast<size_t>(options["batch_rows"]);
+  if (options.contains("dictionary_bytes")) spec.dictionary_bytes = nb::cast<size_t>(options["dictionary_bytes"]);
+  if (options.contains("templates")) spec.templates = nb::cast<bool>(options["templates"]);
+  if (options.contains("check_every")) spec.check_every = nb::cast<unsigned>(options["check_every"]);
+  new (self) Reader(std::move(spec));
+}
+
+void feed(Reader& self, const nb::bytes& piece) {
+  const char* data = piece.c_str();
+  const size_t size = piece.size();
+  nb::gil_scoped_release release;
+  self.feed(data, size);
+}
+
+std::vector<PyBatch> take_batches(Reader& self) {
+  std::vector<PyBatch> out;
+  for (auto& batch : self.take_batches()) out.push_back({std::move(batch)});
+  return out;
+}
+
+nb::dict take_dictionary(Reader& self, bool last) {
+  Dictionary d = self.take_dictionary(last);
+  nb::list phases, categories;
+  for (size_t i = 0; i < d.phases.size(); ++i) {
+    phases.append(d.has_phase[i] ? nb::cast(d.phases[i]) : nb::none());
+    categories.append(d.has_category[i] ? nb::cast(d.categories[i]) : nb::none());
+  }
+  nb::dict out;
+  out["first_name"] = d.first_name;
+  out["names"] = d.names;
+  out["first_shape"] = d.first_shape;
+  out["shapes"] = d.shapes;
+  out["phases"] = phases;
+  out["categories"] = categories;
+  out["tables"] = to_buffer(std::move(d.tables));
+  out["events"] = to_buffer(std::move(d.events));
+  out["total"] = to_buffer(std::move(d.total));
+  return out;
+}
+
+nb::list damage_of(const Reader& self) {
+  nb::list out;
+  for (const Damage& d : self.damage) out.append(nb::make_tuple(d.reason, d.count, d.bytes, d.offsets));
+  return out;
+}
+
+}  // namespace
+
+void bind_reader(nb::module_& m) {
+  nb::class_<PyBatch>(m, "Batch")
+      .def_prop_ro("table", [](const PyBatch& b) { return b.batch->table; })
+      .def_prop_ro("rows", [](const PyBatch& b) { return b.batch->rows(); })
+      .def("take", &take_columns);
+  nb::class_<Reader>(m, "Reader")
+      .def("__init__", &make_reader, nb::arg("tables"), nb::arg("by_category"), nb::arg("by_phase"),
+           nb::arg("metadata_keys"), nb::arg("options"))
+      .def("feed", &feed, nb::arg("piece"))
+      .def("finish", [](Reader& r, bool source_cut) {
+        nb::gil_scoped_release release;
+        r.finish(source_cut);
+      }, nb::arg("source_cut"))
+      .def("take_batches", &take_batches)
+      .def("take_dictionary", &take_dictionary, nb::arg("last"))
+      .def_prop_ro("dictionary_full", &Reader::dictionary_full)
+      .def_prop_ro("damage", &damage_of)
+      .def_ro("metadata", &Reader::metadata)
+      .def_ro("threads", &Reader::threads)
+      .def_ro("refusal", &Reader::refusal)
+      .def_ro("saw_events", &Reader::saw_events)
+      .def_ro("events", &Reader::events)
+      .def_ro("bytes", &Reader::bytes)
+      .def_ro("template_hits", &Reader::template_hits)
+      .def_ro("template_checks", &Reader::template_checks)
+      .def_ro("template_mismatches", &Reader::template_mismatches);
+}
+
+}  // namespace stepscope

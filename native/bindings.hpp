@@ -1,0 +1,38 @@
+// What the binding files share: columns as buffers, without copies.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unordered_map.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace stepscope {
+
+namespace nb = nanobind;
+
+using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Shorts = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// A vector handed to Python as a memoryview that owns it.
+template <class T>
+nb::object to_buffer(std::vector<T>&& column) {
+  auto* owned = new std::vector<T>(std::move(column));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  // An empty vector may have no address; a view needs one.
+  static T nothing{};
+  T* data = owned->empty() ? &nothing : owned->data();
+  return nb::cast(nb::ndarray<nb::memview, T, nb::ndim<1>>(data, {owned->size()}, owner));
+}
+
+void bind_reader(nb::module_& m);
+void bind_sweeps(nb::module_& m);
+
+}  // namespace stepscope

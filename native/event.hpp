@@ -1,0 +1,97 @@
+// One event of a trace: its members as spans of the text (general path), and templates that were learned from them
+// (fast path). Both fill the same Fields, and both read values with the same functions.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "json.hpp"
+#include "numbers.hpp"
+
+namespace stepscope {
+
+// A column that is filled from a member of the event or of its `args`.
+struct ColumnSpec {
+  std::string key;
+  bool in_args = true;
+  bool is_float = false;
+};
+
+// Where events of some categories or phases go.
+struct TableSpec {
+  std::string name;
+  std::vector<ColumnSpec> columns;
+};
+
+constexpr size_t kMaxColumns = 16;
+
+enum class Slot : uint8_t { literal, name, pid, tid, start, dur, integer, real, opaque };
+
+struct Member {
+  std::string_view key;    // raw, without quotes
+  std::string_view value;  // raw; a string's with its quotes
+  bool in_args = false;
+};
+
+// What the columns take from one event; views into the text that was read.
+struct Fields {
+  std::string_view name;     // raw inside of the string
+  bool has_name = false;
+  std::string_view pid, tid;  // raw, empty if absent
+  int64_t start = kNull, dur = kNull;
+  bool negative_dur = false, bad_time = false;
+  std::array<int64_t, kMaxColumns> values;
+  std::vector<std::string_view> opaque;  // the values that stay in the text
+
+  void clear(size_t columns) {
+    name = pid = tid = {};
+    has_name = negative_dur = bad_time = false;
+    start = dur = kNull;
+    for (size_t i = 0; i < columns; ++i) values[i] = kNull;
+    opaque.clear();
+  }
+};
+
+struct Part {
+  uint32_t literal_at = 0, literal_size = 0;  // the bytes before the value, in Template::text
+  Slot slot = Slot::literal;                  // literal: the end of the event
+  Slot target = Slot::literal;                // what the value is read for, also if it is odd and stays in the text
+  uint8_t column = 0;
+};
+
+// The layout of an event: literal bytes with slots between them.
+struct Template {
+  std::string text;
+  std::vector<Part> parts;
+  int table = 0;
+  std::string phase, category;
+  bool has_phase = false, has_category = false;
+  bool whole = false;  // twin keys: every value stays in the text
+  uint64_t serial = 0;
+  bool plain = false;        // no opaque slot: one shape for all
+  int32_t plain_shape = -1;  // that shape, if numbered since the dictionary was drained
+
+  std::string_view literal(const Part& part) const { return {text.data() + part.literal_at, part.literal_size}; }
+};
+
+// The event at c.p ('{'), split into members; leaves c.p behind it.
+Scan scan_event(Cursor& c, std::vector<Member>& members);
+
+// The value of a top-level member, or an empty view.
+std::string_view member_value(const std::vector<Member>& members, std::string_view key);
+
+// True if some key stands twice in the same object.
+bool has_twins(std::vector<Member>& members);
+
+// The layout of a scanned event of `table`. An event with twin keys pulls nothing out of its text (`whole`).
+Template make_template(std::string_view event, const std::vector<Member>& members, const TableSpec& table, bool whole);
+
+// Reads the event at p with the layout; its end, or nullptr if the layout does not fit.
+const char* match(const Template& t, const char* p, const char* end, bool lenient, Fields& out);
+
+// The event's text with null for every value that went to a column.
+std::string shape_text(const Template& t, const Fields& fields);
+
+}  // namespace stepscope

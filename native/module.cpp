@@ -1,0 +1,10 @@
+// The Python face of the native code: plain functions and three classes, buffers in and out, the GIL released while they work.
+#include <nanobind/nanobind.h>
+
+#include "bindings.hpp"
+
+NB_MODULE(_native, m) {
+  m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
+  stepscope::bind_reader(m);
+  stepscope::bind_sweeps(m);
+}

@@ -1,0 +1,495 @@
+#include "reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace stepscope {
+
+namespace {
+
+constexpr int64_t kMaxEvent = 64 << 20;     // a longer event or header value is taken for damage
+constexpr size_t kMaxTemplates = 128;
+constexpr size_t kMaxThreads = 1 << 20;
+constexpr size_t kMaxMetadata = 64 << 20;
+constexpr size_t kPlaces = 5;               // how many places of a damage are remembered
+constexpr int32_t kNone = -1;
+
+// Keys an event may begin with; `args` is none of them, or arguments would be taken for events.
+constexpr std::array<std::string_view, 11> kEventKeys = {"ph", "name", "cat", "ts", "pid", "tid", "dur", "id", "s", "bp", "tts"};
+constexpr std::array<std::string_view, 22> kKnownKeys = {
+    "ph", "name", "cat", "ts", "pid", "tid", "dur", "id", "s", "bp", "tts", "args", "tdur", "cname",
+    "id2", "scope", "sf", "esf", "stack", "estack", "bind_id", "flow_out"};
+
+template <size_t N>
+bool among(const std::array<std::string_view, N>& keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+std::string plain_text(std::string_view raw) {  // of a value that is a string; others as they stand
+  unsigned ignored = 0;
+  if (raw.size() >= 2 && raw.front() == '"') return unescape(raw.substr(1, raw.size() - 2), ignored);
+  return normalise(raw, false, ignored);
+}
+
+}  // namespace
+
+Reader::Reader(ReaderSpec spec) : spec_(std::move(spec)) {
+  for (size_t i = 0; i < spec_.tables.size(); ++i) open_.push_back(nullptr);
+}
+
+// ---- the stream
+
+void Reader::feed(const char* piece, size_t size) {
+  const int64_t before = bytes;
+  bytes += static_cast<int64_t>(size);
+  size_t used = 0;
+  size_t kept = carry_.size();
+  while (!carry_.empty() && used < size) {
+    // The carry doubles with each try, so that an event of any length is read in linear time.
+    const size_t take = std::min(size - used, std::max<size_t>(carry_.size(), 1 << 16));
+    carry_.append(piece + used, take);
+    used += take;
+    piece_ = carry_.data();
+    piece_offset_ = before + static_cast<int64_t>(used) - static_cast<int64_t>(carry_.size());
+    const auto read = static_cast<size_t>(parse(carry_.data(), carry_.data() + carry_.size()) - carry_.data());
+    if (read >= kept) {
+      used = read - kept;
+      carry_.clear();
+    } else {
+      carry_.erase(0, read);
+      kept -= read;
+    }
+  }
+  if (!carry_.empty()) return;
+  piece_ = piece;
+  piece_offset_ = before;
+  const char* rest = parse(piece + used, piece + size);
+  carry_.assign(rest, piece + size);
+}
+
+void Reader::finish(bool source_cut) {
+  final_ = true;
+  piece_ = carry_.data();
+  piece_offset_ = bytes - static_cast<int64_t>(carry_.size());
+  const char* end = carry_.data() + carry_.size();
+  const char* p = parse(carry_.data(), end);
+  if (state_ == State::start) refusal = "it is empty";
+  if (state_ == State::resync) {
+    note(lost_why_, offset_of(end) - lost_from_, lost_from_);
+    note("the file ends inside damage", 0, bytes);
+  } else if (state_ == State::root || state_ == State::events || source_cut) {
+    p = skip_space(p, end);
+    note("the file is cut short", end - p, offset_of(p));
+  }
+  for (auto& batch : open_)
+    if (batch && batch->rows()) ready_.push_back(std::move(batch));
+}
+
+const char* Reader::parse(const char* p, const char* end) {
+  while (step(p, end) == Scan::ok) {
+  }
+  return p;
+}
+
+Scan Reader::step(const char*& p, const char* end) {
+  switch (state_) {
+    case State::start: return step_start(p, end);
+    case State::root: return step_root(p, end);
+    case State::events: return step_events(p, end);
+    case State::resync: return step_resync(p, end);
+    case State::done:
+      p = skip_space(p, end);
+      return p == end ? Scan::more : broken(p, "text after the end of the trace");
+    default: p = end; return Scan::more;
+  }
+}
+
+Scan Reader::step_start(const char*& p, const char* end) {
+  if (offset_of(p) == 0) {
+    if (end - p < 3 && !final_) return Scan::more;
+    if (std::string_view(p, static_cast<size_t>(end - p)).substr(0, 3) == "\xef\xbb\xbf") p += 3;
+  }
+  p = skip_space(p, end);
+  if (p == end) return Scan::more;
+  const char* q = p + 1;
+  if (*p == '[') {
+    q = skip_space(q, end);
+    if (q == end && !final_) return Scan::more;
+    list_root_ = saw_events = q < end && (*q == '{' || *q == ']');
+    state_ = list_root_ ? State::events : State::refused;
+    if (!list_root_) refusal = "it is a list, but not one of events";
+  } else if (*p == '{') {
+    state_ = State::root;
+  } else {
+    refusal = *p == '<' ? "it is a web page, not JSON" : "it is not JSON";
+    state_ = State::refused;
+  }
+  p = q;
+  return Scan::ok;
+}
+
+Scan Reader::step_root(const char*& p, const char* end) {
+  while (p < end && (is_space(*p) || *p == ',')) ++p;
+  if (p == end) return Scan::more;
+  if (*p == '}') {
+    ++p;
+    state_ = State::done;
+    return Scan::ok;
+  }
+  Cursor c{p, end};
+  std::string_view key, value;
+  Scan s = scan_string(c, key);
+  if (s == Scan::ok) {
+    c.p = skip_space(c.p, end);
+    s = c.p == end ? Scan::more : *c.p == ':' ? Scan::ok : c.fail("expected ':' after a key of the trace");
+  }
+  if (s == Scan::ok) {
+    c.p = skip_space(c.p + 1, end);
+    if (c.p == end) s = Scan::more;
+  }
+  if (s == Scan::ok && key == "traceEvents" && *c.p == '[') {
+    p = c.p + 1;
+    state_ = State::events;
+    saw_events = true;
+    return Scan::ok;
+  }
+  if (s == Scan::ok) s = scan_value(c, value);
+  if (s == Scan::more && end - p > kMaxEvent) s = c.fail("a header value of over 64 MiB");
+  if (s == Scan::bad) return broken(p, c.why);
+  if (s == Scan::ok) {
+    unsigned ignored = 0;
+    if (metadata.size() < kMaxMetadata / 64) metadata.emplace_back(unescape(key, ignored), normalise(value, false, ignored));
+    p = c.p;
+  }
+  return s;
+}
+
+Scan Reader::step_events(const char*& p, const char* end) {
+  while (p < end && (is_space(*p) || *p == ',')) ++p;
+  if (p == end) return Scan::more;
+  if (*p == '{') return read_event(p, end);
+  if (*p == ']') {
+    ++p;
+    state_ = list_root_ ? State::done : State::root;
+    return Scan::ok;
+  }
+  return broken(p, "something that is no event");
+}
+
+// ---- after damage
+
+Scan Reader::broken(const char*& p, const char* why) {
+  lost_from_ = offset_of(p);
+  lost_why_ = why;
+  state_ = State::resync;
+  ++p;
+  return Scan::ok;
+}
+
+bool Reader::may_start_event(const char* brace, const char* end) const {
+  const char* q = brace;
+  while (q > piece_ && is_space(q[-1])) --q;
+  if (q > piece_ && q[-1] == ':') return false;  // the value of a key, not an event
+  Cursor c{skip_space(brace + 1, end), end};
+  std::string_view key;
+  const Scan s = scan_string(c, key);
+  return s == Scan::more || (s == Scan::ok && among(kEventKeys, key));
+}
+
+bool Reader::at_metadata(const char* quote, const char* end) const {
+  const std::string_view rest(quote + 1, static_cast<size_t>(end - quote - 1));
+  for (const std::string& key : spec_.metadata_keys) {
+    if (rest.size() <= key.size() || rest.substr(0, key.size()) != key || rest[key.size()] != '"') continue;
+    const char* q = skip_space(quote + key.size() + 2, end);
+    return q < end && *q == ':';
+  }
+  return false;
+}
+
+Scan Reader::step_resync(const char*& p, const char* end) {
+  for (const char* q = p; q < end; ++q) {
+    if (*q == '"') {
+      if (end - q < 64 && !final_) {
+        p = q;
+        return Scan::more;
+      }
+      if (!at_metadata(q, end)) continue;
+      state_ = State::root;
+    } else if (*q == '{' && may_start_event(q, end)) {
+      const char* after = q;
+      const Scan s = read_general(after, end, false, true);
+      if (s == Scan::more && end - q <= kMaxEvent && !final_) {
+        p = q;
+        return Scan::more;
+      }
+      if (s != Scan::ok) continue;
+      state_ = State::events;
+      note(lost_why_, offset_of(q) - lost_from_, lost_from_);
+      p = after;
+      return Scan::ok;
+    } else {
+      continue;
+    }
+    note(lost_why_, offset_of(q) - lost_from_, lost_from_);
+    p = q;
+    return Scan::ok;
+  }
+  p = end;
+  return Scan::more;
+}
+
+void Reader::note(const char* reason, int64_t lost, int64_t offset) {
+  auto it = std::find_if(damage.begin(), damage.end(), [&](const Damage& d) { return d.reason == reason; });
+  if (it == damage.end()) it = damage.insert(damage.end(), Damage{reason, 0, 0, {}});
+  ++it->count;
+  it->bytes += lost;
+  if (it->offsets.size() < kPlaces) it->offsets.push_back(offset);
+}
+
+void Reader::note_repairs(unsigned repairs, int64_t offset) {
+  if (repairs & kBadUtf8) note("repaired: text that is not UTF-8", 0, offset);
+  if (repairs & kControl) note("repaired: control characters in a text", 0, offset);
+  if (repairs & kBadEscape) note("repaired: a backslash that escapes nothing", 0, offset);
+  if (repairs & kBareWord) note("repaired: a bare word such as NaN", 0, offset);
+  if (repairs & kRawQuote) note("repaired: a quote without its backslash", 0, offset);
+}
+
+// ---- events
+
+Scan Reader::read_event(const char*& p, const char* end) {
+  if (spec_.templates && read_by_template(p, end)) return Scan::ok;
+  const char* q = p;
+  Scan s = read_general(q, end, false, false);
+  if (s == Scan::more && end - p > kMaxEvent) return broken(p, "an event of over 64 MiB");
+  if (s == Scan::bad) {
+    const char* again = p;
+    const Scan lenient = read_general(again, end, true, true);
+    if (lenient == Scan::more && !final_ && end - p <= kMaxEvent) return Scan::more;
+    if (lenient != Scan::ok) return broken(p, lost_why_);
+    q = again;
+    s = Scan::ok;
+  }
+  if (s == Scan::ok) p = q;
+  return s;
+}
+
+// Tries the layout that fitted last, then the others, nearest first: a hit moves one place to the front.
+bool Reader::read_by_template(const char*& p, const char* end) {
+  for (size_t i = 0; i < templates_.size(); ++i) {
+    const size_t at = i == 0 ? last_ : i <= last_ ? i - 1 : i;
+    Template& t = *templates_[at];
+    fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
+    const char* after = match(t, p, end, false, fields_);
+    if (!after) continue;
+    ++template_hits;
+    if (spec_.check_every && template_hits % spec_.check_every == 0 && !agrees(t, p, end)) {
+      spec_.templates = false;
+      note("the fast path disagreed with the general one and was switched off", 0, offset_of(p));
+      return false;
+    }
+    store(t, shape_of(t), offset_of(p));
+    last_ = at;
+    if (at > 0 && i > 0) std::swap(templates_[at], templates_[at - 1]), --last_;
+    p = after;
+    return true;
+  }
+  return false;
+}
+
+bool Reader::agrees(const Template& t, const char* p, const char* end) {
+  ++template_checks;
+  const Fields fast = fields_;
+  Cursor c{p, end};
+  if (scan_event(c, members_) != Scan::ok) return false;
+  const Template own = layout_of({p, static_cast<size_t>(c.p - p)});
+  Fields slow;
+  const size_t columns = spec_.tables[static_cast<size_t>(own.table)].columns.size();
+  slow.clear(columns);
+  const bool same = own.table == t.table && match(own, p, end, false, slow) == c.p && slow.name == fast.name &&
+                    slow.pid == fast.pid && slow.tid == fast.tid && slow.start == fast.start && slow.dur == fast.dur &&
+                    std::equal(slow.values.begin(), slow.values.begin() + static_cast<long>(columns), fast.values.begin()) &&
+                    shape_text(own, slow) == shape_text(t, fast);
+  template_mismatches += !same;
+  return same;
+}
+
+// Whether members_ may stand for an event that was found or mended after damage.
+bool Reader::accepts(bool lenient, bool must_be_event) const {
+  if (must_be_event && member_value(members_, "ph").empty()) return false;
+  return !lenient || std::all_of(members_.begin(), members_.end(),
+                                 [](const Member& m) { return m.in_args || among(kKnownKeys, m.key); });
+}
+
+Scan Reader::read_general(const char*& p, const char* end, bool lenient, bool must_be_event) {
+  Cursor c{p, end, "", lenient};
+  const Scan s = scan_event(c, members_);
+  if (s == Scan::bad && !must_be_event) lost_why_ = c.why;
+  if (s != Scan::ok) return s;
+  if (!accepts(lenient, must_be_event)) return Scan::bad;
+  const std::string_view event(p, static_cast<size_t>(c.p - p));
+  Template t = layout_of(event);
+  fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
+  if (match(t, p, c.p, lenient, fields_) != c.p) return Scan::bad;
+  store(t, new_shape(t, lenient), offset_of(p));
+  p = c.p;
+  if (spec_.templates && !lenient && !must_be_event && !has_twins(members_)) {
+    if (templates_.size() == kMaxTemplates) templates_.pop_back();
+    t.serial = ++templates_learned_;
+    templates_.push_back(std::make_unique<Template>(std::move(t)));
+    last_ = templates_.size() - 1;
+  }
+  return Scan::ok;
+}
+
+Template Reader::layout_of(std::string_view event) {
+  const std::string_view phase = member_value(members_, "ph");
+  const std::string_view category = member_value(members_, "cat");
+  Template head;
+  head.has_phase = !phase.empty() && phase != "null";
+  head.has_category = !category.empty() && category != "null";
+  if (head.has_phase) head.phase = plain_text(phase);
+  if (head.has_category) head.category = plain_text(category);
+  head.table = table_of(head);
+  Template t = make_template(event, members_, spec_.tables[static_cast<size_t>(head.table)], has_twins(members_));
+  t.table = head.table;
+  t.has_phase = head.has_phase, t.has_category = head.has_category;
+  t.phase = std::move(head.phase), t.category = std::move(head.category);
+  return t;
+}
+
+int Reader::table_of(const Template& t) const {
+  if (const auto it = spec_.by_phase.find(t.phase); t.has_phase && it != spec_.by_phase.end()) return it->second;
+  if (const auto it = spec_.by_category.find(t.category); t.has_category && it != spec_.by_category.end()) return it->second;
+  return static_cast<int>(spec_.tables.size()) - 1;
+}
+
+void Reader::store(const Template& t, int32_t shape, int64_t offset) {
+  auto& batch = open_[static_cast<size_t>(t.table)];
+  const size_t columns = spec_.tables[static_cast<size_t>(t.table)].columns.size();
+  if (!batch) {
+    batch = std::make_unique<Batch>();
+    batch->table = t.table;
+    batch->reserve(spec_.batch_rows, columns);
+  }
+  ShapeInfo& info = shape_infos_[static_cast<size_t>(shape - shapes_.first())];
+  ++info.events;
+  if (fields_.dur != kNull) info.total = saturating_add(info.total, fields_.dur);
+  if (info.repairs) note_repairs(info.repairs, offset);
+  if (fields_.negative_dur) note("a negative duration, counted as 0", 0, offset);
+  if (fields_.bad_time) note("a time that is no number", 0, offset);
+  batch->event.push_back(events++);
+  batch->thread.push_back(thread_of(fields_.pid, fields_.tid));
+  batch->name.push_back(fields_.has_name ? name_of(fields_.name) : kNone);
+  batch->start.push_back(fields_.start);
+  batch->dur.push_back(fields_.dur);
+  batch->shape.push_back(shape);
+  for (size_t i = 0; i < columns; ++i) batch->values[i].push_back(fields_.values[i]);
+  if (batch->rows() >= spec_.batch_rows) ready_.push_back(std::move(batch));
+}
+
+// ---- numbering
+
+// The shape of the event just matched: by its template alone, or by the template and the values that stay in the text.
+int32_t Reader::shape_of(Template& t) {
+  if (t.plain && t.plain_shape >= 0) return t.plain_shape;
+  spelling_.assign(reinterpret_cast<const char*>(&t.serial), sizeof t.serial);
+  for (const std::string_view value : fields_.opaque) {
+    spelling_.push_back('\0');
+    spelling_ += value;
+  }
+  const uint64_t hash = hash_bytes(spelling_);
+  int32_t known = spellings_.find(spelling_, hash);
+  if (known < 0) {
+    known = spellings_.add(spelling_, hash);
+    spelling_ids_.push_back(new_shape(t, false));
+  }
+  const int32_t shape = spelling_ids_[static_cast<size_t>(known - spellings_.first())];
+  if (t.plain) t.plain_shape = shape;
+  return shape;
+}
+
+int32_t Reader::new_shape(const Template& t, bool lenient) {
+  unsigned repairs = 0;
+  const std::string text = normalise(shape_text(t, fields_), lenient, repairs);
+  const uint64_t hash = hash_bytes(text);
+  int32_t shape = shapes_.find(text, hash);
+  if (shape >= 0) {
+    // The same text may have come from another spelling; what was repaired is counted by event all the same.
+    shape_infos_[static_cast<size_t>(shape - shapes_.first())].repairs |= repairs;
+    return shape;
+  }
+  shape = shapes_.add(text, hash);
+  shape_infos_.push_back({t.has_phase ? small_.intern(t.phase) : kNone, t.has_category ? small_.intern(t.category) : kNone,
+                          t.table, 0, 0, repairs});
+  return shape;
+}
+
+int32_t Reader::name_of(std::string_view raw) {
+  const uint64_t hash = hash_bytes(raw);
+  if (find_special(raw.data(), raw.data() + raw.size()) == raw.data() + raw.size()) {
+    const int32_t known = names_.find(raw, hash);
+    return known >= 0 ? known : names_.add(raw, hash);
+  }
+  int32_t known = raw_names_.find(raw, hash);
+  if (known < 0) {
+    known = raw_names_.add(raw, hash);
+    unsigned repairs = 0;
+    raw_name_ids_.push_back(names_.intern(unescape(raw, repairs)));
+    raw_name_repairs_.push_back(repairs);
+  }
+  const auto at = static_cast<size_t>(known - raw_names_.first());
+  if (raw_name_repairs_[at]) note_repairs(raw_name_repairs_[at], offset_of(raw.data()));
+  return raw_name_ids_[at];
+}
+
+int32_t Reader::thread_of(std::string_view pid, std::string_view tid) {
+  if (last_thread_ >= 0 && pid == last_pid_ && tid == last_tid_) return last_thread_;
+  std::string key(pid);
+  key.push_back('\0');
+  key += tid;
+  const uint64_t hash = hash_bytes(key);
+  int32_t thread = thread_keys_.find(key, hash);
+  if (thread < 0) {
+    if (threads.size() >= kMaxThreads) {
+      note("more than a million threads; the rest are counted as the last one", 0, bytes);
+      return static_cast<int32_t>(kMaxThreads - 1);
+    }
+    thread = thread_keys_.add(key, hash);
+    unsigned ignored = 0;
+    threads.emplace_back(normalise(pid, false, ignored), normalise(tid, false, ignored));
+  }
+  last_pid_ = pid, last_tid_ = tid, last_thread_ = thread;
+  return thread;
+}
+
+// ---- handing over
+
+std::vector<std::unique_ptr<Batch>> Reader::take_batches() { return std::exchange(ready_, {}); }
+
+Dictionary Reader::take_dictionary(bool last) {
+  Dictionary d;
+  d.first_name = names_.first();
+  d.first_shape = shapes_.first();
+  if (last || names_full()) {
+    d.names.assign(names_.texts().begin(), names_.texts().end());
+    names_.drain(), raw_names_.drain();
+    raw_name_ids_.clear(), raw_name_repairs_.clear();
+  }
+  d.shapes.assign(shapes_.texts().begin(), shapes_.texts().end());
+  for (const ShapeInfo& info : shape_infos_) {
+    d.has_phase.push_back(info.phase >= 0);
+    d.has_category.push_back(info.category >= 0);
+    d.phases.emplace_back(info.phase >= 0 ? small_.texts()[static_cast<size_t>(info.phase)] : std::string_view());
+    d.categories.emplace_back(info.category >= 0 ? small_.texts()[static_cast<size_t>(info.category)] : std::string_view());
+    d.tables.push_back(info.table);
+    d.events.push_back(info.events);
+    d.total.push_back(info.total);
+  }
+  shapes_.drain(), spellings_.drain();
+  spelling_ids_.clear(), shape_infos_.clear();
+  for (auto& t : templates_) t->plain_shape = -1;
+  return d;
+}
+
+}  // namespace stepscope

@@ -1,0 +1,124 @@
+// Reads a trace as a stream of text pieces: finds the events, fills batches, keeps an account of what was damaged.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "batch.hpp"
+#include "event.hpp"
+#include "intern.hpp"
+
+namespace stepscope {
+
+struct ReaderSpec {
+  std::vector<TableSpec> tables;
+  std::unordered_map<std::string, int> by_category, by_phase;  // phases win; anything else goes to the last table
+  std::vector<std::string> metadata_keys;  // keys of the root by which it is found again after damage
+  size_t batch_rows = 1 << 18;
+  size_t dictionary_bytes = 96 << 20;
+  bool templates = true;
+  unsigned check_every = 1024;  // of so many template hits one is read again by the general path
+};
+
+// One kind of damage or oddity: how often, how much of the text it cost, and where it was first seen.
+struct Damage {
+  std::string reason;
+  int64_t count = 0, bytes = 0;
+  std::vector<int64_t> offsets;  // of the first few
+};
+
+// The texts numbered since the last draining; shapes come with what was counted for them.
+struct Dictionary {
+  int32_t first_name = 0, first_shape = 0;
+  std::vector<std::string> names, shapes, phases, categories;
+  std::vector<uint8_t> has_phase, has_category;
+  std::vector<int32_t> tables;
+  std::vector<int64_t> events, total;
+};
+
+enum class State { start, root, events, resync, done, refused };
+
+class Reader {
+ public:
+  explicit Reader(ReaderSpec spec);
+  Reader(const Reader&) = delete;  // Python asks
+  Reader& operator=(const Reader&) = delete;
+
+  void feed(const char* bytes, size_t size);
+  void finish(bool source_cut);  // source_cut: the bytes ended too early (a broken gzip stream, say)
+
+  std::vector<std::unique_ptr<Batch>> take_batches();
+  bool dictionary_full() const { return shapes_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
+  // Names keep their numbers as long as memory allows, because events are told apart by them; shapes do not matter so.
+  Dictionary take_dictionary(bool last);
+
+  std::vector<std::pair<std::string, std::string>> metadata;  // key and raw JSON of the root's other members
+  std::vector<std::pair<std::string, std::string>> threads;   // raw pid and tid
+  std::vector<Damage> damage;
+  std::string refusal;  // why this is no trace, if so
+  int64_t events = 0, bytes = 0;
+  int64_t template_hits = 0, template_checks = 0, template_mismatches = 0;
+  bool saw_events = false;  // a list of events was found
+
+ private:
+  struct ShapeInfo {
+    int32_t phase, category, table;  // numbers in small_, -1 for none
+    int64_t events, total;
+    unsigned repairs;
+  };
+
+  bool names_full() const { return names_.bytes() + raw_names_.bytes() > 2 * spec_.dictionary_bytes; }
+  const char* parse(const char* p, const char* end);
+  Scan step(const char*& p, const char* end);
+  Scan step_start(const char*& p, const char* end);
+  Scan step_root(const char*& p, const char* end);
+  Scan step_events(const char*& p, const char* end);
+  Scan step_resync(const char*& p, const char* end);
+  Scan read_event(const char*& p, const char* end);
+  Scan read_general(const char*& p, const char* end, bool lenient, bool must_be_event);
+  bool read_by_template(const char*& p, const char* end);
+  bool agrees(const Template& t, const char* p, const char* end);
+  bool accepts(bool lenient, bool must_be_event) const;
+  bool at_metadata(const char* quote, const char* end) const;
+  bool may_start_event(const char* brace, const char* end) const;
+  void store(const Template& t, int32_t shape, int64_t offset);
+  int32_t shape_of(Template& t);
+  int32_t new_shape(const Template& t, bool lenient);
+  int32_t name_of(std::string_view raw);
+  int32_t thread_of(std::string_view pid, std::string_view tid);
+  int table_of(const Template& t) const;
+  Template layout_of(std::string_view event);
+  Scan broken(const char*& p, const char* why);
+  void note(const char* reason, int64_t bytes, int64_t offset);
+  void note_repairs(unsigned repairs, int64_t offset);
+  int64_t offset_of(const char* p) const { return piece_offset_ + (p - piece_); }
+
+  ReaderSpec spec_;
+  State state_ = State::start;
+  bool list_root_ = false, final_ = false;
+  std::string carry_;
+  const char* piece_ = nullptr;
+  int64_t piece_offset_ = 0;
+  int64_t lost_from_ = 0;  // where the damage being skipped began
+  const char* lost_why_ = "";
+
+  std::vector<Member> members_;
+  Fields fields_;
+  std::string spelling_;  // the opaque values of an event, joined: with its template they determine the shape
+  std::vector<std::unique_ptr<Template>> templates_;
+  uint64_t templates_learned_ = 0;
+  size_t last_ = 0;  // the template that fitted last
+
+  Interner names_, raw_names_, shapes_, spellings_, small_, thread_keys_;
+  std::vector<int32_t> raw_name_ids_, spelling_ids_;
+  std::vector<unsigned> raw_name_repairs_;
+  std::vector<ShapeInfo> shape_infos_;
+  std::string last_pid_, last_tid_;
+  int32_t last_thread_ = -1;
+  std::vector<std::unique_ptr<Batch>> open_, ready_;
+};
+
+}  // namespace stepscope

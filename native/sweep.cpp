@@ -1,0 +1,264 @@
+#include "sweep.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace stepscope {
+
+namespace {
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+// ---- nesting
+
+ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table)
+    : payload_columns_(std::move(payload_columns_by_table)), out_(payload_columns_.size()) {
+  for (size_t i = 0; i < out_.size(); ++i) out_[i].payload.resize(payload_columns_[i]);
+}
+
+size_t ThreadSweep::add_run(RunSpec spec) {
+  runs_.push_back({spec, {}, {}, {}, {}, 0, false});
+  hungry_.push_back(runs_.size() - 1);
+  return runs_.size() - 1;
+}
+
+void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64_t> start, std::vector<int64_t> dur,
+                       std::vector<std::vector<int64_t>> payload) {
+  Run& r = runs_[run];
+  r.event = std::move(event), r.start = std::move(start), r.dur = std::move(dur), r.payload = std::move(payload);
+  r.at = 0;
+  if (r.event.empty()) return;
+  std::erase(hungry_, run);
+  push_head(run);
+}
+
+void ThreadSweep::end_run(size_t run) {
+  runs_[run].ended = true;
+  std::erase(hungry_, run);
+}
+
+bool ThreadSweep::before(size_t a, size_t b) const {
+  const Run &x = runs_[a], &y = runs_[b];
+  if (x.start[x.at] != y.start[y.at]) return x.start[x.at] < y.start[y.at];
+  if (x.dur[x.at] != y.dur[y.at]) return x.dur[x.at] > y.dur[y.at];
+  return x.event[x.at] < y.event[y.at];
+}
+
+void ThreadSweep::push_head(size_t run) {
+  heads_.push_back(run);
+  std::push_heap(heads_.begin(), heads_.end(), [this](size_t a, size_t b) { return before(b, a); });
+}
+
+size_t ThreadSweep::pop_head() {
+  std::pop_heap(heads_.begin(), heads_.end(), [this](size_t a, size_t b) { return before(b, a); });
+  const size_t run = heads_.back();
+  heads_.pop_back();
+  return run;
+}
+
+int64_t ThreadSweep::advance(int64_t horizon) {
+  while (hungry_.empty() && !heads_.empty()) {
+    const size_t run = pop_head();
+    Run& r = runs_[run];
+    // The others' next row is a bound up to which this run can go on alone.
+    for (;;) {
+      if (r.start[r.at] >= horizon || (!heads_.empty() && before(heads_.front(), run))) {
+        push_head(run);
+        break;
+      }
+      visit(r);
+      if (++r.at == r.event.size()) {
+        if (!r.ended) hungry_.push_back(run);
+        break;
+      }
+    }
+    if (r.at < r.event.size() && r.start[r.at] >= horizon) break;
+  }
+  return hungry_.empty() ? -1 : static_cast<int64_t>(hungry_.front());
+}
+
+void ThreadSweep::visit(const Run& run) {
+  const int64_t start = run.start[run.at], dur = run.dur[run.at];
+  Open o{run.event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0, 0, run.spec.table, 0};
+  if (dur != kNull && start != kNull) o.end = saturating_add(start, dur);
+  if (start != kNull) {
+    settle(start);
+    if (!stack_.empty()) o.inside = stack_.back().event, o.depth = stack_.back().depth + 1;
+    while (!marked_.empty() && marked_.back().second <= start) marked_.pop_back();
+    if (!marked_.empty()) o.marked = marked_.back().first;
+    if (run.spec.marks) marked_.emplace_back(o.event, o.end);
+    if (run.spec.weight >= 0) weigh(start, run.payload[static_cast<size_t>(run.spec.weight)][run.at]);
+    if (run.spec.covers) covered_until_ = std::max(covered_until_, o.end);
+  }
+  if (run.spec.group >= 0) {
+    o.group = run.payload[static_cast<size_t>(run.spec.group)][run.at];
+    const auto [it, first] = fresh_from_.try_emplace(o.group, o.start);
+    o.fresh = std::max<int64_t>(0, o.end - std::max(o.start, it->second));
+    it->second = std::max(it->second, o.end);
+  }
+  o.payload_at = kept_.size();  // only now: settling has let go of what ended
+  for (const auto& column : run.payload) kept_.push_back(column[run.at]);
+  if (run.spec.opens && start != kNull) {
+    stack_.push_back(o);
+  } else {
+    emit(o, kept_.data() + o.payload_at);
+    kept_.resize(o.payload_at);
+  }
+}
+
+// Moves to `now`: what ended until then closes, the rest of the time belongs to the innermost.
+void ThreadSweep::settle(int64_t now) {
+  while (!stack_.empty() && stack_.back().end <= now) {
+    charge(stack_.back().end);
+    emit(stack_.back(), kept_.data() + stack_.back().payload_at);
+    kept_.resize(stack_.back().payload_at);
+    stack_.pop_back();
+  }
+  charge(now);
+  if (cursor_ < now) cursor_ = now;
+}
+
+void ThreadSweep::charge(int64_t until) {
+  if (until <= cursor_) return;
+  if (!stack_.empty()) {
+    const int64_t covered = std::max<int64_t>(0, std::min(until, covered_until_) - std::min(cursor_, covered_until_));
+    stack_.back().self += until - cursor_;
+    stack_.back().uncovered += until - cursor_ - covered;
+  }
+  cursor_ = until;
+}
+
+// A launch of `weight`: its innermost event owns it, and so does the outermost open one of every group.
+void ThreadSweep::weigh(int64_t now, int64_t weight) {
+  if (weight == kNull || weight == 0 || stack_.empty()) return;
+  stack_.back().weight_self = saturating_add(stack_.back().weight_self, weight);
+  seen_groups_.clear();
+  for (Open& o : stack_) {
+    if (o.end <= now || std::find(seen_groups_.begin(), seen_groups_.end(), o.group) != seen_groups_.end()) continue;
+    seen_groups_.push_back(o.group);
+    o.weight_once = saturating_add(o.weight_once, weight);
+  }
+}
+
+void ThreadSweep::emit(const Open& o, const int64_t* payload) {
+  Nested& out = out_[static_cast<size_t>(o.table)];
+  out.event.push_back(o.event), out.start.push_back(o.start), out.dur.push_back(o.dur);
+  out.inside.push_back(o.inside), out.marked.push_back(o.marked), out.depth.push_back(o.depth);
+  out.self.push_back(o.self), out.uncovered.push_back(o.uncovered), out.fresh.push_back(o.fresh);
+  out.weight_self.push_back(o.weight_self), out.weight_once.push_back(o.weight_once);
+  for (auto& column : out.payload) column.push_back(*payload++);
+}
+
+void ThreadSweep::finish_thread() {
+  settle(kForever);
+  stack_.clear(), marked_.clear(), kept_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
+  cursor_ = covered_until_ = kNull;
+}
+
+Nested ThreadSweep::take(size_t table) {
+  Nested taken = std::exchange(out_[table], {});
+  out_[table].payload.resize(payload_columns_[table]);
+  return taken;
+}
+
+// ---- links
+
+void Linker::add(const int64_t* correlation, const int64_t* start, const int64_t* event, size_t rows) {
+  correlation_.insert(correlation_.end(), correlation, correlation + rows);
+  start_.insert(start_.end(), start, start + rows);
+  event_.insert(event_.end(), event, event + rows);
+}
+
+void Linker::build() {
+  op_.assign(event_.size(), kNull);
+  work_ns_.assign(event_.size(), 0);
+  work_events_.assign(event_.size(), 0);
+  order_.resize(correlation_.size());
+  std::iota(order_.begin(), order_.end(), 0u);
+  std::sort(order_.begin(), order_.end(), [this](uint32_t a, uint32_t b) {
+    if (correlation_[a] != correlation_[b]) return correlation_[a] < correlation_[b];
+    return start_[a] != start_[b] ? start_[a] < start_[b] : event_[a] < event_[b];
+  });
+}
+
+int64_t Linker::find(int64_t correlation, int64_t start) const {
+  if (correlation == kNull) return -1;
+  const auto first = std::lower_bound(order_.begin(), order_.end(), correlation,
+                                      [this](uint32_t a, int64_t c) { return correlation_[a] < c; });
+  if (first == order_.end() || correlation_[*first] != correlation) return -1;
+  const auto past = std::upper_bound(first, order_.end(), std::pair(correlation, start),
+                                     [this](const std::pair<int64_t, int64_t>& at, uint32_t a) {
+                                       return at.first != correlation_[a] ? at.first < correlation_[a] : at.second < start_[a];
+                                     });
+  if (past != first) return past[-1];
+  const bool alone = first + 1 == order_.end() || correlation_[first[1]] != correlation;
+  return alone ? int64_t{*first} : -1;  // clocks may be off by a little; of several, none came in time
+}
+
+void Linker::link(const int64_t* correlation, const int64_t* start, const int64_t* dur, size_t rows, int32_t* out) {
+  for (size_t i = 0; i < rows; ++i) {
+    const int64_t launch = find(correlation[i], start[i]);
+    out[i] = static_cast<int32_t>(launch);
+    if (launch < 0) continue;
+    const auto at = static_cast<size_t>(launch);
+    ++work_events_[at];
+    if (dur[i] != kNull) work_ns_[at] = saturating_add(work_ns_[at], dur[i]);
+  }
+}
+
+// ---- devices
+
+DeviceSweep::DeviceSweep(std::vector<int64_t> window_starts, std::vector<int64_t> window_ends)
+    : window_starts_(std::move(window_starts)), window_ends_(std::move(window_ends)) {
+  for (size_t i = 0; i < window_starts_.size(); ++i) windows += window_ends_[i] - window_starts_[i];
+}
+
+void DeviceSweep::push(const int64_t* start, const int64_t* dur, const int64_t* kind, const int64_t* weight, size_t rows) {
+  const auto later = [](const Running& a, const Running& b) { return a.end > b.end; };
+  for (size_t i = 0; i < rows; ++i) {
+    if (start[i] == kNull || dur[i] == kNull || dur[i] <= 0) continue;
+    advance(start[i]);
+    const Running work{saturating_add(start[i], dur[i]), kind[i], weight[i] == kNull ? 0 : weight[i]};
+    ++active_[work.kind];
+    weight_ = saturating_add(weight_, work.weight);
+    running_.push_back(work);
+    std::push_heap(running_.begin(), running_.end(), later);
+  }
+}
+
+void DeviceSweep::advance(int64_t now) {
+  const auto later = [](const Running& a, const Running& b) { return a.end > b.end; };
+  while (!running_.empty() && running_.front().end <= now) {
+    const Running ended = running_.front();
+    account(cursor_, ended.end);
+    cursor_ = ended.end;
+    --active_[ended.kind];
+    weight_ -= ended.weight;
+    std::pop_heap(running_.begin(), running_.end(), later);
+    running_.pop_back();
+  }
+  if (!running_.empty()) account(cursor_, now);
+  cursor_ = now;
+}
+
+void DeviceSweep::account(int64_t from, int64_t to) {
+  while (window_ < window_ends_.size() && window_ends_[window_] <= from) ++window_;
+  for (size_t w = window_; w < window_starts_.size() && window_starts_[w] < to; ++w) {
+    const int64_t time = std::min(to, window_ends_[w]) - std::max(from, window_starts_[w]);
+    if (time <= 0) continue;
+    busy += time;
+    for (size_t k = 0; k < kKinds; ++k)
+      if (active_[k]) by_kind[k] += time;
+    if (active_[0] || active_[1]) kernel += time;
+    if (active_[0] && active_[1]) overlap += time;
+    filled += static_cast<double>(time) * static_cast<double>(std::min(weight_, kFull)) / static_cast<double>(kFull);
+  }
+}
+
+void DeviceSweep::finish() { advance(kForever); }
+
+}  // namespace stepscope

@@ -1,0 +1,132 @@
+// Order and nesting: who encloses whom on a thread, whose time it is at each instant, what ran on a device.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "numbers.hpp"
+
+namespace stepscope {
+
+// Rows of one table as the sweep of a thread gives them back, in the order in which the events ended.
+struct Nested {
+  std::vector<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
+  std::vector<int32_t> depth;
+  std::vector<std::vector<int64_t>> payload;
+};
+
+// What the events of a run do to the others on their thread.
+struct RunSpec {
+  int table = 0;
+  bool opens = false;   // encloses others; the others only ask who encloses them
+  bool marks = false;   // the innermost of these is also looked for apart from the others
+  bool covers = false;  // its time is not counted as uncovered time of what encloses it
+  int weight = -1;      // payload column whose value is charged to the open events, or none
+  int group = -1;       // payload column by which open events are told apart for `fresh` and `weight_once`
+};
+
+// Merges sorted runs of one thread's events and nests them: the innermost event is the open one that started last.
+class ThreadSweep {
+ public:
+  ThreadSweep(std::vector<size_t> payload_columns_by_table);
+
+  size_t add_run(RunSpec spec);
+  // The next rows of a run, sorted by start, then longer first, then event.
+  void give(size_t run, std::vector<int64_t> event, std::vector<int64_t> start, std::vector<int64_t> dur,
+            std::vector<std::vector<int64_t>> payload);
+  void end_run(size_t run);
+
+  // Goes on while rows start before `horizon`; the run that has no rows left and may have more, or -1.
+  int64_t advance(int64_t horizon);
+  void finish_thread();  // closes what is open; the next thread may follow
+
+  Nested take(size_t table);
+  size_t rows(size_t table) const { return out_[table].event.size(); }
+
+ private:
+  struct Run {
+    RunSpec spec;
+    std::vector<int64_t> event, start, dur;
+    std::vector<std::vector<int64_t>> payload;
+    size_t at = 0;
+    bool ended = false;
+  };
+  struct Open {
+    int64_t event, start, end, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once, group;
+    int32_t depth;
+    int table;
+    size_t payload_at;  // in kept_
+  };
+
+  bool before(size_t a, size_t b) const;
+  void push_head(size_t run);
+  size_t pop_head();
+  void visit(const Run& run);
+  void settle(int64_t now);
+  void charge(int64_t until);
+  void weigh(int64_t now, int64_t weight);
+  void emit(const Open& o, const int64_t* payload);
+
+  std::vector<Run> runs_;
+  std::vector<size_t> heads_, hungry_;  // a heap of runs by their next row; runs that wait for rows
+  std::vector<Open> stack_;
+  std::vector<std::pair<int64_t, int64_t>> marked_;  // event and end of the open marking events
+  std::vector<int64_t> kept_, seen_groups_;
+  std::unordered_map<int64_t, int64_t> fresh_from_;  // per group: until when its time is counted already
+  int64_t cursor_ = kNull, covered_until_ = kNull;
+  std::vector<size_t> payload_columns_;
+  std::vector<Nested> out_;
+};
+
+// Device work to its launch by correlation; of several launches the latest that began no later. Launches are known by
+// their number in the order of adding, 0, 1, 2, ...
+class Linker {
+ public:
+  void add(const int64_t* correlation, const int64_t* start, const int64_t* event, size_t rows);
+  void build();
+  // The launch of each piece of work, or -1; the work's time is added to its launch.
+  void link(const int64_t* correlation, const int64_t* start, const int64_t* dur, size_t rows, int32_t* out);
+
+  void note_op(size_t launch, int64_t op) { op_.at(launch) = op; }
+  int64_t event(size_t launch) const { return event_.at(launch); }
+  int64_t op(size_t launch) const { return op_.at(launch); }
+  int64_t work_events(size_t launch) const { return work_events_.at(launch); }
+  int64_t work_ns(size_t launch) const { return work_ns_.at(launch); }
+
+ private:
+  int64_t find(int64_t correlation, int64_t start) const;
+
+  std::vector<int64_t> correlation_, start_, event_, op_, work_ns_;
+  std::vector<uint32_t> order_, work_events_;
+};
+
+// Time by kind of what runs on a device, inside a window; work comes in order of start.
+class DeviceSweep {
+ public:
+  DeviceSweep(std::vector<int64_t> window_starts, std::vector<int64_t> window_ends);
+  void push(const int64_t* start, const int64_t* dur, const int64_t* kind, const int64_t* weight, size_t rows);
+  void finish();
+
+  static constexpr size_t kKinds = 4;  // compute, communication, memcpy, memset
+  static constexpr int64_t kFull = 1'000'000'000'000;  // the weight of a filled device
+  int64_t busy = 0, kernel = 0, overlap = 0, windows = 0;
+  int64_t by_kind[kKinds] = {};
+  double filled = 0;  // time, each instant times its filled share
+
+ private:
+  struct Running {
+    int64_t end, kind, weight;
+  };
+  void advance(int64_t now);
+  void account(int64_t from, int64_t to);
+
+  std::vector<int64_t> window_starts_, window_ends_;
+  size_t window_ = 0;
+  std::vector<Running> running_;  // a heap, the first to end on top
+  int64_t active_[kKinds] = {};
+  int64_t weight_ = 0, cursor_ = kNull;
+};
+
+}  // namespace stepscope

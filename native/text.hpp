@@ -1,0 +1,83 @@
+// Scanning and hashing of raw bytes: sixteen at a time where every chip of the family can, one by one elsewhere.
+// NEON belongs to every 64-bit ARM and SSE2 to every x86-64, so no run-time dispatch is needed.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace stepscope {
+
+inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+inline bool is_digit(char c) { return static_cast<unsigned char>(c - '0') < 10; }
+
+inline const char* skip_space(const char* p, const char* end) {
+  while (p < end && is_space(*p)) ++p;
+  return p;
+}
+
+// True for the bytes that need a second look inside a JSON string: quote, backslash, control, non-ASCII.
+inline bool is_special(unsigned char c) { return c == '"' || c == '\\' || c < 0x20 || c >= 0x80; }
+
+// First special byte in [p, end), or end.
+inline const char* find_special(const char* p, const char* end) {
+#if defined(__aarch64__) && !defined(STEPSCOPE_SCALAR)
+  const uint8x16_t quote = vdupq_n_u8('"'), slash = vdupq_n_u8('\\');
+  while (end - p >= 16) {
+    const uint8x16_t v = vld1q_u8(reinterpret_cast<const uint8_t*>(p));
+    const uint8x16_t odd = vcltq_s8(vreinterpretq_s8_u8(v), vdupq_n_s8(0x20));  // signed: also catches >= 0x80
+    const uint8x16_t hit = vorrq_u8(vorrq_u8(vceqq_u8(v, quote), vceqq_u8(v, slash)), odd);
+    const uint64_t mask = vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(hit), 4)), 0);
+    if (mask) return p + (__builtin_ctzll(mask) >> 2);
+    p += 16;
+  }
+#elif defined(__SSE2__) && !defined(STEPSCOPE_SCALAR)
+  const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), low = _mm_set1_epi8(0x20);
+  while (end - p >= 16) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const __m128i odd = _mm_cmplt_epi8(v, low);  // signed: also catches >= 0x80
+    const __m128i hit = _mm_or_si128(_mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)), odd);
+    const int mask = _mm_movemask_epi8(hit);
+    if (mask) return p + __builtin_ctz(static_cast<unsigned>(mask));
+    p += 16;
+  }
+#endif
+  while (p < end && !is_special(static_cast<unsigned char>(*p))) ++p;
+  return p;
+}
+
+inline uint64_t load64(const char* p) {
+  uint64_t v;
+  std::memcpy(&v, p, 8);
+  return v;
+}
+
+inline uint64_t mix(uint64_t a, uint64_t b) {
+  const unsigned __int128 m = static_cast<unsigned __int128>(a) * b;
+  return static_cast<uint64_t>(m) ^ static_cast<uint64_t>(m >> 64);
+}
+
+inline uint64_t hash_bytes(const char* p, size_t n, uint64_t seed = 0x9e3779b97f4a7c15ull) {
+  uint64_t h = seed ^ (n * 0xff51afd7ed558ccdull);
+  while (n >= 16) {
+    h = mix(load64(p) ^ h, load64(p + 8) ^ 0xe7037ed1a0b428dbull);
+    p += 16;
+    n -= 16;
+  }
+  char tail[16] = {};
+  if (n) std::memcpy(tail, p, n);
+  h = mix(load64(tail) ^ h, load64(tail + 8) ^ 0x8ebc6af09c88c6e3ull);
+  return h ^ (h >> 29);
+}
+
+inline uint64_t hash_bytes(std::string_view s, uint64_t seed = 0x9e3779b97f4a7c15ull) {
+  return hash_bytes(s.data(), s.size(), seed);
+}
+
+}  // namespace stepscope

@@ -1,0 +1,25 @@
+"""Reads profiles of PyTorch programs and says where the time of a step went."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepscope.opening import open_trace as open  # noqa: A004 - stepscope.open reads like io.open
+
+    __version__: str
+
+__all__ = ["__version__", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    # `import stepscope` stays cheap: what a name needs is imported when the name is used.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("stepscope")
+    if name == "open":
+        from stepscope.opening import open_trace
+
+        return open_trace
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

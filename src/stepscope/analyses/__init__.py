@@ -1,0 +1,30 @@
+"""Questions to a trace, one file each: a function from a trace to a typed table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, TypeVar
+
+from stepscope.store.trace import Reads, Trace
+from stepscope.tables import Table
+
+__all__ = ["analysis"]
+
+Row = TypeVar("Row")
+Options = ParamSpec("Options")
+Analysis = Callable[Concatenate[Trace, Options], Table[Row]]
+
+
+def analysis(*, reads: Reads) -> Callable[[Analysis[Options, Row]], Analysis[Options, Row]]:
+    """Marks a function as an analysis; it sees the views and columns that it names here, and no others."""
+
+    def mark(function: Analysis[Options, Row]) -> Analysis[Options, Row]:
+        @functools.wraps(function)
+        def limited(trace: Trace, *args: Options.args, **options: Options.kwargs) -> Table[Row]:
+            return function(trace.reading(reads), *args, **options)
+
+        limited.reads = reads  # type: ignore[attr-defined]
+        return limited
+
+    return mark

@@ -1,0 +1,1 @@
+"""One verb per file: the function named like its file, whose signature is its options."""

@@ -1,0 +1,52 @@
+"""Prints one analysis of a trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from stepscope import registry
+from stepscope.cli.signature import with_options_of
+from stepscope.errors import StepscopeError
+
+__all__ = ["show"]
+
+
+@with_options_of("analyses", "name")
+def show(
+    name: Annotated[str | None, "the analysis; without one, all of them are listed"] = None,
+    trace: Annotated[str | None, "a profile, or the store of one"] = None,
+    *,
+    format: Annotated[Literal["table", "csv", "json", "markdown"], "how the rows are written"] = "table",
+    limit: Annotated[int | None, "only so many rows"] = None,
+    store: Annotated[Path | None, "the folder that keeps what was read"] = None,
+    **options: Any,
+) -> None:
+    """Prints one analysis of a trace as a table, CSV, JSON or Markdown.
+
+    `stepscope show NAME --help` tells the options of that analysis.
+    """
+    if name is None:
+        print(_listing(), end="")
+        return
+    if trace is None:
+        raise StepscopeError(f"show {name} needs a trace", hint=f"stepscope show {name} TRACE", exit_code=2)
+    if limit is not None and limit < 0:
+        raise StepscopeError(f"--limit {limit} is less than no rows", exit_code=2)
+    import stepscope
+    from stepscope.present import grids
+
+    analysis = registry.load("analyses", name)
+    table = analysis(stepscope.open(trace, store=store), **options)
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    width = shutil.get_terminal_size().columns
+    print(grids.render(table, name, format, width=width, color=color, limit=limit), end="")
+
+
+def _listing() -> str:
+    analyses = registry.names("analyses", installed=True)
+    width = max((len(name) for name, _ in analyses), default=0)
+    return "".join(f"{name:<{width}}  {first_line}\n" for name, first_line in analyses)

@@ -1,0 +1,75 @@
+"""The command `stepscope`: finds the verb, calls it, and turns errors into words and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from stepscope import registry
+from stepscope.errors import StepscopeError
+
+__all__ = ["main"]
+
+_COMMANDS = "cli.commands"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a character shows its code, and the command does not die of it.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = _run(sys.argv[1:] if argv is None else list(argv))
+        sys.stdout.flush()
+    except StepscopeError as error:
+        print(f"stepscope: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Who reads us has seen enough. The interpreter flushes once more as it ends: into nothing.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_help(), end="")
+        return 0 if argv else 2
+    if argv[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"stepscope {version('stepscope')}")
+        return 0
+    if argv[0].startswith("-"):
+        raise StepscopeError(f"unknown option {argv[0]!r}", hint="stepscope --help", exit_code=2)
+    command = registry.load(_COMMANDS, argv[0])
+    # Only now: reading signatures costs imports that --help does without.
+    from stepscope.cli.signature import call
+
+    return call(command, argv[1:], prog=f"stepscope {argv[0]}") or 0
+
+
+def _help() -> str:
+    commands = registry.names(_COMMANDS)
+    width = max((len(name) for name, _ in commands), default=0)
+    lines = [
+        "usage: stepscope COMMAND ...",
+        "",
+        "Reads profiles of PyTorch programs and says where the time of a step went.",
+        "",
+        "commands:",
+        *(f"  {name:<{width}}  {first_line}" for name, first_line in commands),
+        "",
+        "stepscope COMMAND --help tells more of one command; stepscope --version tells the version.",
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Makes a command line of a function: its signature is its options, its docstring its help."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from stepscope import registry
+
+__all__ = ["call", "with_options_of"]
+
+Command = Callable[..., "int | None"]
+CommandT = TypeVar("CommandT", bound=Command)
+Parameters = dict[str, inspect.Parameter]
+
+_READABLE = (str, int, float, bool, Path)
+
+
+def with_options_of(folder: str, parameter: str) -> Callable[[CommandT], CommandT]:
+    """Gives a command with `**options` the options of the plug-in that the named parameter names."""
+
+    def mark(command: CommandT) -> CommandT:
+        command.options_of = (folder, parameter)  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
+def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
+    """Reads the arguments by the signature of the command, and calls it."""
+    parameters = _parameters(command)
+    plugin = _plugin(command, parameters, argv)
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=inspect.getdoc(plugin or command),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    _add_all(parser, parameters)
+    options = {}
+    if plugin is not None:
+        options = {
+            name: parameter
+            for name, parameter in _parameters(plugin).items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
+        _add_all(parser.add_argument_group(f"options of {plugin.__name__}"), options)
+    # Intermixed: options may stand between the positional arguments.
+    values = vars(parser.parse_intermixed_args(argv))
+    for name, parameter in {**parameters, **options}.items():
+        if _Type.of(parameter).many:
+            values[name] = tuple(values[name] or ())
+    positional = [
+        values.pop(name)
+        for name, parameter in parameters.items()
+        if parameter.kind is not parameter.KEYWORD_ONLY
+    ]
+    return command(*positional, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """What an annotation says about an argument."""
+
+    convert: type
+    choices: tuple[Any, ...] = ()
+    optional: bool = False
+    many: bool = False
+    help: str = ""
+
+    @classmethod
+    def of(cls, parameter: inspect.Parameter) -> _Type:
+        annotation, text = parameter.annotation, ""
+        if get_origin(annotation) is Annotated:
+            annotation, *extras = get_args(annotation)
+            text = next((extra for extra in extras if isinstance(extra, str)), "")
+        optional = many = False
+        if get_origin(annotation) in (Union, UnionType):
+            inner = [option for option in get_args(annotation) if option is not NoneType]
+            if len(inner) != 1:
+                raise TypeError(f"{parameter}: an option has one type, or that type or None")
+            annotation, optional = inner[0], True
+        if get_origin(annotation) is tuple:
+            annotation, many = get_args(annotation)[0], True
+        if get_origin(annotation) is Literal:
+            choices = get_args(annotation)
+            return cls(type(choices[0]), choices, optional, many, text)
+        if annotation not in _READABLE:
+            raise TypeError(f"{parameter}: cannot be read from a command line")
+        return cls(annotation, (), optional, many, text)
+
+
+def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Callable[..., Any] | None:
+    """The plug-in whose options the command takes over, found in a first reading of the arguments."""
+    folder, parameter = getattr(command, "options_of", (None, ""))
+    if folder is None:
+        return None
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-h", "--help", action="store_true")
+    _add_all(parser, parameters)
+    known, _ = parser.parse_known_intermixed_args(argv)
+    name = getattr(known, parameter)
+    return None if name is None else registry.load(folder, name)
+
+
+def _parameters(function: Callable[..., Any]) -> Parameters:
+    """The parameters, their annotations resolved, without `**options`.
+
+    The first parameter of a plug-in may have a type that is imported for type checkers only; such a one
+    keeps its text, for it is never read from a command line.
+    """
+    plain = inspect.unwrap(function)
+    found = {}
+    for name, parameter in inspect.signature(plain).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            raise TypeError(f"{plain.__name__}: write {name}: tuple[str, ...] in place of *{name}")
+        found[name] = parameter.replace(annotation=_resolve(plain, parameter.annotation))
+    return found
+
+
+def _resolve(function: Callable[..., Any], annotation: Any) -> Any:
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"it": annotation}
+    try:
+        return get_type_hints(carrier, globalns=getattr(function, "__globals__", {}), include_extras=True)[
+            "it"
+        ]
+    except NameError:
+        return annotation
+
+
+def _add_all(parser: argparse._ActionsContainer, parameters: Parameters) -> None:
+    for name, parameter in parameters.items():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            _add_option(parser, name, parameter)
+        else:
+            _add_positional(parser, name, parameter)
+
+
+def _add_positional(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
+    found = _Type.of(parameter)
+    has_default = parameter.default is not parameter.empty
+    settings: dict[str, Any] = {"type": found.convert, "help": found.help, "metavar": name.upper()}
+    if found.many:
+        settings["nargs"] = "*" if has_default else "+"
+    elif has_default:
+        settings |= {"nargs": "?", "default": parameter.default}
+    if found.choices:
+        settings["choices"] = found.choices
+    parser.add_argument(name, **settings)
+
+
+def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
+    found = _Type.of(parameter)
+    flag = f"--{name.replace('_', '-')}"
+    required = parameter.default is parameter.empty
+    if found.convert is bool:
+        action = argparse.BooleanOptionalAction if parameter.default else "store_true"
+        parser.add_argument(flag, action=action, default=parameter.default, help=found.help)
+        return
+    settings: dict[str, Any] = {"type": found.convert, "required": required, "help": found.help}
+    if found.choices:
+        settings["choices"] = found.choices
+    else:
+        settings["metavar"] = found.convert.__name__.upper() if found.convert is not str else "TEXT"
+    if found.many:
+        settings["action"] = "append"
+    elif not required:
+        settings["default"] = parameter.default
+        if parameter.default is not None:
+            settings["help"] = f"{found.help} (default: {parameter.default})".strip().replace("%", "%%")
+    parser.add_argument(flag, **settings)

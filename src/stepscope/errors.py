@@ -1,0 +1,18 @@
+"""Errors that a user can cause and mend."""
+
+from __future__ import annotations
+
+__all__ = ["StepscopeError"]
+
+
+class StepscopeError(Exception):
+    """Something the user can mend: what is wrong, what to type, and how the process ends.
+
+    Exit codes: 1 a user error, 2 wrong usage, 3 a gate failed.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code

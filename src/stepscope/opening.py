@@ -1,0 +1,115 @@
+"""From a profile, wherever it is, to an open trace: finds its store or makes one."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepscope import registry
+from stepscope.errors import StepscopeError
+from stepscope.store import cache
+from stepscope.store.layout import build, is_store
+from stepscope.store.trace import Trace
+from stepscope.streams import ByteStream, is_url, open_stream
+
+if TYPE_CHECKING:
+    from stepscope.sources import Progress
+
+__all__ = ["open_trace"]
+
+_ENDINGS = (".json", ".json.gz", ".json.zst")
+
+
+def open_trace(
+    source: str | Path, *, store: str | Path | None = None, refresh: bool = False, progress: Progress | None = None
+) -> Trace:
+    """Opens a profile: a path, `-`, a URL, a folder with one trace in it, or a store.
+
+    The store is kept in the cache, or in the folder `store`; `refresh` makes it anew.
+    """
+    text = str(source)
+    if text != "-" and not is_url(text):
+        path = Path(text)
+        if is_store(path):
+            cache.touch(path)
+            return Trace(path)
+        if path.is_dir():
+            text = _only_trace(path)
+    where = Path(store) if store is not None else cache.root()
+    target = _target(text, where)
+    if is_store(target) and refresh:
+        import shutil
+
+        shutil.rmtree(target)
+    if not is_store(target):
+        _ingest(text, target, progress)
+        if store is None:
+            cache.evict(where, keep=target)
+    cache.touch(target)
+    return Trace(target)
+
+
+def _target(source: str, where: Path) -> Path:
+    if source != "-" and not is_url(source):
+        open_stream(source).close()  # says kindly what is missing
+        return cache.folder_for(source, where)
+    known = cache.folder_for_url(source, where) if is_url(source) else None
+    if known is not None:
+        return known
+    # What cannot be recognised again is stored once and not found again.
+    where.mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix="stream-", dir=where)) / "store"
+
+
+def _only_trace(folder: Path) -> str:
+    found = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDINGS))
+    if not found:
+        raise StepscopeError(
+            f"there is no trace in the folder {folder}", hint=f"traces end in {', '.join(_ENDINGS)}"
+        )
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found[:4])
+        more = f" and {len(found) - 4} more" if len(found) > 4 else ""
+        raise StepscopeError(
+            f"the folder {folder} holds {len(found)} traces: {names}{more}",
+            hint=f"name one: {found[0]}",
+        )
+    return str(found[0])
+
+
+def _ingest(source: str, target: Path, progress: Progress | None) -> None:
+    from stepscope.store.writer import StoreWriter
+
+    stream = open_stream(source)
+    reader = _reader_of(stream)
+
+    def make(folder: Path) -> None:
+        reader(stream, StoreWriter(folder), progress)
+
+    try:
+        build(target, make)
+    finally:
+        stream.close()
+
+
+def _reader_of(stream: ByteStream):  # type: ignore[no-untyped-def]
+    head = stream.head()
+    for name, _ in registry.names("sources"):
+        candidate = registry.load("sources", name)
+        if candidate.sniff(head):  # type: ignore[attr-defined]
+            return candidate
+    stream.close()
+    raise StepscopeError(f"{stream.name} is not a trace: {_what_is(head)}", hint="stepscope reads Kineto JSON")
+
+
+def _what_is(head: bytes) -> str:
+    if not head:
+        return "it is empty"
+    if head.lstrip()[:1] == b"<":
+        return "it is a web page or XML; was the download refused?"
+    if head[:1] == b"\x80":
+        return "it is a Python pickle, perhaps an allocator snapshot"
+    if head[:15] == b"SQLite format 3":
+        return "it is an SQLite file, perhaps of Nsight Systems"
+    return "it is not JSON"

@@ -1,0 +1,1 @@
+"""Turns tables and reports into text; pure functions that never see a store."""

@@ -1,0 +1,114 @@
+"""Finds plug-ins: one function in one file, both of one name.
+
+Five folders of this package hold plug-ins. Their names and first lines stand in `manifest.json`, so that
+`--help` imports none of them. Other packages add theirs by entry points in the group `stepscope.<folder>`.
+`python -m stepscope.registry` writes the manifest anew.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import json
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import StepscopeError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+__all__ = ["FOLDERS", "MANIFEST", "load", "names", "scan"]
+
+FOLDERS = {
+    "sources": "source",
+    "analyses": "analysis",
+    "findings.rules": "rule",
+    "views": "view",
+    "cli.commands": "command",
+}
+"""The folders that hold plug-ins, and what one of them is called."""
+
+PACKAGE = Path(__file__).parent
+MANIFEST = PACKAGE / "manifest.json"
+
+
+def names(folder: str, *, installed: bool = False) -> list[tuple[str, str]]:
+    """Name and first line of every plug-in of a folder, and on demand of those of other packages."""
+    own = _manifest()[folder]
+    listed = list(own.items())
+    if installed:
+        listed += [
+            (point.name, f"From the package {point.dist.name}." if point.dist else "")
+            for point in _entry_points(folder)
+            if point.name not in own
+        ]
+    return sorted(listed)
+
+
+def load(folder: str, name: str) -> Callable[..., Any]:
+    """The plug-in of that name; ours comes before those of other packages."""
+    if name in _manifest()[folder]:
+        plugin = getattr(importlib.import_module(f"stepscope.{folder}.{name}"), name)
+    else:
+        for point in _entry_points(folder):
+            if point.name == name:
+                plugin = point.load()
+                break
+        else:
+            raise _unknown(folder, name)
+    if not callable(plugin):
+        raise TypeError(f"the plug-in {name!r} of stepscope.{folder} is no function")
+    return plugin  # type: ignore[no-any-return]  # callable() tells mypy nothing of the result
+
+
+def scan() -> dict[str, dict[str, str]]:
+    """What the manifest should hold: read from the files, without importing them."""
+    return {
+        folder: {
+            path.stem: _first_line(path)
+            for path in sorted(PACKAGE.joinpath(*folder.split(".")).glob("*.py"))
+            if not path.name.startswith("_")
+        }
+        for folder in FOLDERS
+    }
+
+
+@cache
+def _manifest() -> dict[str, dict[str, str]]:
+    manifest: dict[str, dict[str, str]] = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    return manifest
+
+
+def _entry_points(folder: str) -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=f"stepscope.{folder}")
+
+
+def _unknown(folder: str, name: str) -> StepscopeError:
+    known = [known for known, _ in names(folder, installed=True)]
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        hint = f"did you mean {close[0]}?"
+    else:
+        hint = f"there are: {', '.join(known)}" if known else ""
+    return StepscopeError(f"unknown {FOLDERS[folder]} {name!r}", hint=hint, exit_code=2)
+
+
+def _first_line(path: Path) -> str:
+    """The first line of the docstring of the function that is named like its file."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == path.stem:
+            docstring = ast.get_docstring(node)
+            if not docstring:
+                raise ValueError(f"{path}: {path.stem} has no docstring; its first line is the help text")
+            return docstring.splitlines()[0]
+    raise ValueError(f"{path}: holds no function {path.stem}; a file that is no plug-in starts with _")
+
+
+if __name__ == "__main__":
+    MANIFEST.write_text(json.dumps(scan(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

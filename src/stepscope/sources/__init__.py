@@ -1,0 +1,37 @@
+"""Readers of profiles, one file each: `sniff` tells from the first bytes whether a reader is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from stepscope.store.writer import StoreWriter
+    from stepscope.streams import ByteStream
+
+__all__ = ["Progress", "Source", "source"]
+
+Progress = Callable[[int, int, int], None]
+"""Called now and then with compressed bytes read, bytes of text read and events read."""
+
+
+class Source(Protocol):
+    """Reads a stream into a store."""
+
+    sniff: Callable[[bytes], bool]
+
+    def __call__(self, stream: ByteStream, writer: StoreWriter, progress: Progress | None) -> None:
+        """Reads everything and finishes the store."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def source(*, sniff: Callable[[bytes], bool]) -> Callable[[Function], Function]:
+    """Marks a function as a reader of profiles."""
+
+    def mark(function: Function) -> Function:
+        function.sniff = sniff  # type: ignore[attr-defined]
+        return function
+
+    return mark

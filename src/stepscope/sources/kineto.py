@@ -1,0 +1,160 @@
+"""Kineto traces: the JSON that the PyTorch profiler writes, in Chrome's trace event format."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import threading
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from stepscope import _native
+from stepscope.errors import StepscopeError
+from stepscope.schema import METADATA_KEYS, STORED
+from stepscope.sources import Progress, source
+
+if TYPE_CHECKING:
+    from stepscope.store.writer import StoreWriter
+    from stepscope.streams import ByteStream
+
+__all__ = ["kineto", "new_reader"]
+
+_REPORT_EVERY = 16 << 20
+
+
+def _looks_like_json(head: bytes) -> bool:
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+
+
+def new_reader(**options: int | bool) -> _native.Reader:
+    """A native reader that sorts events into the stored tables."""
+    return _native.Reader(
+        [
+            (table.name, [(column.key, not column.top, column.type == "double") for column in table.columns])
+            for table in STORED
+        ],
+        {category: number for number, table in enumerate(STORED) for category in table.categories},
+        {phase: number for number, table in enumerate(STORED) for phase in table.phases},
+        METADATA_KEYS,
+        options,
+    )
+
+
+@source(sniff=_looks_like_json)
+def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = None) -> None:
+    """Reads a Kineto trace: the JSON that the PyTorch profiler writes."""
+    reader = new_reader()
+    with _Background(writer) as background:
+        reported = 0
+        for piece in stream:
+            reader.feed(piece)
+            for batch in reader.take_batches():
+                background.put(batch)
+            if reader.dictionary_full:
+                background.put(reader.take_dictionary(last=False))
+            if reader.refusal:
+                break
+            if progress and reader.bytes - reported >= _REPORT_EVERY:
+                reported = reader.bytes
+                progress(stream.read_bytes, reader.bytes, reader.events)
+        reader.finish(bool(stream.broken))
+        for batch in reader.take_batches():
+            background.put(batch)
+        _refuse(stream.name, reader)
+        shapes = reader.take_dictionary(last=True)
+        background.put(shapes)
+    if not any(writer.phases):
+        raise _not_a_trace(stream.name, "none of its objects has the phase of an event")
+    writer.finish(reader.threads, _meta(stream, reader))
+
+
+class _Background:
+    """Writes in a thread of its own while the next bytes are read; its errors are raised here."""
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self._queue: queue.Queue[Any] = queue.Queue(2)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="write", daemon=True)
+
+    def __enter__(self) -> _Background:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._queue.put(None)
+        self._thread.join()
+        if self._error and failure[0] is None:
+            raise self._error
+
+    def put(self, item: _native.Batch | dict[str, Any]) -> None:
+        """Hands over a batch or a part of the dictionary."""
+        if self._error:
+            raise self._error
+        self._queue.put(item)
+
+    def _work(self) -> None:
+        while (item := self._queue.get()) is not None:
+            if self._error:
+                continue
+            try:
+                if isinstance(item, dict):
+                    self._writer.add_dictionary(item)
+                else:
+                    self._writer.add(item)
+            except BaseException as error:  # noqa: BLE001 - raised again in the reading thread
+                self._error = error
+
+
+def _not_a_trace(name: str, why: str) -> StepscopeError:
+    return StepscopeError(
+        f"{name} is not a trace: {why}",
+        hint="record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')",
+    )
+
+
+def _refuse(name: str, reader: _native.Reader) -> None:
+    if reader.refusal:
+        raise _not_a_trace(name, reader.refusal)
+    if not reader.saw_events and not reader.events:
+        keys = ", ".join(key for key, _ in reader.metadata[:6])
+        raise _not_a_trace(name, f"it has no traceEvents (its keys: {keys or 'none'})")
+
+
+def _meta(stream: ByteStream, reader: _native.Reader) -> dict[str, Any]:
+    metadata = {key: json.loads(text) for key, text in reader.metadata}
+    base = metadata.get("baseTimeNanoseconds", 0)
+    damage = [
+        {"reason": reason, "count": count, "bytes": lost, "offsets": offsets}
+        for reason, count, lost, offsets in reader.damage
+    ]
+    if stream.broken:
+        damage.append({"reason": stream.broken, "count": 1, "bytes": 0, "offsets": []})
+    rank, rank_source = _rank(metadata, stream.name)
+    return {
+        "source": stream.name,
+        "kind": "kineto",
+        "compressed_bytes": stream.read_bytes,
+        "bytes": reader.bytes,
+        "events": reader.events,
+        "base_ns": base if isinstance(base, int) else 0,
+        "rank": rank,
+        "rank_source": rank_source,
+        "damage": damage,
+        "template_hits": reader.template_hits,
+        "template_checks": reader.template_checks,
+        "template_mismatches": reader.template_mismatches,
+        "metadata": metadata,
+    }
+
+
+def _rank(metadata: dict[str, Any], name: str) -> tuple[int, str]:
+    """The rank, and where it was found; 0 where nothing says it."""
+    distributed = metadata.get("distributedInfo")
+    if isinstance(distributed, dict) and isinstance(distributed.get("rank"), int):
+        return distributed["rank"], "distributedInfo"
+    found = re.search(r"rank[-_.]?(\d{1,7})", PurePath(name).name, re.IGNORECASE)
+    if found:
+        return int(found[1]), "file name"
+    return 0, "nothing says it; taken as 0"

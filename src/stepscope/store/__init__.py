@@ -1,0 +1,1 @@
+"""A trace on disk: written once, aside and renamed, then only read."""

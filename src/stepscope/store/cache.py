@@ -1,0 +1,132 @@
+"""Stores that are kept between commands: found by the profile's content, the least used go first."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from stepscope.errors import StepscopeError
+from stepscope.schema import FORMAT
+from stepscope.store.layout import is_store, read_meta
+
+__all__ = ["Entry", "clear", "entries", "evict", "folder_for", "limit", "root", "touch"]
+
+_EDGE = 1 << 16
+_DAY = 86400
+_DEFAULT_LIMIT = "20GB"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One kept store."""
+
+    folder: Path
+    source: str
+    bytes: int
+    used: float
+
+
+def root() -> Path:
+    """Where stores are kept: `$STEPSCOPE_CACHE`, or the platform's cache folder."""
+    if chosen := os.environ.get("STEPSCOPE_CACHE"):
+        return Path(chosen)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "stepscope"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepscope"
+
+
+def limit() -> int:
+    """How many bytes may be kept: `$STEPSCOPE_CACHE_LIMIT`, by default 20 GB."""
+    text = os.environ.get("STEPSCOPE_CACHE_LIMIT", _DEFAULT_LIMIT)
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
+    if not found:
+        raise StepscopeError(
+            f"STEPSCOPE_CACHE_LIMIT={text} is no size", hint="export STEPSCOPE_CACHE_LIMIT=20GB"
+        )
+    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
+
+
+def folder_for(source: str, where: Path) -> Path:
+    """The store of a profile in a cache folder: its name and a digest of size, time, head and tail."""
+    digest = hashlib.sha256(f"format {FORMAT}".encode())
+    path = Path(source)
+    status = path.stat()
+    digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+    with path.open("rb") as file:
+        digest.update(file.read(_EDGE))
+        file.seek(max(0, status.st_size - _EDGE))
+        digest.update(file.read(_EDGE))
+    return where / f"{_plain(path.name)}-{digest.hexdigest()[:16]}"
+
+
+def folder_for_url(source: str, where: Path) -> Path | None:
+    """The same for a URL, as far as its file system tells versions apart; None where it does not."""
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(source)
+        info = system.info(path)
+    except (OSError, ValueError, ImportError):
+        return None  # opening it will say what is wrong
+    version = [str(info[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created", "sha") if key in info]
+    if not version:
+        return None
+    digest = hashlib.sha256(f"format {FORMAT} {source} {info.get('size')} {version}".encode())
+    return where / f"{_plain(path.rpartition('/')[2])}-{digest.hexdigest()[:16]}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name.partition(".json")[0])[:60] or "trace"
+
+
+def touch(folder: Path) -> None:
+    """Notes that a store was used."""
+    try:
+        os.utime(folder)
+    except OSError:  # a read-only store is not evicted by us anyway
+        return
+
+
+def entries(where: Path) -> list[Entry]:
+    """The stores of a folder, the last used first."""
+    found = []
+    for folder in where.iterdir() if where.is_dir() else ():
+        if not is_store(folder):
+            continue
+        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+        try:
+            source = str(read_meta(folder)["source"])
+        except StepscopeError:
+            source = "(another format)"
+        found.append(Entry(folder, source, size, folder.stat().st_mtime))
+    return sorted(found, key=lambda entry: -entry.used)
+
+
+def evict(where: Path, keep: Path) -> list[Entry]:
+    """Removes the least used stores beyond the limit, and what killed runs left a day ago."""
+    for partial in where.glob(".*.partial"):
+        if time.time() - partial.stat().st_mtime > _DAY:
+            shutil.rmtree(partial, ignore_errors=True)
+    removed, total = [], 0
+    for entry in entries(where):
+        total += entry.bytes
+        if total > limit() and entry.folder != keep:
+            shutil.rmtree(entry.folder, ignore_errors=True)
+            removed.append(entry)
+    return removed
+
+
+def clear(where: Path) -> list[Entry]:
+    """Removes every store of a folder; other files stay."""
+    removed = entries(where)
+    for entry in removed:
+        shutil.rmtree(entry.folder)
+    for partial in where.glob(".*.partial"):
+        shutil.rmtree(partial, ignore_errors=True)
+    return removed

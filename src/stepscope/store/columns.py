@@ -1,0 +1,90 @@
+"""Native buffers to Arrow arrays and back, without copies where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope import _native
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stepscope.schema import Column
+
+__all__ = ["ROW_GROUP", "arrow_schema", "integers", "nullable", "parquet_writer", "record_batch", "view"]
+
+ROW_GROUP = 1 << 17
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The Arrow schema of stored columns."""
+    import pyarrow as pa
+
+    kinds = {"int64": pa.int64(), "int32": pa.int32(), "double": pa.float64(), "string": pa.string()}
+    return pa.schema([(column.name, kinds[column.type]) for column in columns])
+
+
+def record_batch(schema: pa.Schema, columns: Sequence[tuple[memoryview, memoryview | None]]) -> pa.RecordBatch:
+    """Buffers as the reader gives them, (values, validity), as a record batch."""
+    import pyarrow as pa
+
+    arrays = [
+        pa.Array.from_buffers(
+            field.type,
+            len(values),
+            [None if valid is None else pa.py_buffer(valid), pa.py_buffer(values)],
+        )
+        for field, (values, valid) in zip(schema, columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def integers(values: memoryview, kind: pa.DataType | None = None) -> pa.Array:
+    """A native int64 (or other) buffer as an Arrow array that has no NULL."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind or pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def nullable(values: memoryview) -> pa.Array:
+    """A native int64 buffer in which the smallest number means NULL."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = integers(values)
+    return pc.if_else(pc.equal(array, _native.NULL), pa.scalar(None, pa.int64()), array)
+
+
+def view(array: Any) -> memoryview:
+    """An Arrow integer array as int64 values for native code, NULL as the smallest number."""
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.type != pa.int64():
+        array = array.cast(pa.int64())
+    if array.null_count:
+        array = array.fill_null(_native.NULL)
+    if not len(array):
+        return memoryview(b"").cast("q")
+    values = memoryview(array.buffers()[1]).cast("b").cast("q")
+    return values[array.offset : array.offset + len(array)]
+
+
+def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
+    """A Parquet file for large tables: small numbers by dictionary, growing ones by difference."""
+    import pyarrow.parquet as pq
+
+    few = ["thread", "name", "shape", "stored_in", "depth"]
+    whole = [column.name for column in columns if column.type.startswith("int") and column.name not in few]
+    return pq.ParquetWriter(
+        path,
+        arrow_schema(columns),
+        compression="zstd",
+        compression_level=1,
+        use_dictionary=[column.name for column in columns if column.name in few],
+        column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
+        write_statistics=["thread", "start_ns"],
+    )

@@ -1,0 +1,96 @@
+"""DuckDB, fenced in: it sees the files of one store and nothing else of the machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import StepscopeError
+from stepscope.schema import DICTIONARIES, STORED
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = ["check_read_only", "connect", "run"]
+
+MEMORY = "384MB"
+
+
+def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+    """A connection with the stored tables in schema `stored`; its configuration is locked."""
+    import duckdb
+    import pyarrow as pa
+
+    connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY, "threads": 2})
+    connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
+    connection.execute("SET python_enable_replacements = false")
+    connection.execute("SET preserve_insertion_order = false")
+    folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
+    connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
+    connection.execute("CREATE SCHEMA stored")
+    for table in DICTIONARIES:
+        with pa.memory_map(str(folder / f"{table.name}.arrow")) as file:
+            connection.register(f"stored_{table.name}", pa.ipc.open_file(file).read_all())
+        connection.execute(f"CREATE VIEW stored.{table.name} AS SELECT * FROM stored_{table.name}")
+    connection.register("stored_meta", _meta_table(meta))
+    connection.execute("CREATE VIEW stored.meta AS SELECT * FROM stored_meta")
+    files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
+    for name, path in files.items():
+        connection.execute(f"CREATE VIEW stored.{name} AS SELECT * FROM {_literal(str(path.resolve()))}")
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+    return connection
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _meta_table(meta: dict[str, Any]) -> Any:
+    import json
+
+    import pyarrow as pa
+
+    entries = {**{key: value for key, value in meta.items() if key != "metadata"}, **meta["metadata"]}
+    return pa.table(
+        {
+            "key": pa.array(list(entries), pa.string()),
+            "value": pa.array([json.dumps(value) for value in entries.values()], pa.string()),
+        }
+    )
+
+
+def check_read_only(sql: str) -> None:
+    """Refuses everything but one SELECT: the store is not to be changed, nor other files written."""
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise _explained(error) from error
+    if len(statements) != 1:
+        raise StepscopeError(
+            f"{len(statements)} statements where one query is asked for", hint='stepscope query TRACE "SELECT …"'
+        )
+    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+        kind = str(statements[0].type).rpartition(".")[2]
+        raise StepscopeError(
+            f"{kind} is not allowed: a store is only read", hint="write a SELECT, or WITH … SELECT"
+        )
+
+
+def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any], rows: int | None) -> Any:
+    """Runs a query, whole or by batches of so many rows; what is wrong with it is said in a line."""
+    import duckdb
+
+    try:
+        relation = connection.sql(sql, params=params or None)
+        return relation.to_arrow_table() if rows is None else relation.to_arrow_reader(rows)
+    except duckdb.Error as error:
+        raise _explained(error) from error
+
+
+def _explained(error: Exception) -> StepscopeError:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    message = re.sub(r"^(Binder|Catalog|Parser|Permission|Invalid Input) Error: ", "", lines[0])
+    return StepscopeError(f"the query failed: {message}", hint="stepscope query TRACE --schema shows tables and columns")

@@ -1,0 +1,196 @@
+"""The documented SQL views over a store: names instead of numbers, absolute times, arguments as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stepscope.schema import COPIES, KERNELS, STORED
+
+__all__ = ["VIEWS", "View"]
+
+_NUMBERED = ("thread", "name", "shape", "start_ns", "dur_ns", "event")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view: its columns as (name, SQL, description), and the tables behind it."""
+
+    name: str
+    description: str
+    columns: tuple[tuple[str, str, str], ...]
+    source: str
+    where: str = ""
+    lazy: bool = False
+
+    def sql(self, meta: dict[str, Any], only: tuple[str, ...] | None = None) -> str:
+        """The SELECT of the view, or of some of its columns."""
+        wanted = [column for column in self.columns if only is None or column[0] in only]
+        columns = ", ".join(f'{expression} AS "{name}"' for name, expression, _ in wanted)
+        text = f"SELECT {columns} FROM {self.source}"
+        if self.where:
+            text += f" WHERE {self.where}"
+        return text.format(base=int(meta["base_ns"]), rank=int(meta["rank"]))
+
+
+_EVENT = (
+    ("event", "t.event", "Place of the event in the profile, from 0."),
+    ("name", "n.text", "Its name."),
+    ("category", "s.category", "Its category as written; NULL without one."),
+    ("phase", "s.phase", "X complete, i instant, M metadata, s and f arrows."),
+    ("pid", "h.pid", "Process, or device for device work."),
+    ("tid", "h.tid", "Thread, or stream for device work."),
+    ("thread", "t.thread", "Number of the process and thread together."),
+    ("start_ns", "t.start_ns + {base}", "When it began, in ns since the epoch."),
+    ("dur_ns", "t.dur_ns", "How long it took; NULL where the profile gives no duration."),
+    ("args", "s.args", "Its arguments as JSON; those with a column of their own are null here."),
+)
+
+
+def _joined(table: str, more: str = "", of_name: str = "") -> str:
+    """A stored table with its dictionaries; what is asked of a text is worked out once per text, not per event."""
+    shapes = f"(SELECT id, phase, category, text->'$.args' AS args{more} FROM stored.shapes)"
+    names = f"(SELECT id, text{of_name} FROM stored.names)"
+    return (
+        f"stored.{table} t LEFT JOIN {names} n ON n.id = t.name "
+        f"LEFT JOIN {shapes} s ON s.id = t.shape LEFT JOIN stored.threads h ON h.id = t.thread"
+    )
+
+
+def _own_columns(table: str) -> tuple[tuple[str, str, str], ...]:
+    stored = next(one for one in STORED if one.name == table)
+    return tuple(
+        (column.name, f"t.{column.name}", column.description) for column in (*stored.columns, *stored.linked)
+    )
+
+
+def _of(name: str, description: str = "") -> View:
+    stored = next(one for one in STORED if one.name == name)
+    return View(name, description or stored.description, _EVENT + _own_columns(name), _joined(name))
+
+
+def _argument(key: str, kind: str) -> str:
+    return f"TRY_CAST(json_extract_string(text, '$.args.\"{key}\"') AS {kind})"
+
+
+_LAUNCH_SHAPE = (
+    ("grid", "json_extract_string(text, '$.args.grid')", "Blocks in x, y, z, as a JSON list."),
+    ("block", "json_extract_string(text, '$.args.block')", "Threads of a block in x, y, z."),
+    ("registers", _argument("registers per thread", "BIGINT"), "Registers of a thread."),
+    ("shared_bytes", _argument("shared memory", "BIGINT"), "Shared memory of a block."),
+    ("blocks_per_sm", _argument("blocks per SM", "DOUBLE"), "Blocks for each multiprocessor."),
+    ("warps_per_sm", _argument("warps per SM", "DOUBLE"), "Warps for each multiprocessor."),
+    (
+        "occupancy_percent",
+        _argument("est. achieved occupancy %", "DOUBLE"),
+        "Occupancy as the profiler estimates it; 0 may mean unknown.",
+    ),
+)
+
+
+def _quoted(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
+
+_KIND = (
+    f"CASE WHEN s.category IN ({_quoted(KERNELS)}) THEN 'kernel' "
+    f"WHEN s.category IN ({_quoted(COPIES)}) THEN 'memcpy' ELSE 'memset' END"
+)
+_COMMUNICATION = (
+    r"nccl|rccl|oneccl|nvshmem|deep[-_ ]?ep|cross[-_ ]?device[-_ ]?reduce|multimem|all[-_ ]?reduce|"
+    r"all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?(to|2)[-_ ]?all"
+)
+_WORK_SOURCE = _joined(
+    "device_work",
+    "".join(f", {sql} AS {name}" for name, sql, _ in _LAUNCH_SHAPE),
+    f", regexp_matches(text, '{_COMMUNICATION}', 'i') AS communicates",
+)
+_WORK_COLUMNS = (
+    *_EVENT,
+    ("kind", _KIND, "kernel, memcpy or memset."),
+    (
+        "communicates",
+        f"n.communicates AND s.category IN ({_quoted(KERNELS)})",
+        "Whether it is a kernel whose name says that it moves data between devices.",
+    ),
+    ("device_name", "coalesce(t.device::VARCHAR, h.pid)", "The device, by its index."),
+    *_own_columns("device_work"),
+    *((name, f"s.{name}", description) for name, _, description in _LAUNCH_SHAPE),
+)
+_STEP_MARK = r"regexp_full_match(n.text, 'ProfilerStep#\d+')"
+
+VIEWS = (
+    View(
+        "events",
+        "Every event of the profile.",
+        _EVENT,
+        "("
+        + " UNION ALL ".join(
+            f"SELECT {', '.join(_NUMBERED)} FROM stored.{table.name}" for table in STORED
+        )
+        + ") t LEFT JOIN"
+        + _joined("events").partition("LEFT JOIN")[2],
+    ),
+    View(
+        "kernels", "Kernels that ran on a device.", _WORK_COLUMNS, _WORK_SOURCE, f"s.category IN ({_quoted(KERNELS)})"
+    ),
+    View("device_work", "Everything that ran on a device: kernels, copies, fills.", _WORK_COLUMNS, _WORK_SOURCE),
+    _of("launches"),
+    _of("ops"),
+    _of("python_frames"),
+    _of("annotations"),
+    _of("memory_events"),
+    _of("flows"),
+    _of("other_events"),
+    View(
+        "steps",
+        "The profiler's step marks on the host (ProfilerStep#k).",
+        (
+            ("step", "CAST(regexp_extract(n.text, '#(\\d+)', 1) AS BIGINT)", "Number in the mark."),
+            *_EVENT[:1],
+            ("name", "n.text", "Name of the mark."),
+            *_EVENT[4:9],
+        ),
+        _joined("annotations"),
+        f"s.category = 'user_annotation' AND s.phase = 'X' AND {_STEP_MARK}",
+    ),
+    View(
+        "shapes",
+        "Distinct texts of events with their counts: one row answers for many events.",
+        tuple(
+            (name, f"t.{name}", description)
+            for name, description in (
+                ("category", "Category as written; NULL without one."),
+                ("phase", "Phase; NULL without one."),
+                ("stored_in", "The table its events are in."),
+                ("events", "How many events."),
+                ("total_ns", "Their summed duration."),
+                ("text", "The event as JSON, null for each value that has a column."),
+            )
+        ),
+        "stored.shapes t",
+    ),
+    View(
+        "host_tree",
+        "All duration events of host threads, nested: frames, operators, calls, ranges. Made at first use.",
+        (
+            *_EVENT[:2],
+            ("stored_in", "t.stored_in", "Which kind of event: the table it is in."),
+            *_EVENT[4:9],
+            ("parent", "t.parent", "Event around it on its thread; NULL at the outermost."),
+            ("depth", "t.depth", "How many events are around it."),
+            ("self_ns", "t.self_ns", "Time in which it was the innermost event of its thread."),
+            ("frame", "t.frame", "Event of the innermost Python frame around it."),
+        ),
+        "stored.host_tree t LEFT JOIN stored.names n ON n.id = t.name "
+        "LEFT JOIN stored.threads h ON h.id = t.thread",
+        lazy=True,
+    ),
+    View(
+        "meta",
+        "What the profile and the store say of themselves, a key and its JSON value a row.",
+        (("key", "t.key", "Name of the entry."), ("value", "t.value", "Its value as JSON.")),
+        "stored.meta t",
+    ),
+)
+"""All views, in the order in which `stepscope query --schema` shows them."""

@@ -1,0 +1,151 @@
+"""Typed results: rows of a frozen dataclass over Arrow columns, every column documented."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Column", "Table", "columns_of"]
+
+Row = TypeVar("Row")
+
+ColumnType = Literal["int", "float", "str", "bool"]
+
+_TYPE_NAMES: dict[object, ColumnType] = {int: "int", float: "float", str: "str", bool: "bool"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table: what it is called, what it holds and what that means."""
+
+    name: str
+    type: ColumnType
+    description: str
+    nullable: bool = False
+
+
+class Table(Generic[Row]):
+    """Rows of one class, kept as Arrow columns; `notes` are lines to be stated beside them."""
+
+    __slots__ = ("_arrow", "_notes", "_row")
+
+    def __init__(self, row: type[Row], arrow: pa.Table, notes: Iterable[str] = ()) -> None:
+        self._row = row
+        self._arrow = _conform(row, arrow)
+        self._notes = tuple(notes)
+
+    @classmethod
+    def of(cls, row: type[Row], rows: Iterable[Row], notes: Iterable[str] = ()) -> Table[Row]:
+        """A table of the given rows."""
+        import pyarrow as pa
+
+        given = list(rows)
+        columns = columns_of(row)
+        arrays = [
+            pa.array([getattr(one, column.name) for one in given], _arrow_type(column)) for column in columns
+        ]
+        return cls(row, pa.Table.from_arrays(arrays, names=[column.name for column in columns]), notes)
+
+    @property
+    def row(self) -> type[Row]:
+        """The class of the rows."""
+        return self._row
+
+    @property
+    def arrow(self) -> pa.Table:
+        """The columns."""
+        return self._arrow
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has to be said beside the table, line by line."""
+        return self._notes
+
+    @property
+    def columns(self) -> list[Column]:
+        """Name, type and meaning of every column."""
+        return list(columns_of(self._row))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries."""
+        records: list[dict[str, Any]] = self._arrow.to_pylist()
+        return records
+
+    def __len__(self) -> int:
+        return int(self._arrow.num_rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self._arrow.to_batches():
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield self._row(*values)
+
+    def __repr__(self) -> str:
+        return f"Table[{self._row.__name__}]({len(self)} rows)"
+
+
+def columns_of(row: type) -> tuple[Column, ...]:
+    """The columns that a row class declares: `name: Annotated[int | None, "what it means"]`."""
+    hints = get_type_hints(row, include_extras=True)
+    return tuple(_column(row, field.name, hints[field.name]) for field in dataclasses.fields(row))
+
+
+def _column(row: type, name: str, hint: object) -> Column:
+    where = f"{row.__name__}.{name}"
+    if get_origin(hint) is not Annotated:
+        raise TypeError(f'{where}: write Annotated[type, "what the column means"]')
+    annotated, *extras = get_args(hint)
+    descriptions = [extra for extra in extras if isinstance(extra, str)]
+    if not descriptions:
+        raise TypeError(f"{where}: has no description")
+    options = get_args(annotated) if get_origin(annotated) in (Union, UnionType) else (annotated,)
+    types = [_TYPE_NAMES.get(option) for option in options if option is not NoneType]
+    if len(types) != 1 or types[0] is None:
+        raise TypeError(f"{where}: a column is int, float, str or bool, or one of these or None")
+    return Column(name, types[0], descriptions[0], nullable=NoneType in options)
+
+
+def _arrow_type(column: Column) -> pa.DataType:
+    import pyarrow as pa
+
+    return {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bool": pa.bool_()}[column.type]
+
+
+def _conform(row: type, arrow: pa.Table) -> pa.Table:
+    """The same columns with the types the row class declares; what would bend a value is an error."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = columns_of(row)
+    wanted = [column.name for column in columns]
+    if arrow.column_names != wanted:
+        raise TypeError(f"{row.__name__} has the columns {wanted}, the table has {arrow.column_names}")
+    arrays = []
+    for column in columns:
+        try:
+            array = arrow.column(column.name).cast(_arrow_type(column))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise TypeError(f"{row.__name__}.{column.name}: {error}") from error
+        if array.null_count and not column.nullable:
+            raise ValueError(f"{row.__name__}.{column.name}: {array.null_count} values are absent")
+        # Not-a-number and infinity are no results: a share of nothing is absent.
+        if column.type == "float" and not pc.all(pc.is_finite(array), min_count=0).as_py():
+            raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
+        arrays.append(array)
+    fields = [pa.field(column.name, _arrow_type(column), column.nullable) for column in columns]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

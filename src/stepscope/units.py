@@ -1,0 +1,92 @@
+"""Nanoseconds, bytes and ratios as text: the only rounding in the code base."""
+
+from __future__ import annotations
+
+__all__ = ["ABSENT", "clock", "count", "duration", "number", "rate", "share", "size"]
+
+ABSENT = "–"
+
+_MINUTE_NS = 60_000_000_000
+_HOUR_NS = 60 * _MINUTE_NS
+
+
+def duration(ns: float | None) -> str:
+    """A length of time with three digits: `1.23 ms`."""
+    if ns is None:
+        return ABSENT
+    if abs(ns) < _MINUTE_NS - 50_000_000:
+        return _scaled(ns, 1000, ("ns", "µs", "ms", "s"))
+    sign = "-" if ns < 0 else ""
+    seconds = round(abs(ns) / 1_000_000_000)
+    if seconds < 3600:
+        return f"{sign}{seconds // 60} min {seconds % 60:02} s"
+    minutes = round(abs(ns) / _MINUTE_NS)
+    return f"{sign}{minutes // 60:,} h {minutes % 60:02} min"
+
+
+def clock(ns: int | None) -> str:
+    """A point in time as its time of day, exact: `14:03:21.000001250`."""
+    if ns is None:
+        return ABSENT
+    seconds, rest = divmod(ns, 1_000_000_000)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours % 24:02}:{minute:02}:{second:02}.{rest:09}"
+
+
+def size(n_bytes: float | None) -> str:
+    """An amount of memory with three digits, in powers of 1024: `1.50 GiB`."""
+    return ABSENT if n_bytes is None else _scaled(n_bytes, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def rate(n_bytes: float | None, ns: float | None) -> str:
+    """Bytes in a length of time, in powers of 1000 as vendors give them: `3.35 TB/s`."""
+    if n_bytes is None or not ns:
+        return ABSENT
+    return _scaled(n_bytes / ns * 1e9, 1000, ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"))
+
+
+def share(part: float | None) -> str:
+    """A ratio as per cent with one decimal: `28.3 %`; what is not nothing never reads as nothing."""
+    if part is None:
+        return ABSENT
+    if 0 < abs(part) < 0.0005:
+        return "<0.1 %" if part > 0 else ">-0.1 %"
+    return f"{part * 100:.1f} %"
+
+
+def count(n: int | None) -> str:
+    """A whole number with its thousands set apart: `60,841,999`."""
+    return ABSENT if n is None else f"{n:,}"
+
+
+def number(x: float | None) -> str:
+    """A number without a unit, with three digits: `0.0123`."""
+    if x is None:
+        return ABSENT
+    if abs(x) >= 999.5:
+        return f"{x:,.0f}"
+    if x == 0 or abs(x) >= 1:
+        return _three_digits(x)
+    return f"{x:.3g}"
+
+
+def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:
+    """The value in the largest unit that leaves at least one whole digit."""
+    if value == int(value) and abs(value) < step:
+        return f"{int(value)} {units[0]}"
+    last = units[-1]
+    for unit in units:
+        # Half a digit below the step rounds up to it: that is 1.00 of the next unit.
+        if unit == last or abs(value) < step - 0.5:
+            return f"{_three_digits(value)} {unit}"
+        value /= step
+    raise AssertionError("the last unit always fits")
+
+
+def _three_digits(value: float) -> str:
+    if abs(value) < 9.995:
+        return f"{value:.2f}"
+    if abs(value) < 99.95:
+        return f"{value:.1f}"
+    return f"{value:,.0f}"

@@ -1,0 +1,98 @@
+"""Random small profiles: few names, few instants, so that ties and crossings are common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import strategies as st
+from tests.drawing import Drawing
+
+OPS = ["aten::mm", "aten::add", "autograd::engine"]
+KERNELS = ["gemm", "elementwise", "ncclDevKernel_AllReduce_Sum"]
+THREADS = [1, 2, "worker"]
+LAST = 30
+
+Spec = tuple[str, str, int, int, Any, int, int]
+"""Kind, name, start and duration in ns, thread or device, correlation, stream."""
+
+NAMES = {
+    "op": OPS,
+    "launch": ["cudaLaunchKernel", "cudaMemcpyAsync"],
+    "driver": ["cuLaunchKernel"],
+    "frame": ["train.py(3): step"],
+    "annotation": ["gloo:all_reduce", "enumerate(DataLoader)#_Next", "forward"],
+    "kernel": KERNELS,
+    "memcpy": ["Memcpy HtoD (Pinned -> Device)"],
+    "memset": ["Memset (Device)"],
+    "device range": ["ProfilerStep#1", "forward"],
+}
+HOST = ("op", "launch", "driver", "frame", "annotation")
+
+
+@st.composite
+def specs(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(NAMES)) -> Spec:
+    kind = draw(st.sampled_from(kinds))
+    place = draw(st.sampled_from(THREADS if kind in HOST else [0, 1]))
+    return (
+        kind,
+        draw(st.sampled_from(NAMES[kind])),
+        draw(st.integers(0, LAST)),
+        draw(st.integers(0, LAST // 2)),
+        place,
+        draw(st.integers(0, 4)),
+        draw(st.sampled_from([7, 8])),
+    )
+
+
+@st.composite
+def drawings(draw: st.DrawFn, *, marks: bool = False, ties: bool = True) -> Drawing:
+    """Profiles of up to 25 events. Without ties no two events of a thread are equal in start and length."""
+    unique: dict[str, Any] = {} if ties else {"unique_by": (place_and_time, call_and_time)}
+    chosen = draw(st.lists(specs(), min_size=1, max_size=25, **unique))
+    drawing = draw_all(chosen)
+    if marks:
+        cuts = sorted(draw(st.lists(st.integers(0, LAST), min_size=2, max_size=4, unique=True)))
+        for step, (start, end) in enumerate(pairwise(cuts)):
+            drawing.mark(step, us(start), us(end - start))
+    return drawing
+
+
+def place_and_time(spec: Spec) -> tuple[Any, ...]:
+    return spec[0] in HOST, spec[4], spec[2], spec[3]
+
+
+def call_and_time(spec: Spec) -> tuple[Any, ...]:
+    kind, _, start, _, place, correlation, _ = spec
+    return (correlation, start) if kind in ("launch", "driver") else (kind, place, spec)
+
+
+def us(ns: int) -> Decimal:
+    return Decimal(ns) / 1000
+
+
+def draw_all(
+    chosen: list[Spec], *, shift_ns: int = 0, rename: Callable[[Any], Any] = lambda thread: thread
+) -> Drawing:
+    """The drawing of some specs, later by a shift, its threads renamed."""
+    drawing = Drawing()
+    for kind, name, start, dur, place, correlation, stream in chosen:
+        at = us(start + shift_ns), us(dur)
+        if kind == "op":
+            drawing.op(name, *at, thread=rename(place))
+        elif kind in ("launch", "driver"):
+            category = "cuda_runtime" if kind == "launch" else "cuda_driver"
+            drawing.launch(name, *at, corr=correlation, thread=rename(place), cat=category)
+        elif kind == "frame":
+            drawing.frame(name, *at, thread=rename(place))
+        elif kind == "annotation":
+            drawing.annotation(name, *at, thread=rename(place))
+        elif kind == "device range":
+            drawing.annotation(name, *at, cat="gpu_user_annotation", pid=place, thread=stream)
+        else:
+            blocks = {"blocks per SM": (correlation + 1) / 4} if kind == "kernel" else {}
+            work = {"kernel": drawing.kernel, "memcpy": drawing.memcpy, "memset": drawing.memset}[kind]
+            work(name, *at, corr=correlation, device=place, stream=stream, args=blocks)
+    return drawing

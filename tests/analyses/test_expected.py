@@ -1,0 +1,85 @@
+"""Every analysis of every real profile gives the expected rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.analyses.comparing import KEYS, differences, rows_of
+from tests.data.make_samples import CUTS, HERE, SUFFIX, cut_text, expected_of, read_text
+
+SAMPLES = [
+    "h200_compile_default.pt.trace.json.gz",
+    "h200_cuda_graph.pt.trace.json.gz",
+    "h200_ddp_gloo_rank0.pt.trace.json.gz",
+    "h200_ddp_gloo_rank1.pt.trace.json.gz",
+    "h200_mem_timeline.pt.trace.json.gz",
+    "h200_prefetch_serial.pt.trace.json.gz",
+    "h200_resnet50.pt.trace.json.gz",
+    "h200_rl_churn.pt.trace.json.gz",
+    "h200_slow_item.pt.trace.json.gz",
+    "h200_tutorial_baseline.pt.trace.json.gz",
+    "hta_alexnet.json.gz",
+    "hta_amd_mi250.json.gz",
+    "hta_cpu_only.json.gz",
+    "hta_cupti.json.gz",
+    "hta_nccl_data.json.gz",
+    "hta_ns_resolution.json.gz",
+    "hta_sampled_rank-0.json.gz",
+    "hta_sampled_rank-1.json.gz",
+    "hta_simple_add.json.gz",
+    "hta_triton.json.gz",
+    "tl_b200_eager_trace.json.gz",
+    "tl_h100_Qwen_Qwen1.5-0.5B-Chat.json.gz",
+    "tl_h100_gaunernst_bert-small-uncased.json.gz",
+    "tl_mi210_gpu_only_trace_gpu_only_trace.json.gz",
+    "tl_torch_compile_triton_trace.json.gz",
+    "tl_vllm_decode_full_graph.json.gz",
+]
+
+
+def expected_tables(path: Path) -> dict[str, Any]:
+    stem = path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".pt.trace")
+    tables: dict[str, Any] = json.loads(
+        (path.parent / "expected" / f"{stem}.json").read_text(encoding="utf-8")
+    )
+    return tables
+
+
+def check(path: Path, store: Path) -> None:
+    expected = expected_tables(path)
+    rows = rows_of(path, store)
+    wrong = {name: differences(name, rows[name], expected[name]) for name in KEYS}
+    assert not {name: lines for name, lines in wrong.items() if lines}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
+    check(sample(name), tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_cut_profile(name: str, tmp_path: Path) -> None:
+    check(HERE / (name + SUFFIX), tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_the_expected_tables_are_those_of_the_oracle(name: str) -> None:
+    written = (HERE / "expected" / f"{name}.json").read_text(encoding="utf-8")
+    assert written == expected_of(read_text(HERE / (name + SUFFIX))), "python -m tests.data.make_samples"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CUTS)
+def test_the_cut_profiles_can_be_made_again(name: str, sample: Callable[[str], Path]) -> None:
+    real = sample(name + SUFFIX)
+    assert cut_text(read_text(real), CUTS[name]) == read_text(HERE / (name + SUFFIX))
+
+
+def test_the_cut_profiles_stay_small() -> None:
+    sizes = [path.stat().st_size for path in HERE.rglob("*.gz")]
+    assert max(sizes) < 300_000
+    assert sum(sizes) < 1_200_000

@@ -1,0 +1,101 @@
+"""What holds for every profile: random ones against the oracle, and after changes that change nothing."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.analyses.comparing import KEYS, Row, differences, drawn_rows, oracle_of
+from tests.analyses.drawn import Spec, call_and_time, draw_all, drawings, place_and_time, specs, us
+from tests.drawing import LAYOUTS, Drawing, Layout
+from tests.oracle import OP, by_thread
+from tests.spans import size, union
+
+HOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(HOW, max_examples=25)
+APART = st.lists(specs(), min_size=1, max_size=25, unique_by=(place_and_time, call_and_time))
+
+
+def rows_of(drawing: Drawing, layout: Layout = LAYOUTS[0]) -> dict[str, list[Row]]:
+    with tempfile.TemporaryDirectory() as folder:
+        return drawn_rows(drawing, Path(folder), layout)
+
+
+def assert_same(rows: dict[str, list[Row]], expected: dict[str, list[Row]]) -> None:
+    wrong = {name: differences(name, rows[name], expected[name]) for name in KEYS}
+    assert not {name: lines for name, lines in wrong.items() if lines}
+
+
+@HOW
+@given(drawings(), st.sampled_from(LAYOUTS))
+def test_a_random_profile_gives_what_the_oracle_gives(drawing: Drawing, layout: Layout) -> None:
+    assert_same(rows_of(drawing, layout), oracle_of(drawing).tables())
+
+
+@FEW
+@given(drawings())
+def test_the_parts_sum_to_the_whole(drawing: Drawing) -> None:
+    rows = rows_of(drawing)
+    oracle = oracle_of(drawing)
+    ops = by_thread(e for e in oracle.events if e.category in OP)
+    assert sum(row["host_self_ns"] for row in rows["ops"]) == sum(
+        size(union(e.span for e in thread)) for thread in ops.values()
+    )
+    for row in rows["ops"]:
+        assert 0 <= row["host_self_no_runtime_ns"] <= row["host_self_ns"] <= row["host_total_ns"]
+        assert row["device_self_ns"] <= row["device_total_ns"]
+    for row in rows["devices"]:
+        assert row["busy_ns"] + row["idle_ns"] == row["window_ns"]
+        assert row["kernel_ns"] == row["compute_ns"] + row["exposed_communication_ns"]
+        assert 0 <= row["exposed_communication_ns"] <= row["communication_ns"]
+        assert max(row["kernel_ns"], row["memcpy_ns"], row["memset_ns"]) <= row["busy_ns"]
+        assert row["busy_ns"] <= row["kernel_ns"] + row["memcpy_ns"] + row["memset_ns"]
+        assert row["sm_efficiency_share"] is None or 0 <= row["sm_efficiency_share"] <= 1
+    unlinked = sum(row["unlinked_ns"] for row in rows["devices"] if row["window"] == "span")
+    in_ops = sum(row["device_self_ns"] for row in rows["ops"])
+    assert in_ops + unlinked + oracle.device_ns_outside_any_op() == sum(work.dur for work in oracle.work)
+    assert sum(row["events"] for row in rows["categories"]) == len(drawing.events)
+    kernels = [row for row in rows["categories"] if row["category"] == "kernel"]
+    assert sum(row["total_ns"] for row in rows["kernels"]) == sum(row["total_ns"] for row in kernels)
+
+
+@FEW
+@given(APART, st.integers(0, 10**15))
+def test_a_later_profile_is_the_same_profile(chosen: list[Spec], shift_ns: int) -> None:
+    assert_same(rows_of(draw_all(chosen, shift_ns=shift_ns)), rows_of(draw_all(chosen)))
+
+
+@FEW
+@given(APART)
+def test_names_of_threads_do_not_matter(chosen: list[Spec]) -> None:
+    renamed = draw_all(chosen, rename=lambda thread: {1: 4_000_000_000, 2: "main", "worker": -3}[thread])
+    assert_same(rows_of(renamed), rows_of(draw_all(chosen)))
+
+
+@FEW
+@given(APART, st.integers(0, 100))
+def test_the_order_of_events_in_the_file_does_not_matter(chosen: list[Spec], seed: int) -> None:
+    """As long as no two events of a thread are equal in start and length, where the file decides."""
+    assert_same(rows_of(draw_all(chosen).shuffled(seed)), rows_of(draw_all(chosen)))
+
+
+@pytest.mark.slow
+def test_a_large_profile_in_any_order(tmp_path: Path) -> None:
+    """Enough events for several batches, deep nesting, and the file in no order at all."""
+    drawing = Drawing()
+    chance = random.Random(7)
+    for number in range(40_000):
+        start, thread = chance.randrange(2_000_000), chance.randrange(4)
+        if number % 4:
+            drawing.op(
+                f"op {chance.randrange(50)}", us(start), us(chance.choice([3, 40, 500, 4_000])), thread=thread
+            )
+        else:
+            drawing.launch("cudaLaunchKernel", us(start), us(9), corr=number, thread=thread)
+            drawing.kernel(f"k{number % 8}", us(start + chance.randrange(5_000)), us(30), corr=number)
+    drawing.shuffled(7)
+    assert_same(drawn_rows(drawing, tmp_path), oracle_of(drawing).tables())

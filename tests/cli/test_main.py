@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+
+import stepscope
+from stepscope import registry
+from stepscope.cli.main import main
+from stepscope.errors import StepscopeError
+from stepscope.tables import Table
+
+HELP_BUDGET_S = 0.25
+HEAVY = {"duckdb", "fsspec", "importlib.metadata", "isal", "numpy", "pyarrow", "ray", "rich", "torch"}
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, check=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Grain:
+    size_bytes: Annotated[int, "how large it is"]
+
+
+def grains(trace: str, *, finest: Annotated[int, "the smallest one"] = 1) -> Table[Grain]:
+    """Lists the grains of a trace."""
+    return Table.of(Grain, [Grain(finest), Grain(2048)], notes=[f"from {trace}"])
+
+
+@pytest.fixture
+def one_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = registry.load
+    monkeypatch.setattr(
+        registry, "load", lambda folder, name: grains if name == "grains" else load(folder, name)
+    )
+    monkeypatch.setattr(stepscope, "open", lambda source, *, store: f"{source} in {store}", raising=False)
+
+
+def replace_show(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def show() -> None:
+        """Fails."""
+        raise error
+
+    monkeypatch.setattr(registry, "load", lambda folder, name: show)
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for name, first_line in registry.names("cli.commands"):
+        assert name in text
+        assert first_line in text
+
+
+def test_nothing_to_do_shows_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: stepscope" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"stepscope {stepscope.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "argument,message,hint",
+    [("shwo", "unknown command", "did you mean show?"), ("--colour", "unknown option", "--help")],
+)
+def test_what_is_unknown_ends_with_2(
+    argument: str, message: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([argument]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert message in printed.err
+    assert hint in printed.err
+
+
+def test_a_user_error_is_words_and_an_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replace_show(monkeypatch, StepscopeError("no trace", hint="stepscope info --demo", exit_code=3))
+    assert main(["show"]) == 3
+    assert capsys.readouterr().err == "stepscope: no trace\n  hint: stepscope info --demo\n"
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_show(monkeypatch, KeyboardInterrupt())
+    assert main(["show"]) == 130
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    replace_show(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        main(["show"])
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "stepscope.cli.main", "--help"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_a_terminal_without_the_characters_is_no_error() -> None:
+    code = "import sys; from stepscope.cli.main import main; main(['--help']); print('–')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert done.stdout.endswith("\\u2013\n")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"]], ids=" ".join)
+def test_help_imports_nothing_heavy_and_no_plug_in(arguments: list[str]) -> None:
+    code = (
+        "import json, sys\nfrom stepscope.cli.main import main\n"
+        f"try:\n main({arguments})\nexcept SystemExit: pass\n"
+        "print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    # Without site: what an editable install imports at every start is not ours.
+    paths = [str(registry.PACKAGE.parent)]
+    done = run("-S", "-c", f"import sys; sys.path[:0] = {paths}\n{code}")
+    assert done.returncode == 0, done.stderr
+    modules = set(json.loads(done.stderr))
+    assert not modules & HEAVY
+    plugins = {
+        f"stepscope.{folder}.{name}" for folder in registry.FOLDERS for name, _ in registry.names(folder)
+    }
+    assert modules & plugins == ({"stepscope.cli.commands.show"} if arguments[0] == "show" else set())
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["show", "--help"]], ids=" ".join)
+def test_help_comes_at_once(arguments: list[str]) -> None:
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        done = run("-m", "stepscope.cli.main", *arguments)
+        best = min(best, time.perf_counter() - start)
+        assert done.returncode == 0
+    assert best < HELP_BUDGET_S
+
+
+@pytest.mark.usefixtures("one_analysis")
+class TestShow:
+    def test_prints_the_table(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["show", "grains", "t", "--finest", "5"]) == 0
+        text = capsys.readouterr().out
+        assert "2.00 KiB" in text
+        assert "5 B" in text
+        assert "from t in None" in text
+
+    def test_formats_limit_and_store(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["show", "--format", "json", "grains", "t", "--limit", "1", "--store", "s"]) == 0
+        assert json.loads(capsys.readouterr().out)["rows"] == [{"size_bytes": 1}]
+        assert main(["show", "grains", "t", "--format", "csv"]) == 0
+        assert capsys.readouterr().out == "size_bytes\n1\n2048\n"
+
+    @pytest.mark.parametrize(
+        "line,message",
+        [
+            ("show grains", "show grains needs a trace\n  hint: stepscope show grains TRACE"),
+            ("show 0000 t", "unknown analysis '0000'"),
+            ("show grains t --limit -1", "--limit -1 is less than no rows"),
+        ],
+    )
+    def test_wrong_usage_ends_with_2(
+        self, line: str, message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(line.split()) == 2
+        assert message in capsys.readouterr().err
+
+    def test_alone_it_lists_the_analyses(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        listed = [("grains", "Lists the grains of a trace."), ("ops", "Host ops by name.")]
+        monkeypatch.setattr(registry, "names", lambda folder, *, installed: listed)
+        assert main(["show"]) == 0
+        assert capsys.readouterr().out == "grains  Lists the grains of a trace.\nops     Host ops by name.\n"

@@ -1,0 +1,84 @@
+"""What holds for every plug-in, so that who knows one knows all."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from stepscope import registry
+from stepscope.cli.commands.show import show
+from stepscope.tables import columns_of
+
+PLUGINS = [(folder, name) for folder in registry.FOLDERS for name, _ in registry.names(folder)]
+ANALYSES = [name for folder, name in PLUGINS if folder == "analyses"]
+
+
+def plain(folder: str, name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = inspect.unwrap(registry.load(folder, name))
+    return function
+
+
+def test_the_manifest_is_true() -> None:
+    manifest = json.loads(registry.MANIFEST.read_text(encoding="utf-8"))
+    assert manifest == registry.scan(), "run: make manifest"
+
+
+@pytest.mark.parametrize("folder,name", PLUGINS)
+def test_a_plug_in_is_named_after_its_file(folder: str, name: str) -> None:
+    function = plain(folder, name)
+    assert function.__name__ == name
+    assert function.__module__ == f"stepscope.{folder}.{name}"
+
+
+@pytest.mark.parametrize("folder,name", PLUGINS)
+def test_a_plug_in_is_documented(folder: str, name: str) -> None:
+    first_line = dict(registry.names(folder))[name]
+    assert inspect.getdoc(registry.load(folder, name)), "the decorator lost the docstring"
+    assert first_line[0].isupper()
+    assert first_line.endswith(".")
+    assert len(first_line) <= 100
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_every_column_of_an_analysis_has_a_description(name: str) -> None:
+    (row,) = get_args(result_of(name))
+    columns = columns_of(row)
+    assert columns
+    assert all(column.description.strip() for column in columns)
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_options_of_an_analysis_are_none_of_show(name: str) -> None:
+    trace, *options = inspect.signature(plain("analyses", name)).parameters.values()
+    assert trace.name == "trace"
+    assert all(
+        option.kind is option.KEYWORD_ONLY and option.default is not option.empty for option in options
+    )
+    assert not {option.name for option in options} & set(inspect.signature(show).parameters)
+
+
+def test_importing_stepscope_imports_nothing_heavy() -> None:
+    code = "import sys; before = set(sys.modules); import stepscope; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy = {"duckdb", "jinja2", "numpy", "plotly", "pyarrow", "ray", "rich", "torch"}
+    assert not heavy & set(done.stdout.split())
+
+
+def result_of(name: str) -> Any:
+    """What an analysis returns: `Table[Row]`. Its other annotations may exist for type checkers only."""
+    function = plain("analyses", name)
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"return": function.__annotations__["return"]}
+    from stepscope.tables import Table
+
+    return get_type_hints(carrier, globalns={"Table": Table, **vars(sys.modules[function.__module__])})[
+        "return"
+    ]

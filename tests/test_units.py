@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stepscope import units
+
+
+@pytest.mark.parametrize(
+    "ns,text",
+    [
+        (None, "–"),
+        (0, "0 ns"),
+        (1, "1 ns"),
+        (999, "999 ns"),
+        (12.5, "12.5 ns"),
+        (1_000, "1.00 µs"),
+        (6426.88, "6.43 µs"),
+        (999_499, "999 µs"),
+        (999_500, "1.00 ms"),
+        (1_234_567, "1.23 ms"),
+        (12_345_678, "12.3 ms"),
+        (99_960_000, "100 ms"),
+        (59_940_000_000, "59.9 s"),
+        (59_990_000_000, "1 min 00 s"),
+        (83_000_000_000, "1 min 23 s"),
+        (3_599_600_000_000, "1 h 00 min"),
+        (3_720_000_000_000, "1 h 02 min"),
+        (-1_234_567, "-1.23 ms"),
+        (-83_000_000_000, "-1 min 23 s"),
+    ],
+)
+def test_duration(ns: float | None, text: str) -> None:
+    assert units.duration(ns) == text
+
+
+@pytest.mark.parametrize(
+    "ns,text",
+    [(None, "–"), (0, "00:00:00.000000000"), (1_700_000_000_123_456_789, "22:13:20.123456789")],
+)
+def test_clock(ns: int | None, text: str) -> None:
+    assert units.clock(ns) == text
+
+
+@pytest.mark.parametrize(
+    "n_bytes,text",
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.50 KiB"),
+        (1023 * 1024, "1,023 KiB"),
+        (1024**2 - 1, "1.00 MiB"),
+        (141 * 1024**3, "141 GiB"),
+        (5000 * 1024**5, "5,000 PiB"),
+    ],
+)
+def test_size(n_bytes: float | None, text: str) -> None:
+    assert units.size(n_bytes) == text
+
+
+@pytest.mark.parametrize(
+    "n_bytes,ns,text",
+    [
+        (None, 1, "–"),
+        (1, None, "–"),
+        (1, 0, "–"),
+        (0, 1, "0 B/s"),
+        (4_800, 1, "4.80 TB/s"),
+        (25, 1, "25.0 GB/s"),
+    ],
+)
+def test_rate(n_bytes: float | None, ns: float | None, text: str) -> None:
+    assert units.rate(n_bytes, ns) == text
+
+
+@pytest.mark.parametrize(
+    "part,text",
+    [
+        (None, "–"),
+        (0.0, "0.0 %"),
+        (0.0004, "<0.1 %"),
+        (-0.0004, ">-0.1 %"),
+        (0.2834, "28.3 %"),
+        (1.0, "100.0 %"),
+        (-0.05, "-5.0 %"),
+    ],
+)
+def test_share(part: float | None, text: str) -> None:
+    assert units.share(part) == text
+
+
+@pytest.mark.parametrize("n,text", [(None, "–"), (0, "0"), (60_841_999, "60,841,999"), (-1000, "-1,000")])
+def test_count(n: int | None, text: str) -> None:
+    assert units.count(n) == text
+
+
+@pytest.mark.parametrize(
+    "x,text",
+    [(None, "–"), (0.0, "0.00"), (0.01234, "0.0123"), (1.5, "1.50"), (12.34, "12.3"), (1234.5, "1,234")],
+)
+def test_number(x: float | None, text: str) -> None:
+    assert units.number(x) == text
+
+
+@given(st.integers(min_value=0, max_value=59_000_000_000))
+def test_a_duration_is_true_to_three_digits(ns: int) -> None:
+    figure, unit = units.duration(ns).split()
+    shown = float(figure) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
+    assert shown == pytest.approx(ns, rel=0.0051)
+    assert len(figure.replace(".", "")) <= 3

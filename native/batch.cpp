@@ -8,32 +8,43 @@ namespace stepscope {
 namespace {
 
 template <class T>
-void reorder(std::vector<T>& column, const std::vector<uint32_t>& order) {
-  std::vector<T> moved(column.size());
+void reorder(Column<T>& column, const std::vector<uint32_t>& order) {
+  Column<T> moved(column.size());
   for (size_t i = 0; i < order.size(); ++i) moved[i] = column[order[i]];
   column.swap(moved);
 }
 
 }  // namespace
 
-void Batch::reserve(size_t rows, size_t columns) {
-  event.reserve(rows), start.reserve(rows), dur.reserve(rows);
-  thread.reserve(rows), name.reserve(rows), shape.reserve(rows);
+void Batch::make_room(size_t rows, size_t columns) {
+  event.resize(rows), start.resize(rows), dur.resize(rows);
+  thread.resize(rows), name.resize(rows), shape.resize(rows);
   values.resize(columns);
-  for (auto& v : values) v.reserve(rows);
+  for (auto& v : values) v.resize(rows);
 }
 
+void Batch::trim() { make_room(count, values.size()); }
+
+// Rows come nearly sorted: usually it is enough to part them by thread, which keeps their order.
 void Batch::sort() {
   const auto before = [this](uint32_t a, uint32_t b) {
-    if (thread[a] != thread[b]) return thread[a] < thread[b];
     if (start[a] != start[b]) return start[a] < start[b];
     if (dur[a] != dur[b]) return dur[a] > dur[b];
     return event[a] < event[b];
   };
-  std::vector<uint32_t> order(rows());
-  std::iota(order.begin(), order.end(), 0u);
-  if (std::is_sorted(order.begin(), order.end(), before)) return;
-  std::sort(order.begin(), order.end(), before);
+  const int32_t threads = rows() ? *std::max_element(thread.begin(), thread.end()) + 1 : 0;
+  std::vector<uint32_t> ends(static_cast<size_t>(threads) + 1), order(rows());
+  for (const int32_t t : thread) ++ends[static_cast<size_t>(t) + 1];
+  std::partial_sum(ends.begin(), ends.end(), ends.begin());
+  const std::vector<uint32_t> firsts = ends;
+  for (uint32_t i = 0; i < rows(); ++i) order[ends[static_cast<size_t>(thread[i])]++] = i;
+  for (size_t t = 0; t + 1 < firsts.size(); ++t) {
+    const auto first = order.begin() + firsts[t], last = order.begin() + firsts[t + 1];
+    if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
+  }
+  bool moved = false;
+  for (uint32_t i = 0; i < rows() && !moved; ++i) moved = order[i] != i;
+  if (!moved) return;
   reorder(event, order), reorder(start, order), reorder(dur, order);
   reorder(thread, order), reorder(name, order), reorder(shape, order);
   for (auto& v : values) reorder(v, order);

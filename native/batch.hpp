@@ -2,20 +2,44 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "numbers.hpp"
 
 namespace stepscope {
 
+// A vector that does not clear what will be overwritten anyway.
+template <class T>
+struct Unset : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = Unset<U>;
+  };
+  template <class U>
+  void construct(U* p) noexcept {
+    ::new (static_cast<void*>(p)) U;
+  }
+  template <class U, class... Args>
+  void construct(U* p, Args&&... args) {
+    ::new (static_cast<void*>(p)) U(std::forward<Args>(args)...);
+  }
+};
+
+template <class T>
+using Column = std::vector<T, Unset<T>>;
+
 struct Batch {
   int table = 0;
-  std::vector<int64_t> event, start, dur;
-  std::vector<int32_t> thread, name, shape;
-  std::vector<std::vector<int64_t>> values;
+  size_t count = 0;
+  Column<int64_t> event, start, dur;
+  Column<int32_t> thread, name, shape;
+  std::vector<Column<int64_t>> values;
 
-  size_t rows() const { return event.size(); }
-  void reserve(size_t rows, size_t columns);
+  size_t rows() const { return count; }
+  void make_room(size_t rows, size_t columns);
+  void trim();  // cuts the columns to the rows that are there
 
   // Orders the rows by thread, then start, then the longer first, then their place in the file.
   void sort();

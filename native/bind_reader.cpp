@@ -18,7 +18,7 @@ struct PyBatch {
 };
 
 template <class T>
-std::vector<uint8_t> validity(const std::vector<T>& column, T null) {
+std::vector<uint8_t> validity(const Column<T>& column, T null) {
   if (std::find(column.begin(), column.end(), null) == column.end()) return {};
   std::vector<uint8_t> bits((column.size() + 7) / 8);
   for (size_t i = 0; i < column.size(); ++i)
@@ -32,6 +32,7 @@ nb::tuple take_columns(PyBatch& self) {
   std::vector<std::vector<uint8_t>> bits;
   {
     nb::gil_scoped_release release;
+    b.trim();
     b.sort();
     bits.push_back(validity(b.event, kNull));
     bits.push_back(validity(b.thread, -1));

@@ -22,10 +22,11 @@ using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::c
 using Shorts = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // A vector handed to Python as a memoryview that owns it.
-template <class T>
-nb::object to_buffer(std::vector<T>&& column) {
-  auto* owned = new std::vector<T>(std::move(column));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+template <class T, class Allocator>
+nb::object to_buffer(std::vector<T, Allocator>&& column) {
+  using Owned = std::vector<T, Allocator>;
+  auto* owned = new Owned(std::move(column));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<Owned*>(p); });
   // An empty vector may have no address; a view needs one.
   static T nothing{};
   T* data = owned->empty() ? &nothing : owned->data();
@@ -34,5 +35,6 @@ nb::object to_buffer(std::vector<T>&& column) {
 
 void bind_reader(nb::module_& m);
 void bind_sweeps(nb::module_& m);
+void bind_writeback(nb::module_& m);
 
 }  // namespace stepscope

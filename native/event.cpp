@@ -11,7 +11,11 @@ Scan scan_members(Cursor& c, std::vector<Member>& members, bool in_args);
 
 // After a key: its value; `args` of the event opens into members of its own.
 Scan scan_member_value(Cursor& c, std::vector<Member>& members, std::string_view key, bool in_args) {
-  if (!in_args && key == "args" && *c.p == '{') return scan_members(c, members, true);
+  if (!in_args && key == "args") {
+    // Of two `args` the last one counts, as in Python's json; the first stays in the text.
+    std::erase_if(members, [](const Member& m) { return m.in_args || m.key == "args"; });
+    if (*c.p == '{') return scan_members(c, members, true);
+  }
   std::string_view value;
   if (const Scan s = scan_value(c, value); s != Scan::ok) return s;
   members.push_back({key, value, in_args});
@@ -58,9 +62,11 @@ bool plain_time(std::string_view value, bool may_be_negative) {
   return read_time(p, end, ns) && p == end && (may_be_negative || ns >= 0);
 }
 
+// Minus zero has the bits of "absent", and a long integer would not come back the same.
 bool plain_real(std::string_view value) {
-  double ignored;
-  return value.size() < 40 && !plain_string(value) && read_double_text(value, ignored);
+  double v;
+  if (value.size() >= 40 || plain_string(value) || !read_double_text(value, v)) return false;
+  return std::bit_cast<int64_t>(v) != kNull && (value.size() <= 15 || value.find_first_of(".eE") != std::string_view::npos);
 }
 
 // Whether a value has the spelling that goes to its column and out of the text.
@@ -75,22 +81,6 @@ bool is_plain(Slot target, std::string_view value) {
     case Slot::real: return plain_real(value);
     default: return false;
   }
-}
-
-// What a member's value is read for.
-Slot target_of(const Member& m, const TableSpec& table, uint8_t& column) {
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    if (table.columns[i].in_args != m.in_args || table.columns[i].key != m.key) continue;
-    column = static_cast<uint8_t>(i);
-    return table.columns[i].is_float ? Slot::real : Slot::integer;
-  }
-  if (m.in_args) return Slot::opaque;
-  if (m.key == "name") return Slot::name;
-  if (m.key == "pid") return Slot::pid;
-  if (m.key == "tid") return Slot::tid;
-  if (m.key == "ts") return Slot::start;
-  if (m.key == "dur") return Slot::dur;
-  return m.key == "ph" || m.key == "cat" ? Slot::literal : Slot::opaque;
 }
 
 Part choose_slot(const Member& m, const TableSpec& table) {
@@ -113,19 +103,19 @@ void read_opaque(const Part& part, std::string_view value, Fields& out) {
     case Slot::pid: out.pid = value; break;
     case Slot::tid: out.tid = value; break;
     case Slot::start:
-      if (read_time_text(value, v)) out.start = v;
-      else out.bad_time = true;
+      out.start = read_time_text(value, v) ? v : kNull;
+      out.bad_time |= out.start == kNull;
       break;
     case Slot::dur:
-      if (read_time_text(value, v)) out.dur = v < 0 ? 0 : v;
-      else out.bad_time = true;
-      out.negative_dur = v != kNull && v < 0;
+      out.dur = read_time_text(value, v) ? std::max<int64_t>(v, 0) : kNull;
+      out.bad_time |= out.dur == kNull;
+      out.negative_dur = out.dur == 0 && v < 0;
       break;
     case Slot::integer:
-      if (read_int_text(value, v)) out.values[part.column] = v;
+      out.values[part.column] = read_int_text(value, v) ? v : kNull;
       break;
     case Slot::real:
-      if (read_double_text(value, real)) out.values[part.column] = std::bit_cast<int64_t>(real);
+      out.values[part.column] = read_double_text(value, real) ? std::bit_cast<int64_t>(real) : kNull;
       break;
     default: break;
   }
@@ -149,37 +139,68 @@ const char* read_real(const char* p, const char* end, int64_t& out) {
   return q;
 }
 
-const char* read_slot(const Part& part, const char* p, const char* end, bool whole, bool lenient, Fields& out) {
+// Everything but the plain spellings that nearly every event has.
+[[gnu::noinline]] const char* read_rare(const Part& part, const char* p, const char* end, bool whole, bool lenient, Fields& out) {
   Cursor c{p, end, "", lenient};
   std::string_view value;
   switch (part.slot) {
-    case Slot::name: {
-      const char* q = find_special(p, end);
-      if (q < end && *q == '"' && !lenient) {
-        out.name = {p, static_cast<size_t>(q - p)};
-      } else {
-        c.p = p - 1;  // the literal before a name ends with its opening quote
-        if (scan_string(c, out.name) != Scan::ok) return nullptr;
-        q = c.p - 1;
-      }
+    case Slot::name:
+      c.p = p - 1;  // the literal before a name ends with its opening quote
+      if (scan_string(c, out.name) != Scan::ok) return nullptr;
       out.has_name = true;
-      return q;
-    }
+      return c.p - 1;
     case Slot::pid: return read_scalar(c, out.pid);
     case Slot::tid: return read_scalar(c, out.tid);
-    case Slot::start: return read_time(p, end, out.start) ? p : nullptr;
-    case Slot::dur: return read_time(p, end, out.dur) && out.dur >= 0 ? p : nullptr;
-    case Slot::integer: return read_int(p, end, out.values[part.column]) ? p : nullptr;
     case Slot::real: return read_real(p, end, out.values[part.column]);
     default:
-      // An odd value's layout must not take a plain one, which belongs into its column.
+      // An odd value's layout must not take a plain one, which belongs into its column, nor blanks before it.
+      if (p == end || is_space(*p)) return nullptr;
       if (scan_value(c, value) != Scan::ok || (!whole && is_plain(part.target, value))) return nullptr;
       read_opaque(part, value, out);
       return c.p;
   }
 }
 
+[[gnu::always_inline]] inline const char* read_slot(const Part& part, const char* p, const char* end, bool whole, bool lenient,
+                                                    Fields& out) {
+  int64_t number;
+  const char* first = p;
+  switch (part.slot) {
+    case Slot::name: {
+      const char* quote = find_special(p, end);
+      if (quote == end || *quote != '"' || lenient) return read_rare(part, p, end, whole, lenient, out);
+      out.name = {p, static_cast<size_t>(quote - p)};
+      out.has_name = out.name_is_simple = true;
+      return quote;
+    }
+    case Slot::pid:
+    case Slot::tid:
+      if (!read_int(p, end, number)) return read_rare(part, p, end, whole, lenient, out);
+      (part.slot == Slot::pid ? out.pid : out.tid) = {first, static_cast<size_t>(p - first)};
+      return p;
+    case Slot::start: return read_time(p, end, out.start) ? p : nullptr;
+    case Slot::dur: return read_time(p, end, out.dur) && out.dur >= 0 ? p : nullptr;
+    case Slot::integer: return read_int(p, end, out.values[part.column]) ? p : nullptr;
+    default: return read_rare(part, p, end, whole, lenient, out);
+  }
+}
+
 }  // namespace
+
+Slot target_of(const Member& m, const TableSpec& table, uint8_t& column) {
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    if (table.columns[i].in_args != m.in_args || table.columns[i].key != m.key) continue;
+    column = static_cast<uint8_t>(i);
+    return table.columns[i].is_float ? Slot::real : Slot::integer;
+  }
+  if (m.in_args) return Slot::opaque;
+  if (m.key == "name") return Slot::name;
+  if (m.key == "pid") return Slot::pid;
+  if (m.key == "tid") return Slot::tid;
+  if (m.key == "ts") return Slot::start;
+  if (m.key == "dur") return Slot::dur;
+  return m.key == "ph" || m.key == "cat" ? Slot::literal : Slot::opaque;
+}
 
 Scan scan_event(Cursor& c, std::vector<Member>& members) {
   members.clear();
@@ -229,16 +250,49 @@ Template make_template(std::string_view event, const std::vector<Member>& member
   return t;
 }
 
-const char* match(const Template& t, const char* p, const char* end, bool lenient, Fields& out) {
-  for (const Part& part : t.parts) {
+size_t shared_parts(const Template& a, const Template& b) {
+  const size_t most = std::min({a.parts.size(), b.parts.size(), Progress::kParts - 1});
+  for (size_t i = 0; i < most; ++i) {
+    const Part &x = a.parts[i], &y = b.parts[i];
+    if (x.slot != y.slot || x.target != y.target || x.column != y.column || a.literal(x) != b.literal(y)) return i;
+  }
+  return a.whole == b.whole ? most : 0;
+}
+
+const char* match(const Template& t, size_t from, const char* end, bool lenient, Fields& out, Progress& progress) {
+  const char* text = t.text.data();
+  const char* p = progress.at[from];
+  const size_t parts = t.parts.size();
+  for (size_t i = from; i < parts; ++i) {
+    const Part& part = t.parts[i];
+    if (i < Progress::kParts) progress.at[i] = p;
+    progress.failed = i;
     if (static_cast<size_t>(end - p) < part.literal_size) return nullptr;
-    if (std::memcmp(p, t.text.data() + part.literal_at, part.literal_size) != 0) return nullptr;
+    if (!same_bytes(p, text + part.literal_at, part.literal_size)) return nullptr;
     p += part.literal_size;
     if (part.slot == Slot::literal) return p;
     p = read_slot(part, p, end, t.whole, lenient, out);
     if (!p) return nullptr;
   }
   return nullptr;
+}
+
+void undo(const Template& t, size_t from, size_t to, Fields& out) {
+  size_t opaque = 0;
+  for (size_t i = 0; i < from; ++i) opaque += t.parts[i].slot == Slot::opaque;
+  out.opaque.resize(std::min(out.opaque.size(), opaque));
+  for (size_t i = from; i <= to && i < t.parts.size(); ++i) {
+    switch (t.parts[i].target) {
+      case Slot::name: out.has_name = out.name_is_simple = false; break;
+      case Slot::pid: out.pid = {}; break;
+      case Slot::tid: out.tid = {}; break;
+      case Slot::start: out.start = kNull, out.bad_time = false; break;
+      case Slot::dur: out.dur = kNull, out.negative_dur = out.bad_time = false; break;
+      case Slot::integer:
+      case Slot::real: out.values[t.parts[i].column] = kNull; break;
+      default: break;
+    }
+  }
 }
 
 std::string shape_text(const Template& t, const Fields& fields) {

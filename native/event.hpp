@@ -38,7 +38,7 @@ struct Member {
 // What the columns take from one event; views into the text that was read.
 struct Fields {
   std::string_view name;     // raw inside of the string
-  bool has_name = false;
+  bool has_name = false, name_is_simple = false;  // simple: nothing in it to unescape or mend
   std::string_view pid, tid;  // raw, empty if absent
   int64_t start = kNull, dur = kNull;
   bool negative_dur = false, bad_time = false;
@@ -47,7 +47,7 @@ struct Fields {
 
   void clear(size_t columns) {
     name = pid = tid = {};
-    has_name = negative_dur = bad_time = false;
+    has_name = name_is_simple = negative_dur = bad_time = false;
     start = dur = kNull;
     for (size_t i = 0; i < columns; ++i) values[i] = kNull;
     opaque.clear();
@@ -70,6 +70,7 @@ struct Template {
   bool has_phase = false, has_category = false;
   bool whole = false;  // twin keys: every value stays in the text
   uint64_t serial = 0;
+  size_t seat = 0;  // its place in the table of shared beginnings
   bool plain = false;        // no opaque slot: one shape for all
   int32_t plain_shape = -1;  // that shape, if numbered since the dictionary was drained
 
@@ -85,11 +86,28 @@ std::string_view member_value(const std::vector<Member>& members, std::string_vi
 // True if some key stands twice in the same object.
 bool has_twins(std::vector<Member>& members);
 
+// What a member's value is read for in a table, and for which of its columns.
+Slot target_of(const Member& m, const TableSpec& table, uint8_t& column);
+
 // The layout of a scanned event of `table`. An event with twin keys pulls nothing out of its text (`whole`).
 Template make_template(std::string_view event, const std::vector<Member>& members, const TableSpec& table, bool whole);
 
-// Reads the event at p with the layout; its end, or nullptr if the layout does not fit.
-const char* match(const Template& t, const char* p, const char* end, bool lenient, Fields& out);
+// How far a layout was followed: many have the same beginning, which then need not be read twice.
+struct Progress {
+  static constexpr size_t kParts = 48;
+  std::array<const char*, kParts> at;  // where each part begins, up to the one that failed
+  size_t failed = 0;                   // the part that did not fit
+};
+
+// How many leading parts two layouts have in common.
+size_t shared_parts(const Template& a, const Template& b);
+
+// Reads an event with the layout, from part `from` on, which begins at progress.at[from]; its end, or nullptr if the
+// layout does not fit.
+const char* match(const Template& t, size_t from, const char* end, bool lenient, Fields& out, Progress& progress);
+
+// Forgets what the parts from `from` to `to` have put into the fields.
+void undo(const Template& t, size_t from, size_t to, Fields& out);
 
 // The event's text with null for every value that went to a column.
 std::string shape_text(const Template& t, const Fields& fields);

@@ -21,7 +21,7 @@ class Interner {
     for (size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
       const Slot& s = slots_[i];
       if (s.index == 0) return -1;
-      if (s.hash == hash && texts_[s.index - 1] == text) return first_ + static_cast<int32_t>(s.index - 1);
+      if (s.hash == hash && same_text(texts_[s.index - 1], text)) return first_ + static_cast<int32_t>(s.index - 1);
     }
   }
 

@@ -1,4 +1,4 @@
-// The Python face of the native code: plain functions and three classes, buffers in and out, the GIL released while they work.
+// The Python face of the native code: a few classes, buffers in and out, the GIL released while they work.
 #include <nanobind/nanobind.h>
 
 #include "bindings.hpp"
@@ -7,4 +7,5 @@ NB_MODULE(_native, m) {
   m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
   stepscope::bind_reader(m);
   stepscope::bind_sweeps(m);
+  stepscope::bind_writeback(m);
 }

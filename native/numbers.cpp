@@ -39,7 +39,7 @@ bool split_decimal(std::string_view text, Decimal& d) {
   if (!any) return false;
   if (p < end && (*p == 'e' || *p == 'E')) {
     ++p;
-    if (p < end && *p == '+') ++p;
+    if (p < end && *p == '+' && (++p == end || !is_digit(*p))) return false;
     int exponent = 0;
     const auto [rest, error] = std::from_chars(p, end, exponent);
     if (error != std::errc() || rest == p) return false;
@@ -90,10 +90,16 @@ bool read_double_text(std::string_view text, double& out) {
   Decimal d;
   const std::string_view plain = unquoted(text);
   if (plain.size() > 64 || !split_decimal(plain, d)) return false;
+#if defined(__cpp_lib_to_chars)
+  // Not strtod: a process whose locale writes decimal commas would read 1.5 as 1.
+  const char* first = plain.data() + (plain.front() == '+');
+  if (std::from_chars(first, plain.data() + plain.size(), out).ec != std::errc()) return false;
+#else
   char buffer[65];
   std::memcpy(buffer, plain.data(), plain.size());
   buffer[plain.size()] = 0;
   out = std::strtod(buffer, nullptr);
+#endif
   return std::isfinite(out);
 }
 

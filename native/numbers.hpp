@@ -1,6 +1,7 @@
 // Decimal text to integers: microseconds to nanoseconds without ever passing through a double.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <string_view>
@@ -11,6 +12,23 @@ namespace stepscope {
 
 constexpr int64_t kNull = std::numeric_limits<int64_t>::min();  // "absent" in every int64 column below Python
 
+// All digits at p, as a number that wraps around if there are more than 19 of them.
+inline const char* read_digits(const char* p, const char* end, uint64_t& v) {
+  static constexpr uint64_t kTens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
+  if constexpr (std::endian::native == std::endian::little) {
+    while (end - p >= 8) {
+      const uint64_t text = load64(p);
+      const unsigned n = leading_digits(text);
+      if (n == 0) return p;
+      v = v * kTens[n] + eight_digits(text << (64 - 8 * n));
+      p += n;
+      if (n < 8) return p;
+    }
+  }
+  while (p < end && is_digit(*p)) v = v * 10 + static_cast<unsigned char>(*p++ - '0');
+  return p;
+}
+
 // Reads a plain integer; false (p unmoved) if there is none, it overflows, or its spelling would not come back
 // the same (leading zeros, minus zero).
 inline bool read_int(const char*& p, const char* end, int64_t& out) {
@@ -19,10 +37,7 @@ inline bool read_int(const char*& p, const char* end, int64_t& out) {
   if (negative) ++q;
   const char* first = q;
   uint64_t v = 0;
-  while (q < end && is_digit(*q)) {
-    v = v * 10 + static_cast<unsigned char>(*q - '0');
-    ++q;
-  }
+  q = read_digits(q, end, v);
   const auto digits = q - first;
   if (digits == 0 || digits > 18 || (*first == '0' && (digits > 1 || negative))) return false;
   out = negative ? -static_cast<int64_t>(v) : static_cast<int64_t>(v);
@@ -38,24 +53,18 @@ inline bool read_time(const char*& p, const char* end, int64_t& out) {
   if (negative) ++q;
   const char* first = q;
   uint64_t v = 0;
-  while (q < end && is_digit(*q)) {
-    v = v * 10 + static_cast<unsigned char>(*q - '0');
-    ++q;
-  }
+  q = read_digits(q, end, v);
   const auto digits = q - first;
-  if (digits == 0 || digits > 16) return false;
+  if (digits == 0 || digits > 16 || (*first == '0' && digits > 1)) return false;
   unsigned scale = 1000;
   if (q < end && *q == '.') {
     ++q;
     const char* dot = q;
-    while (q < end && is_digit(*q) && q - dot < 3) {
-      v = v * 10 + static_cast<unsigned char>(*q - '0');
-      scale /= 10;
-      ++q;
-    }
-    if (q == dot) return false;
+    q = read_digits(q, end, v);
+    if (q == dot || q - dot > 3) return false;
+    scale = q - dot == 3 ? 1 : q - dot == 2 ? 10 : 100;
   }
-  if (q < end && (is_digit(*q) || *q == '.' || *q == 'e' || *q == 'E')) return false;
+  if (q < end && (*q == '.' || *q == 'e' || *q == 'E')) return false;
   uint64_t scaled;
   if (__builtin_mul_overflow(v, scale, &scaled) || scaled > std::numeric_limits<int64_t>::max()) return false;
   const auto ns = static_cast<int64_t>(scaled);

@@ -9,11 +9,11 @@ namespace stepscope {
 namespace {
 
 constexpr int64_t kMaxEvent = 64 << 20;     // a longer event or header value is taken for damage
-constexpr size_t kMaxTemplates = 128;
 constexpr size_t kMaxThreads = 1 << 20;
 constexpr size_t kMaxMetadata = 64 << 20;
 constexpr size_t kPlaces = 5;               // how many places of a damage are remembered
 constexpr int32_t kNone = -1;
+constexpr const char* kNoEvent = "something that is no event";
 
 // Keys an event may begin with; `args` is none of them, or arguments would be taken for events.
 constexpr std::array<std::string_view, 11> kEventKeys = {"ph", "name", "cat", "ts", "pid", "tid", "dur", "id", "s", "bp", "tts"};
@@ -32,10 +32,21 @@ std::string plain_text(std::string_view raw) {  // of a value that is a string; 
   return normalise(raw, false, ignored);
 }
 
+std::string scalar_json(std::string_view raw, unsigned& repairs) {  // a string's inside may hold raw quotes
+  if (raw.size() < 2 || raw.front() != '"') return normalise(raw, false, repairs);
+  unsigned found = 0;
+  std::string json;
+  append_quoted(json, unescape(raw.substr(1, raw.size() - 2), found));
+  repairs |= found;
+  return found ? json : std::string(raw);
+}
+
 }  // namespace
 
 Reader::Reader(ReaderSpec spec) : spec_(std::move(spec)) {
   for (size_t i = 0; i < spec_.tables.size(); ++i) open_.push_back(nullptr);
+  until_check_ = spec_.check_every;
+  spec_.metadata_keys.emplace_back("traceEvents");  // after damage in the header
 }
 
 // ---- the stream
@@ -43,10 +54,14 @@ Reader::Reader(ReaderSpec spec) : spec_(std::move(spec)) {
 void Reader::feed(const char* piece, size_t size) {
   const int64_t before = bytes;
   bytes += static_cast<int64_t>(size);
+  // The carry doubles with each try, so that an event of any length is read in linear time.
+  if (!carry_.empty() && carry_.size() + size < wanted_) {
+    carry_.append(piece, size);
+    return;
+  }
   size_t used = 0;
   size_t kept = carry_.size();
   while (!carry_.empty() && used < size) {
-    // The carry doubles with each try, so that an event of any length is read in linear time.
     const size_t take = std::min(size - used, std::max<size_t>(carry_.size(), 1 << 16));
     carry_.append(piece + used, take);
     used += take;
@@ -61,11 +76,13 @@ void Reader::feed(const char* piece, size_t size) {
       kept -= read;
     }
   }
-  if (!carry_.empty()) return;
-  piece_ = piece;
-  piece_offset_ = before;
-  const char* rest = parse(piece + used, piece + size);
-  carry_.assign(rest, piece + size);
+  if (carry_.empty()) {
+    piece_ = piece;
+    piece_offset_ = before;
+    const char* rest = parse(piece + used, piece + size);
+    carry_.assign(rest, piece + size);
+  }
+  wanted_ = carry_.size() < 1 << 16 ? 0 : std::min<size_t>(2 * carry_.size(), kMaxEvent + 1);
 }
 
 void Reader::finish(bool source_cut) {
@@ -75,6 +92,7 @@ void Reader::finish(bool source_cut) {
   const char* end = carry_.data() + carry_.size();
   const char* p = parse(carry_.data(), end);
   if (state_ == State::start) refusal = "it is empty";
+  if (list_root_ && !saw_events && !events) refusal = "it is a list, but not one of events";
   if (state_ == State::resync) {
     note(lost_why_, offset_of(end) - lost_from_, lost_from_);
     note("the file ends inside damage", 0, bytes);
@@ -87,8 +105,12 @@ void Reader::finish(bool source_cut) {
 }
 
 const char* Reader::parse(const char* p, const char* end) {
+  const char* first = p;
   while (step(p, end) == Scan::ok) {
   }
+  const char* q = p;
+  while (q > first && is_space(q[-1])) --q;
+  if (q > first) before_ = q[-1];
   return p;
 }
 
@@ -116,9 +138,9 @@ Scan Reader::step_start(const char*& p, const char* end) {
   if (*p == '[') {
     q = skip_space(q, end);
     if (q == end && !final_) return Scan::more;
-    list_root_ = saw_events = q < end && (*q == '{' || *q == ']');
-    state_ = list_root_ ? State::events : State::refused;
-    if (!list_root_) refusal = "it is a list, but not one of events";
+    list_root_ = true;
+    saw_events = q < end && (*q == '{' || *q == ']');  // else there may still be events among its elements
+    state_ = State::events;
   } else if (*p == '{') {
     state_ = State::root;
   } else {
@@ -149,6 +171,7 @@ Scan Reader::step_root(const char*& p, const char* end) {
     if (c.p == end) s = Scan::more;
   }
   if (s == Scan::ok && key == "traceEvents" && *c.p == '[') {
+    if (saw_events) note("a second list of events, read as well", 0, offset_of(p));
     p = c.p + 1;
     state_ = State::events;
     saw_events = true;
@@ -158,8 +181,9 @@ Scan Reader::step_root(const char*& p, const char* end) {
   if (s == Scan::more && end - p > kMaxEvent) s = c.fail("a header value of over 64 MiB");
   if (s == Scan::bad) return broken(p, c.why);
   if (s == Scan::ok) {
-    unsigned ignored = 0;
-    if (metadata.size() < kMaxMetadata / 64) metadata.emplace_back(unescape(key, ignored), normalise(value, false, ignored));
+    unsigned repairs = 0;
+    if (metadata.size() < kMaxMetadata / 64) metadata.emplace_back(unescape(key, repairs), normalise(value, false, repairs));
+    note_repairs(repairs, offset_of(p));
     p = c.p;
   }
   return s;
@@ -174,7 +198,28 @@ Scan Reader::step_events(const char*& p, const char* end) {
     state_ = list_root_ ? State::done : State::root;
     return Scan::ok;
   }
-  return broken(p, "something that is no event");
+  if (*p == '[') return broken(p, kNoEvent);  // never skipped as a whole: a stray bracket would take all events with it
+  return skip_scalar(p, end);
+}
+
+// An element that is no object. What follows is sound, unless it is a key of the trace: then the list has lost its end.
+Scan Reader::skip_scalar(const char*& p, const char* end) {
+  if (*p == '"' && end - p < 64 && !final_) return Scan::more;
+  if (*p == '"' && at_metadata(p, end)) {
+    note("the list of events does not end", 0, offset_of(p));
+    state_ = State::root;
+    return Scan::ok;
+  }
+  Cursor c{p, end};
+  std::string_view raw;
+  Scan s = scan_value(c, raw);
+  if (s == Scan::ok) c.p = skip_space(c.p, end);
+  if (s == Scan::ok && c.p == end) s = Scan::more;
+  if (s == Scan::more && !final_ && end - p <= kMaxEvent) return s;
+  if (s != Scan::ok || (*c.p != ',' && *c.p != ']')) return broken(p, kNoEvent);
+  note(kNoEvent, static_cast<int64_t>(raw.size()), offset_of(p));
+  p = c.p;
+  return Scan::ok;
 }
 
 // ---- after damage
@@ -190,7 +235,7 @@ Scan Reader::broken(const char*& p, const char* why) {
 bool Reader::may_start_event(const char* brace, const char* end) const {
   const char* q = brace;
   while (q > piece_ && is_space(q[-1])) --q;
-  if (q > piece_ && q[-1] == ':') return false;  // the value of a key, not an event
+  if ((q > piece_ ? q[-1] : before_) == ':') return false;  // the value of a key, not an event
   Cursor c{skip_space(brace + 1, end), end};
   std::string_view key;
   const Scan s = scan_string(c, key);
@@ -274,16 +319,23 @@ Scan Reader::read_event(const char*& p, const char* end) {
   return s;
 }
 
-// Tries the layout that fitted last, then the others, nearest first: a hit moves one place to the front.
+// Tries the layout that fitted last, then the others, nearest first: a hit moves one place to the front. What a layout
+// that failed has read is kept for the next one with the same beginning.
 bool Reader::read_by_template(const char*& p, const char* end) {
+  const Template* tried = nullptr;
+  fields_.clear(kMaxColumns);
+  progress_.at[0] = p;
   for (size_t i = 0; i < templates_.size(); ++i) {
     const size_t at = i == 0 ? last_ : i <= last_ ? i - 1 : i;
     Template& t = *templates_[at];
-    fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
-    const char* after = match(t, p, end, false, fields_);
+    const size_t from = tried ? shared_[tried->seat][t.seat] : 0;
+    if (tried && progress_.failed < from) continue;  // it would fail at the same part
+    if (tried) undo(*tried, from, progress_.failed, fields_);
+    const char* after = match(t, from, end, false, fields_, progress_);
+    tried = &t;
     if (!after) continue;
     ++template_hits;
-    if (spec_.check_every && template_hits % spec_.check_every == 0 && !agrees(t, p, end)) {
+    if (--until_check_ == 0 && !agrees(t, p, end)) {
       spec_.templates = false;
       note("the fast path disagreed with the general one and was switched off", 0, offset_of(p));
       return false;
@@ -297,8 +349,22 @@ bool Reader::read_by_template(const char*& p, const char* end) {
   return false;
 }
 
+void Reader::learn(Template t) {
+  t.serial = ++templates_learned_;
+  t.seat = templates_.size();
+  if (templates_.size() == kMaxTemplates) {
+    t.seat = templates_.back()->seat;
+    templates_.pop_back();
+  }
+  for (const auto& other : templates_)
+    shared_[t.seat][other->seat] = shared_[other->seat][t.seat] = static_cast<uint8_t>(shared_parts(t, *other));
+  templates_.push_back(std::make_unique<Template>(std::move(t)));
+  last_ = templates_.size() - 1;
+}
+
 bool Reader::agrees(const Template& t, const char* p, const char* end) {
   ++template_checks;
+  until_check_ = spec_.check_every;
   const Fields fast = fields_;
   Cursor c{p, end};
   if (scan_event(c, members_) != Scan::ok) return false;
@@ -306,7 +372,8 @@ bool Reader::agrees(const Template& t, const char* p, const char* end) {
   Fields slow;
   const size_t columns = spec_.tables[static_cast<size_t>(own.table)].columns.size();
   slow.clear(columns);
-  const bool same = own.table == t.table && match(own, p, end, false, slow) == c.p && slow.name == fast.name &&
+  progress_.at[0] = p;
+  const bool same = own.table == t.table && match(own, 0, end, false, slow, progress_) == c.p && slow.name == fast.name &&
                     slow.pid == fast.pid && slow.tid == fast.tid && slow.start == fast.start && slow.dur == fast.dur &&
                     std::equal(slow.values.begin(), slow.values.begin() + static_cast<long>(columns), fast.values.begin()) &&
                     shape_text(own, slow) == shape_text(t, fast);
@@ -330,15 +397,11 @@ Scan Reader::read_general(const char*& p, const char* end, bool lenient, bool mu
   const std::string_view event(p, static_cast<size_t>(c.p - p));
   Template t = layout_of(event);
   fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
-  if (match(t, p, c.p, lenient, fields_) != c.p) return Scan::bad;
+  progress_.at[0] = p;
+  if (match(t, 0, c.p, lenient, fields_, progress_) != c.p) return Scan::bad;
   store(t, new_shape(t, lenient), offset_of(p));
   p = c.p;
-  if (spec_.templates && !lenient && !must_be_event && !has_twins(members_)) {
-    if (templates_.size() == kMaxTemplates) templates_.pop_back();
-    t.serial = ++templates_learned_;
-    templates_.push_back(std::make_unique<Template>(std::move(t)));
-    last_ = templates_.size() - 1;
-  }
+  if (spec_.templates && !lenient && !must_be_event && !t.whole) learn(std::move(t));
   return Scan::ok;
 }
 
@@ -370,7 +433,7 @@ void Reader::store(const Template& t, int32_t shape, int64_t offset) {
   if (!batch) {
     batch = std::make_unique<Batch>();
     batch->table = t.table;
-    batch->reserve(spec_.batch_rows, columns);
+    batch->make_room(spec_.batch_rows, columns);
   }
   ShapeInfo& info = shape_infos_[static_cast<size_t>(shape - shapes_.first())];
   ++info.events;
@@ -378,13 +441,14 @@ void Reader::store(const Template& t, int32_t shape, int64_t offset) {
   if (info.repairs) note_repairs(info.repairs, offset);
   if (fields_.negative_dur) note("a negative duration, counted as 0", 0, offset);
   if (fields_.bad_time) note("a time that is no number", 0, offset);
-  batch->event.push_back(events++);
-  batch->thread.push_back(thread_of(fields_.pid, fields_.tid));
-  batch->name.push_back(fields_.has_name ? name_of(fields_.name) : kNone);
-  batch->start.push_back(fields_.start);
-  batch->dur.push_back(fields_.dur);
-  batch->shape.push_back(shape);
-  for (size_t i = 0; i < columns; ++i) batch->values[i].push_back(fields_.values[i]);
+  const size_t row = batch->count++;
+  batch->event[row] = events++;
+  batch->thread[row] = thread_of(fields_.pid, fields_.tid);
+  batch->name[row] = fields_.has_name ? name_of(fields_.name) : kNone;
+  batch->start[row] = fields_.start;
+  batch->dur[row] = fields_.dur;
+  batch->shape[row] = shape;
+  for (size_t i = 0; i < columns; ++i) batch->values[i][row] = fields_.values[i];
   if (batch->rows() >= spec_.batch_rows) ready_.push_back(std::move(batch));
 }
 
@@ -427,7 +491,7 @@ int32_t Reader::new_shape(const Template& t, bool lenient) {
 
 int32_t Reader::name_of(std::string_view raw) {
   const uint64_t hash = hash_bytes(raw);
-  if (find_special(raw.data(), raw.data() + raw.size()) == raw.data() + raw.size()) {
+  if (fields_.name_is_simple || find_special(raw.data(), raw.data() + raw.size()) == raw.data() + raw.size()) {
     const int32_t known = names_.find(raw, hash);
     return known >= 0 ? known : names_.add(raw, hash);
   }
@@ -444,7 +508,7 @@ int32_t Reader::name_of(std::string_view raw) {
 }
 
 int32_t Reader::thread_of(std::string_view pid, std::string_view tid) {
-  if (last_thread_ >= 0 && pid == last_pid_ && tid == last_tid_) return last_thread_;
+  if (last_thread_ >= 0 && same_text(pid, last_pid_) && same_text(tid, last_tid_)) return last_thread_;
   std::string key(pid);
   key.push_back('\0');
   key += tid;
@@ -456,8 +520,10 @@ int32_t Reader::thread_of(std::string_view pid, std::string_view tid) {
       return static_cast<int32_t>(kMaxThreads - 1);
     }
     thread = thread_keys_.add(key, hash);
-    unsigned ignored = 0;
-    threads.emplace_back(normalise(pid, false, ignored), normalise(tid, false, ignored));
+    unsigned repairs = 0;
+    threads.emplace_back(scalar_json(pid, repairs), scalar_json(tid, repairs));
+    repairs &= ~static_cast<unsigned>(kBareWord);  // which stays in the shape, and is noted there
+    if (repairs) note_repairs(repairs, offset_of(pid.empty() ? tid.data() : pid.data()));
   }
   last_pid_ = pid, last_tid_ = tid, last_thread_ = thread;
   return thread;

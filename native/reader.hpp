@@ -1,6 +1,7 @@
 // Reads a trace as a stream of text pieces: finds the events, fills batches, keeps an account of what was damaged.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,7 +18,7 @@ struct ReaderSpec {
   std::vector<TableSpec> tables;
   std::unordered_map<std::string, int> by_category, by_phase;  // phases win; anything else goes to the last table
   std::vector<std::string> metadata_keys;  // keys of the root by which it is found again after damage
-  size_t batch_rows = 1 << 18;
+  size_t batch_rows = 1 << 16;
   size_t dictionary_bytes = 96 << 20;
   bool templates = true;
   unsigned check_every = 1024;  // of so many template hits one is read again by the general path
@@ -76,6 +77,7 @@ class Reader {
   Scan step_start(const char*& p, const char* end);
   Scan step_root(const char*& p, const char* end);
   Scan step_events(const char*& p, const char* end);
+  Scan skip_scalar(const char*& p, const char* end);
   Scan step_resync(const char*& p, const char* end);
   Scan read_event(const char*& p, const char* end);
   Scan read_general(const char*& p, const char* end, bool lenient, bool must_be_event);
@@ -91,6 +93,7 @@ class Reader {
   int32_t thread_of(std::string_view pid, std::string_view tid);
   int table_of(const Template& t) const;
   Template layout_of(std::string_view event);
+  void learn(Template t);
   Scan broken(const char*& p, const char* why);
   void note(const char* reason, int64_t bytes, int64_t offset);
   void note_repairs(unsigned repairs, int64_t offset);
@@ -100,6 +103,8 @@ class Reader {
   State state_ = State::start;
   bool list_root_ = false, final_ = false;
   std::string carry_;
+  size_t wanted_ = 0;  // the carry is tried again when it has so many bytes
+  char before_ = 0;    // the last byte before the piece that is no blank
   const char* piece_ = nullptr;
   int64_t piece_offset_ = 0;
   int64_t lost_from_ = 0;  // where the damage being skipped began
@@ -110,6 +115,10 @@ class Reader {
   std::string spelling_;  // the opaque values of an event, joined: with its template they determine the shape
   std::vector<std::unique_ptr<Template>> templates_;
   uint64_t templates_learned_ = 0;
+  unsigned until_check_ = 0;  // hits until the next one is read twice
+  static constexpr size_t kMaxTemplates = 128;
+  std::array<std::array<uint8_t, kMaxTemplates>, kMaxTemplates> shared_{};  // by seat: leading parts in common
+  Progress progress_;
   size_t last_ = 0;  // the template that fitted last
 
   Interner names_, raw_names_, shapes_, spellings_, small_, thread_keys_;

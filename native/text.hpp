@@ -2,6 +2,7 @@
 // NEON belongs to every 64-bit ARM and SSE2 to every x86-64, so no run-time dispatch is needed.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -56,6 +57,37 @@ inline uint64_t load64(const char* p) {
   uint64_t v;
   std::memcpy(&v, p, 8);
   return v;
+}
+
+// memcmp() == 0 without the call: the literals of a template are short and compared all the time.
+inline bool same_bytes(const char* a, const char* b, size_t n) {
+  if (n < 8) {
+    for (size_t i = 0; i < n; ++i)
+      if (a[i] != b[i]) return false;
+    return true;
+  }
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    if ((load64(a + i) ^ load64(b + i)) | (load64(a + i + 8) ^ load64(b + i + 8))) return false;
+  return (i + 8 > n || load64(a + i) == load64(b + i)) && load64(a + n - 8) == load64(b + n - 8);
+}
+
+inline bool same_text(std::string_view a, std::string_view b) {
+  return a.size() == b.size() && same_bytes(a.data(), b.data(), a.size());
+}
+
+// How many of the eight bytes of v, from the first on, are digits.
+inline unsigned leading_digits(uint64_t v) {
+  const uint64_t odd = ((v & 0xf0f0f0f0f0f0f0f0ull) ^ 0x3030303030303030ull) |
+                       (((v + 0x0606060606060606ull) & 0xf0f0f0f0f0f0f0f0ull) ^ 0x3030303030303030ull);
+  return odd ? static_cast<unsigned>(__builtin_ctzll(odd)) >> 3 : 8;
+}
+
+// Eight digits as a number, all at once; zero bytes before them count as zeros.
+inline uint64_t eight_digits(uint64_t v) {
+  v = (v & 0x0f0f0f0f0f0f0f0full) * 2561 >> 8;
+  v = (v & 0x00ff00ff00ff00ffull) * 6553601 >> 16;
+  return (v & 0x0000ffff0000ffffull) * 42949672960001ull >> 32;
 }
 
 inline uint64_t mix(uint64_t a, uint64_t b) {

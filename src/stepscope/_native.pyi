@@ -94,3 +94,22 @@ class DeviceSweep:
     def filled_ns(self) -> float: ...
     @property
     def by_kind_ns(self) -> list[int]: ...
+
+class EventWriter:
+    def __init__(
+        self,
+        tables: Sequence[tuple[str, Sequence[tuple[str, bool, bool]]]],
+        threads: Sequence[tuple[str, str]],
+    ) -> None: ...
+    def add_names(self, first: int, offsets: memoryview, text: memoryview) -> None: ...
+    def add_shapes(self, first: int, offsets: memoryview, text: memoryview, tables: memoryview) -> None: ...
+    def write(
+        self,
+        table: int,
+        thread: memoryview,
+        name: memoryview,
+        start: memoryview,
+        dur: memoryview,
+        shape: memoryview,
+        values: Sequence[memoryview],
+    ) -> tuple[bytes, memoryview]: ...

@@ -19,8 +19,8 @@ from stepscope.errors import StepscopeError
 
 __all__ = ["ByteStream", "is_url", "open_stream"]
 
-READ = 1 << 18
-PIECE = 4 << 20
+READ = 1 << 15
+PIECE = 1 << 19
 AHEAD = 4
 
 

@@ -48,16 +48,22 @@ def specs(draw: st.DrawFn, kinds: tuple[str, ...] = tuple(NAMES)) -> Spec:
 
 
 @st.composite
-def drawings(draw: st.DrawFn, *, marks: bool = False, ties: bool = True) -> Drawing:
-    """Profiles of up to 25 events. Without ties no two events of a thread are equal in start and length."""
-    unique: dict[str, Any] = {} if ties else {"unique_by": (place_and_time, call_and_time)}
-    chosen = draw(st.lists(specs(), min_size=1, max_size=25, **unique))
-    drawing = draw_all(chosen)
+def drawings(draw: st.DrawFn, *, marks: bool = False, worlds: int = 1) -> Drawing:
+    """Profiles of up to 25 events a world; worlds share one file and nothing else."""
+    drawing = Drawing()
+    for world in range(draw(st.integers(1, worlds))):
+        draw_all(draw(st.lists(specs(), min_size=1, max_size=25)), drawing, world=world)
     if marks:
         cuts = sorted(draw(st.lists(st.integers(0, LAST), min_size=2, max_size=4, unique=True)))
         for step, (start, end) in enumerate(pairwise(cuts)):
             drawing.mark(step, us(start), us(end - start))
     return drawing
+
+
+def apart(worlds: int) -> st.SearchStrategy[list[list[Spec]]]:
+    """Worlds in which the file's order decides nothing: no two events of a thread equal in start and length."""
+    unique = (place_and_time, call_and_time)
+    return st.lists(st.lists(specs(), min_size=1, max_size=25, unique_by=unique), min_size=1, max_size=worlds)
 
 
 def place_and_time(spec: Spec) -> tuple[Any, ...]:
@@ -73,26 +79,38 @@ def us(ns: int) -> Decimal:
     return Decimal(ns) / 1000
 
 
-def draw_all(
-    chosen: list[Spec], *, shift_ns: int = 0, rename: Callable[[Any], Any] = lambda thread: thread
+def draw_worlds(
+    worlds: list[list[Spec]], *, shift_ns: int = 0, rename: Callable[[Any], Any] = lambda thread: thread
 ) -> Drawing:
-    """The drawing of some specs, later by a shift, its threads renamed."""
+    """The drawing of some worlds, later by a shift, its threads renamed."""
     drawing = Drawing()
-    for kind, name, start, dur, place, correlation, stream in chosen:
-        at = us(start + shift_ns), us(dur)
+    for world, chosen in enumerate(worlds):
+        moved = [
+            (kind, name, start + shift_ns, dur, rename(place) if kind in HOST else place, correlation, stream)
+            for kind, name, start, dur, place, correlation, stream in chosen
+        ]
+        draw_all(moved, drawing, world=world)
+    return drawing
+
+
+def draw_all(chosen: list[Spec], drawing: Drawing, *, world: int = 0) -> None:
+    """Adds events whose names, processes, devices and correlations are those of one world."""
+    for kind, plain, start, dur, place, number, stream in chosen:
+        name, correlation, pid = f"{plain} {world}", number + 10 * world, 100 + world
+        at = us(start), us(dur)
         if kind == "op":
-            drawing.op(name, *at, thread=rename(place))
+            drawing.op(name, *at, pid=pid, thread=place)
         elif kind in ("launch", "driver"):
             category = "cuda_runtime" if kind == "launch" else "cuda_driver"
-            drawing.launch(name, *at, corr=correlation, thread=rename(place), cat=category)
+            drawing.launch(name, *at, corr=correlation, pid=pid, thread=place, cat=category)
         elif kind == "frame":
-            drawing.frame(name, *at, thread=rename(place))
+            drawing.frame(name, *at, pid=pid, thread=place)
         elif kind == "annotation":
-            drawing.annotation(name, *at, thread=rename(place))
+            drawing.annotation(plain, *at, pid=pid, thread=place)
         elif kind == "device range":
-            drawing.annotation(name, *at, cat="gpu_user_annotation", pid=place, thread=stream)
+            drawing.annotation(plain, *at, cat="gpu_user_annotation", pid=place + 2 * world, thread=stream)
         else:
-            blocks = {"blocks per SM": (correlation + 1) / 4} if kind == "kernel" else {}
+            device = place + 2 * world
+            blocks = {"blocks per SM": (number + 1) / 4} if kind == "kernel" else {}
             work = {"kernel": drawing.kernel, "memcpy": drawing.memcpy, "memset": drawing.memset}[kind]
-            work(name, *at, corr=correlation, device=place, stream=stream, args=blocks)
-    return drawing
+            work(name, *at, corr=correlation, device=device, stream=stream, args=blocks)

@@ -68,8 +68,8 @@ def stored_trees(path: Path, store: Path) -> dict[str, set[tuple[Any, ...]]]:
     return found
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(drawings(marks=True))
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(drawings(marks=True, worlds=12))
 def test_trees_of_a_random_profile(drawing: Drawing) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = drawing.write(Path(folder) / "drawn.json")

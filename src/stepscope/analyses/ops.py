@@ -58,7 +58,7 @@ def ops(trace: Trace) -> Table[Op]:
         """
     ).to_pylist()[0].values()
     notes = (
-        f"Device work launched outside any operator: {units.duration(outside)} ({outside} ns).",
-        f"Device work whose launch is not in the profile: {units.duration(unlinked)} ({unlinked} ns).",
+        f"Device work launched outside any operator: {units.duration(outside)}.",
+        f"Device work whose launch is not in the profile: {units.duration(unlinked)}.",
     )
     return Table(Op, table.arrow, notes)

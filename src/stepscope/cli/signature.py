@@ -72,13 +72,16 @@ class _Type:
     optional: bool = False
     many: bool = False
     help: str = ""
+    short: str = ""
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
-        annotation, text = parameter.annotation, ""
+        annotation, text, short = parameter.annotation, "", ""
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
-            text = next((extra for extra in extras if isinstance(extra, str)), "")
+            texts = [extra for extra in extras if isinstance(extra, str)]
+            short = next((extra for extra in texts if extra.startswith("-")), "")
+            text = next((extra for extra in texts if extra != short), "")
         optional = many = False
         if get_origin(annotation) in (Union, UnionType):
             inner = [option for option in get_args(annotation) if option is not NoneType]
@@ -89,10 +92,10 @@ class _Type:
             annotation, many = get_args(annotation)[0], True
         if get_origin(annotation) is Literal:
             choices = get_args(annotation)
-            return cls(type(choices[0]), choices, optional, many, text)
+            return cls(type(choices[0]), choices, optional, many, text, short)
         if annotation not in _READABLE:
             raise TypeError(f"{parameter}: cannot be read from a command line")
-        return cls(annotation, (), optional, many, text)
+        return cls(annotation, (), optional, many, text, short)
 
 
 def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Callable[..., Any] | None:
@@ -160,11 +163,11 @@ def _add_positional(parser: argparse._ActionsContainer, name: str, parameter: in
 
 def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
     found = _Type.of(parameter)
-    flag = f"--{name.replace('_', '-')}"
+    flags = [flag for flag in (found.short, f"--{name.replace('_', '-')}") if flag]
     required = parameter.default is parameter.empty
     if found.convert is bool:
         action = argparse.BooleanOptionalAction if parameter.default else "store_true"
-        parser.add_argument(flag, action=action, default=parameter.default, help=found.help)
+        parser.add_argument(*flags, action=action, default=parameter.default, help=found.help)
         return
     settings: dict[str, Any] = {"type": found.convert, "required": required, "help": found.help}
     if found.choices:
@@ -177,4 +180,4 @@ def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspec
         settings["default"] = parameter.default
         if parameter.default is not None:
             settings["help"] = f"{found.help} (default: {parameter.default})".strip().replace("%", "%%")
-    parser.add_argument(flag, **settings)
+    parser.add_argument(*flags, **settings)

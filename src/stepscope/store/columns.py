@@ -83,7 +83,7 @@ def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
         path,
         arrow_schema(columns),
         compression="zstd",
-        compression_level=1,
+        compression_level=-3,
         use_dictionary=[column.name for column in columns if column.name in few],
         column_encoding=dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
         write_statistics=["thread", "start_ns"],

@@ -93,4 +93,5 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
 def _explained(error: Exception) -> StepscopeError:
     lines = [line for line in str(error).splitlines() if line.strip()]
     message = re.sub(r"^(Binder|Catalog|Parser|Permission|Invalid Input) Error: ", "", lines[0])
+    message += "".join(f" {line.strip()}" for line in lines[1:] if line.startswith(("Candidate", "Did you mean")))
     return StepscopeError(f"the query failed: {message}", hint="stepscope query TRACE --schema shows tables and columns")

@@ -70,8 +70,8 @@ def _host_shapes(store: Path) -> Any:
 
     with pa.memory_map(str(store / "shapes.arrow")) as file:
         shapes = pa.ipc.open_file(file).read_all()
-    device = pc.fill_null(pc.is_in(shapes["category"], pa.array(NOT_HOST)), value=False)
-    kept = pc.and_(pc.fill_null(pc.equal(shapes["phase"], "X"), value=False), pc.invert(device))
+    device = pc.is_in(shapes["category"], pa.array(NOT_HOST))  # false for NULL
+    kept = pc.and_(pc.is_in(shapes["phase"], pa.array(["X"])), pc.invert(device))
     return shapes.filter(kept)["id"].combine_chunks()
 
 

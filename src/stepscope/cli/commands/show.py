@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from stepscope import registry
 from stepscope.cli.signature import with_options_of
+from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
 
 __all__ = ["show"]
@@ -18,11 +19,12 @@ __all__ = ["show"]
 @with_options_of("analyses", "name")
 def show(
     name: Annotated[str | None, "the analysis; without one, all of them are listed"] = None,
-    trace: Annotated[str | None, "a profile, or the store of one"] = None,
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
     *,
     format: Annotated[Literal["table", "csv", "json", "markdown"], "how the rows are written"] = "table",
     limit: Annotated[int | None, "only so many rows"] = None,
-    store: Annotated[Path | None, "the folder that keeps what was read"] = None,
+    demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
     **options: Any,
 ) -> None:
     """Prints one analysis of a trace as a table, CSV, JSON or Markdown.
@@ -32,15 +34,14 @@ def show(
     if name is None:
         print(_listing(), end="")
         return
-    if trace is None:
+    if trace is None and not demo:
         raise StepscopeError(f"show {name} needs a trace", hint=f"stepscope show {name} TRACE", exit_code=2)
     if limit is not None and limit < 0:
         raise StepscopeError(f"--limit {limit} is less than no rows", exit_code=2)
-    import stepscope
     from stepscope.present import grids
 
     analysis = registry.load("analyses", name)
-    table = analysis(stepscope.open(trace, store=store), **options)
+    table = analysis(open_with_progress(trace, store=store, demo=demo), **options)
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     width = shutil.get_terminal_size().columns
     print(grids.render(table, name, format, width=width, color=color, limit=limit), end="")

@@ -1,0 +1,333 @@
+// Mutates real traces and feeds them to the reader: both of its paths must say the same, in pieces of any size, and
+// the account of it must hold. Also draws intervals for the sweep of a thread. A plain program: run it with sanitizers.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "../reader.hpp"
+#include "../sweep.hpp"
+
+namespace stepscope {
+
+namespace {
+
+using Dice = std::mt19937_64;
+
+size_t draw(Dice& dice, size_t below) { return below ? dice() % below : 0; }
+
+std::string failed_input;  // written out when a check fails
+
+void check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "fuzz_reader: %s\n", what);
+  std::ofstream("fuzz-failure.json", std::ios::binary) << failed_input;
+  std::abort();
+}
+
+// ---- what a reader says
+
+struct Row {
+  int64_t event, start, dur;
+  int32_t thread, name, shape, table;
+  std::vector<int64_t> values;
+  auto operator<=>(const Row&) const = default;
+};
+
+struct Said {
+  std::vector<Row> rows;
+  std::vector<std::string> names, shapes;
+  std::vector<std::pair<std::string, std::string>> threads, metadata;
+  std::vector<std::tuple<std::string, int64_t, int64_t, std::vector<int64_t>>> damage;
+  std::vector<int64_t> shape_events;
+  std::string refusal;
+  int64_t events = 0;
+  bool operator==(const Said&) const = default;
+};
+
+ReaderSpec drawn_spec(bool templates, size_t dictionary_bytes) {
+  ReaderSpec spec;
+  spec.tables = {
+      {"frames", {{"Python id", true, false}, {"Python parent id", true, false}, {"Ev Idx", true, false}}},
+      {"ops", {{"External id", true, false}, {"Sequence number", true, false}, {"Ev Idx", true, false}}},
+      {"work", {{"correlation", true, false}, {"stream", true, false}, {"bytes", true, false}, {"memory bandwidth (GB/s)", true, true}}},
+      {"flows", {{"id", false, false}}},
+      {"others", {{"External id", true, false}}},
+  };
+  spec.by_category = {{"python_function", 0}, {"cpu_op", 1}, {"kernel", 2}, {"gpu_memcpy", 2}, {"gpu_memset", 2}};
+  spec.by_phase = {{"s", 3}, {"f", 3}};
+  spec.metadata_keys = {"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"};
+  spec.batch_rows = 64;
+  spec.dictionary_bytes = dictionary_bytes;
+  spec.templates = templates;
+  spec.check_every = 7;
+  return spec;
+}
+
+void take(Reader& reader, Said& said, bool last) {
+  for (auto& batch : reader.take_batches()) {
+    batch->trim();
+    batch->sort();
+    const auto bounds = batch->thread_bounds();
+    check(bounds.empty() || bounds.back() == static_cast<int64_t>(batch->rows()), "the runs of a batch do not fill it");
+    for (size_t i = 0; i < batch->rows(); ++i) {
+      Row row{batch->event[i], batch->start[i], batch->dur[i], batch->thread[i], batch->name[i], batch->shape[i], batch->table, {}};
+      for (const auto& column : batch->values) row.values.push_back(column[i]);
+      check(row.dur == kNull || row.dur >= 0, "a negative duration");
+      said.rows.push_back(std::move(row));
+    }
+  }
+  if (!last && !reader.dictionary_full()) return;
+  const Dictionary d = reader.take_dictionary(last);
+  check(d.names.empty() || static_cast<size_t>(d.first_name) == said.names.size(), "names are not numbered in order");
+  check(static_cast<size_t>(d.first_shape) == said.shapes.size(), "shapes are not numbered in order");
+  said.names.insert(said.names.end(), d.names.begin(), d.names.end());
+  said.shapes.insert(said.shapes.end(), d.shapes.begin(), d.shapes.end());
+  said.shape_events.insert(said.shape_events.end(), d.events.begin(), d.events.end());
+}
+
+void check_account(const Reader& reader, const Said& said, const std::string& text) {
+  const auto size = static_cast<int64_t>(text.size());
+  check(reader.bytes == size, "not all bytes were counted");
+  check(static_cast<int64_t>(said.rows.size()) == said.events, "rows and events differ");
+  int64_t counted = 0, lost = 0;
+  for (const int64_t n : said.shape_events) counted += n;
+  check(counted == said.events, "the events of the shapes are not all events");
+  for (size_t i = 0; i < said.rows.size(); ++i) {
+    const Row& row = said.rows[i];
+    check(row.event == static_cast<int64_t>(i), "events are not numbered in order");
+    check(row.shape >= 0 && static_cast<size_t>(row.shape) < said.shapes.size(), "a shape that is not there");
+    check(row.name < static_cast<int32_t>(said.names.size()), "a name that is not there");
+    check(row.thread >= 0 && static_cast<size_t>(row.thread) < said.threads.size(), "a thread that is not there");
+  }
+  for (const Damage& d : reader.damage) {
+    check(d.count >= static_cast<int64_t>(d.offsets.size()) && d.bytes >= 0, "a damage counted wrongly");
+    for (const int64_t at : d.offsets) check(at >= 0 && at <= size, "a damage outside the file");
+    lost += d.bytes;
+  }
+  check(lost <= size, "more was lost than there was");
+  check(reader.template_mismatches == 0, "the two paths disagreed");
+}
+
+// Shapes and threads must be valid JSON, for others will parse them.
+void check_json(const std::string& text) {
+  const std::string padded = text + " ";
+  Cursor c{padded.data(), padded.data() + padded.size()};
+  std::string_view raw;
+  check(scan_value(c, raw) == Scan::ok && raw.size() == text.size(), "a text that is not JSON");
+  unsigned repairs = 0;
+  check(normalise(text, false, repairs) == text, "a text that was not put right");
+  check((repairs & ~static_cast<unsigned>(kBareWord)) == 0, "a text that still needs repair");
+}
+
+// Reads from exactly sized heap blocks, so that a read past a piece is seen.
+Said read(const std::string& text, size_t piece, bool templates, size_t dictionary_bytes) {
+  Reader reader(drawn_spec(templates, dictionary_bytes));
+  Said said;
+  for (size_t at = 0; at < text.size(); at += piece) {
+    const std::vector<char> block(text.begin() + static_cast<long>(at), text.begin() + static_cast<long>(std::min(text.size(), at + piece)));
+    reader.feed(block.data(), block.size());
+    take(reader, said, false);
+  }
+  reader.finish(false);
+  take(reader, said, true);
+  std::sort(said.rows.begin(), said.rows.end());
+  said.threads = reader.threads, said.metadata = reader.metadata;
+  said.refusal = reader.refusal, said.events = reader.events;
+  for (const Damage& d : reader.damage) said.damage.emplace_back(d.reason, d.count, d.bytes, d.offsets);
+  check_account(reader, said, text);
+  return said;
+}
+
+// With drains at different places texts get other numbers; what they say must be the same.
+void check_drained(const Said& all, const Said& drained) {
+  check(all.rows.size() == drained.rows.size() && all.damage == drained.damage, "draining changed the events");
+  for (size_t i = 0; i < all.rows.size(); ++i) {
+    Row a = all.rows[i], b = drained.rows[i];
+    check(all.shapes[static_cast<size_t>(a.shape)] == drained.shapes[static_cast<size_t>(b.shape)], "draining changed a shape");
+    const auto name = [](const Said& s, int32_t n) { return n < 0 ? std::string() : s.names[static_cast<size_t>(n)]; };
+    check(name(all, a.name) == name(drained, b.name) && (a.name < 0) == (b.name < 0), "draining changed a name");
+    a.shape = b.shape, a.name = b.name;
+    check(a == b, "draining changed a row");
+  }
+}
+
+// ---- mutations
+
+// A stretch of whole lines or bytes with a header and an end, small enough for many tries.
+std::string excerpt(const std::string& sample, Dice& dice) {
+  const size_t list = sample.find("\"traceEvents\"");
+  const size_t head = list == std::string::npos ? 0 : std::min(sample.find('[', list) + 1, sample.size());
+  std::string text = sample.substr(0, std::min<size_t>(head, 3000)).substr(0);
+  if (head > 3000) text = "{\"schemaVersion\": 1, \"traceEvents\": [";
+  size_t from = head + draw(dice, sample.size() - head);
+  const size_t brace = sample.find("{\n    \"ph\"", from);
+  if (brace != std::string::npos) from = brace;
+  text += sample.substr(from, 500 + draw(dice, 6000));
+  if (draw(dice, 2)) text = text.substr(0, text.rfind('}') + 1) + "]";
+  if (draw(dice, 2)) text += ", \"baseTimeNanoseconds\": 1234567890, \"traceName\": \"drawn\"}";
+  return text;
+}
+
+const std::vector<std::string> kScraps = {
+    "{", "}", "[", "]", "\"", ":", ",", "\\", "\\u", "\\ud83d\\ude00", "\\ud800", "\xff", "\xc3\xa9", "\x01", "null", "NaN", "-inf", "N/A", "1e999",
+    "-0.0", "1.5e3", "0.0005", "99999999999999999999", "\"args\":{", "{\"ph\":\"X\"", ",{\"ph\":\"X\",\"name\":\"a\",\"ts\":1}", "\"baseTimeNanoseconds\":5",
+    "\"traceEvents\":[", "]}", "{}", "[[[[", "\"name\":\"a\"b\"", "-", "007", " ", "\n", "\"pid\":\"a\"b\",", "\"args\":{},", "\xef\xbb\xbf"};
+
+void mutate(std::string& text, Dice& dice, const std::vector<std::string>& samples) {
+  if (text.empty()) text = "{";
+  const size_t at = draw(dice, text.size());
+  const size_t length = std::min(text.size() - at, 1 + draw(dice, draw(dice, 4) ? 12 : 600));
+  switch (draw(dice, 9)) {
+    case 0: text[at] = static_cast<char>(dice()); break;
+    case 1: text[at] = static_cast<char>(text[at] ^ (1 << draw(dice, 8))); break;
+    case 2: text.erase(at, length); break;
+    case 3: text.insert(at, text.substr(at, length)); break;
+    case 4: text.insert(at, kScraps[draw(dice, kScraps.size())]); break;
+    case 5: text.replace(at, 1, kScraps[draw(dice, kScraps.size())]); break;
+    case 6: text.resize(at); break;
+    case 7: {
+      const std::string& other = samples[draw(dice, samples.size())];
+      text.insert(at, other.substr(draw(dice, other.size()), length));
+      break;
+    }
+    default: {  // aim at punctuation
+      const size_t mark = text.find_first_of("{}[]\",:\\", at);
+      if (mark != std::string::npos) text[mark] = "{}[]\",:\\ 0x"[draw(dice, 11)];
+    }
+  }
+}
+
+void fuzz_reader(Dice& dice, const std::vector<std::string>& samples) {
+  std::string text = excerpt(samples[draw(dice, samples.size())], dice);
+  for (size_t n = draw(dice, 5); n > 0; --n) mutate(text, dice, samples);
+  failed_input = text;
+  constexpr size_t kAll = 96 << 20;
+  const Said slow = read(text, text.size() + 1, false, kAll);
+  check(read(text, text.size() + 1, true, kAll) == slow, "templates changed what was read");
+  const size_t piece = 1 + draw(dice, draw(dice, 2) ? 40 : 3000);
+  check(read(text, piece, true, kAll) == slow, "the size of the pieces changed what was read");
+  check_drained(slow, read(text, piece, draw(dice, 2), draw(dice, 3000)));
+  for (const std::string& shape : slow.shapes) check_json(shape);
+  for (const auto& [key, value] : slow.metadata) check_json(value);
+  for (const auto& [pid, tid] : slow.threads) {
+    if (!pid.empty()) check_json(pid);
+    if (!tid.empty()) check_json(tid);
+  }
+}
+
+// ---- sweeps
+
+struct Span {
+  int64_t start, dur, event;
+};
+
+Span drawn_span(Dice& dice, int64_t event) {
+  constexpr int64_t kHuge = int64_t{1} << 60;
+  const auto time = static_cast<int64_t>(draw(dice, 60)) - 20;
+  switch (draw(dice, 12)) {
+    case 0: return {time, 0, event};
+    case 1: return {time, kHuge, event};
+    case 2: return {time - kHuge, kHuge + 30, event};
+    case 3: return {time, kNull, event};
+    default: return {time, static_cast<int64_t>(draw(dice, 30)), event};
+  }
+}
+
+__int128 union_of(std::vector<Span> spans) {
+  __int128 total = 0, until = kNull;
+  for (const Span& s : spans) {  // sorted by start
+    if (s.dur == kNull) continue;
+    const __int128 end = static_cast<__int128>(s.start) + s.dur;
+    if (end > until) total += end - std::max<__int128>(s.start, until), until = end;
+  }
+  return total;
+}
+
+void fuzz_sweep(Dice& dice) {
+  ThreadSweep sweep({1});
+  __int128 expected = 0;
+  int64_t event = 0;
+  for (size_t thread = 0; thread < 1 + draw(dice, 3); ++thread) {
+    std::vector<std::vector<Span>> runs(1 + draw(dice, 3));
+    std::vector<Span> all;
+    for (auto& run : runs) {
+      for (size_t n = draw(dice, 12); n > 0; --n) run.push_back(drawn_span(dice, event++));
+      std::sort(run.begin(), run.end(), [](const Span& a, const Span& b) {
+        return std::tuple(a.start, b.dur, a.event) < std::tuple(b.start, a.dur, b.event);
+      });
+      all.insert(all.end(), run.begin(), run.end());
+    }
+    std::sort(all.begin(), all.end(), [](const Span& a, const Span& b) { return a.start < b.start; });
+    expected += union_of(all);
+    std::vector<size_t> given(runs.size());
+    for (size_t i = 0; i < runs.size(); ++i) sweep.add_run({0, true, draw(dice, 2) == 0, draw(dice, 2) == 0, -1, 0});
+    for (int64_t hungry; (hungry = sweep.advance(std::numeric_limits<int64_t>::max())) >= 0;) {
+      const auto run = static_cast<size_t>(hungry);
+      std::vector<int64_t> events, starts, durs, groups;
+      for (size_t n = 1 + draw(dice, 4); n > 0 && given[run] < runs[run].size(); --n, ++given[run]) {
+        const Span& s = runs[run][given[run]];
+        events.push_back(s.event), starts.push_back(s.start), durs.push_back(s.dur), groups.push_back(s.event % 3);
+      }
+      if (events.empty()) sweep.end_run(run);
+      else sweep.give(run, events, starts, durs, {groups});
+    }
+    sweep.finish_thread();
+  }
+  const Nested out = sweep.take(0);
+  check(static_cast<int64_t>(out.event.size()) == event, "the sweep lost or invented events");
+  __int128 self = 0;
+  for (size_t i = 0; i < out.self.size(); ++i) {
+    check(out.self[i] >= 0, "a negative self time");
+    check(out.uncovered[i] >= 0 && out.uncovered[i] <= out.self[i], "uncovered time beyond self time");
+    check(out.fresh[i] >= 0, "a negative new time");
+    self += out.self[i];
+  }
+  check(self == expected, "self times do not sum to the union");
+}
+
+std::vector<std::string> load(int count, char** paths) {
+  std::vector<std::string> samples = {
+      "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"a\\\"b\", \"pid\": 0, \"tid\": 7, \"ts\": 1.5, \"dur\": 2, \"args\": {\"stream\": 7}},"
+      " {\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"b\", \"pid\": 1, \"tid\": \"x\", \"ts\": 1e3, \"dur\": -1, \"args\": {\"External id\": null}}]"};
+  for (int i = 0; i < count; ++i) {
+    std::ifstream file(paths[i], std::ios::binary);
+    samples.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    if (samples.back().empty()) samples.pop_back();
+  }
+  return samples;
+}
+
+}  // namespace
+
+}  // namespace stepscope
+
+// fuzz_reader SEED SECONDS ITERATIONS [TRACE ...]: whichever of the two limits comes first; 0 is none.
+int main(int argc, char** argv) {
+  using namespace stepscope;
+  if (argc < 4) {
+    std::fprintf(stderr, "usage: fuzz_reader SEED SECONDS ITERATIONS [TRACE.json ...]\n");
+    return 2;
+  }
+  const auto seed = std::strtoull(argv[1], nullptr, 10);
+  const double seconds = std::strtod(argv[2], nullptr);
+  const long iterations = std::strtol(argv[3], nullptr, 10);
+  const auto samples = load(argc - 4, argv + 4);
+  const auto began = std::chrono::steady_clock::now();
+  const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
+  long done = 0;
+  for (; (iterations == 0 || done < iterations) && (seconds <= 0 || spent() < seconds); ++done) {
+    Dice dice(seed * 1000003 + static_cast<unsigned long>(done));
+    fuzz_reader(dice, samples);
+    fuzz_sweep(dice);
+  }
+  std::printf("%ld traces and sweeps in %.1f s, seed %llu: nothing found\n", done, spent(), seed);
+  return 0;
+}

@@ -1,0 +1,77 @@
+"""Says what a profile is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from stepscope import registry, units
+from stepscope.cli.traces import open_with_progress
+
+if TYPE_CHECKING:
+    from stepscope.store.trace import Trace
+
+__all__ = ["info"]
+
+
+def info(
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    *,
+    format: Annotated[Literal["text", "json"], "how it is written"] = "text",
+    demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+) -> None:
+    """Says what a profile is: where it was recorded, what it holds, what was damaged."""
+    opened = open_with_progress(trace, store=store, demo=demo)
+    if format == "json":
+        print(json.dumps({"store": str(opened.folder), **opened.meta}, indent=2, ensure_ascii=False))
+        return
+    for label, text in _lines(opened):
+        print(f"{label:<10}{text}")
+
+
+def _lines(trace: Trace) -> list[tuple[str, str]]:
+    meta = trace.meta
+    lines = [
+        ("profile", meta["source"]),
+        ("recorded", _recorded(meta["metadata"])),
+        ("devices", _devices(meta["metadata"].get("deviceProperties"))),
+        ("rank", f"{meta['rank']} ({meta['rank_source']})"),
+        ("size", f"{units.size(meta['compressed_bytes'])} on disk, {units.size(meta['bytes'])} of JSON"),
+        ("events", units.count(meta["events"])),
+    ]
+    for row in registry.load("analyses", "categories")(trace):
+        if row.phase == "X":
+            label = row.category or "(none)"
+            lines.append(("", f"{units.count(row.events):>12}  {label:<20} {units.duration(row.total_ns)}"))
+    lines += [("damage", _damage(one)) for one in meta["damage"]] or [("damage", "none")]
+    lines.append(("store", str(trace.folder)))
+    lines.append(("next", "stepscope show  ·  stepscope query TRACE --schema"))
+    return lines
+
+
+def _recorded(metadata: dict[str, Any]) -> str:
+    flags = ("with_stack", "record_shapes", "profile_memory", "with_flops", "with_modules")
+    found = [flag for flag in flags if metadata.get(flag)]
+    versions = [
+        f"{label} {metadata[key]}"
+        for key, label in (("cuda_runtime_version", "CUDA"), ("hip_runtime_version", "HIP"))
+        if metadata.get(key)
+    ]
+    host = [f"host {metadata['host_name']}"] if metadata.get("host_name") else []
+    return ", ".join(host + versions + found) or "the profile does not say how"
+
+
+def _devices(properties: Any) -> str:
+    names = [str(one.get("name")) for one in properties or [] if isinstance(one, dict)]
+    return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none listed"
+
+
+def _damage(one: dict[str, Any]) -> str:
+    text = f"{units.count(one['count'])} x {one['reason']}"
+    if one["bytes"]:
+        text += f", {units.size(one['bytes'])} lost"
+    if one["offsets"]:
+        text += f", first at byte {units.count(one['offsets'][0])}"
+    return text

@@ -1,0 +1,35 @@
+"""Reads a profile into a store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+from stepscope import units
+from stepscope.cli.traces import open_with_progress
+
+__all__ = ["ingest"]
+
+
+def ingest(
+    trace: Annotated[str, "a profile: path, URL, or - for standard input"],
+    *,
+    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+    refresh: Annotated[bool, "read it again even if its store is there"] = False,
+) -> None:
+    """Reads a profile into a store, so that every later question is quick.
+
+    Other commands do this by themselves. Prints the folder of the store, which can be named in place of TRACE.
+    """
+    began = time.monotonic()
+    opened = open_with_progress(trace, store=store, refresh=refresh)
+    spent = (time.monotonic() - began) * 1e9
+    meta = opened.meta
+    print(opened.folder)
+    print(
+        f"{units.count(meta['events'])} events, {units.size(meta['bytes'])} of JSON, in {units.duration(spent)}"
+        f" ({units.rate(meta['bytes'], spent)})"
+    )
+    for one in meta["damage"]:
+        print(f"damage: {units.count(one['count'])} x {one['reason']}")

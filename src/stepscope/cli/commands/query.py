@@ -1,0 +1,116 @@
+"""Answers SQL over a trace."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from stepscope.cli.traces import open_with_progress
+from stepscope.errors import StepscopeError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["query"]
+
+_SHOWN = 1000
+
+
+def query(
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    sql: Annotated[str | None, "one SELECT over the views that --schema shows"] = None,
+    *,
+    format: Annotated[Literal["table", "csv", "json", "parquet"], "how the rows are written"] = "table",
+    output: Annotated[Path | None, "-o", "write to this file instead of the terminal"] = None,
+    schema: Annotated[bool, "show the views and their columns instead"] = False,
+    demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+) -> None:
+    """Answers one SQL query over a trace; nothing is changed and no other file is read.
+
+    stepscope query trace.json.gz "SELECT name, count(*) FROM ops GROUP BY name ORDER BY 2 DESC LIMIT 10"
+    """
+    if schema:
+        print(_schema(), end="")
+        return
+    if demo and sql is None:
+        trace, sql = None, trace
+    if sql is None:
+        raise StepscopeError("the query is missing", hint='stepscope query TRACE "SELECT …"', exit_code=2)
+    if format == "parquet" and output is None:
+        raise StepscopeError("Parquet needs a file", hint="add -o answer.parquet", exit_code=2)
+    opened = open_with_progress(trace, store=store, demo=demo)
+    if format == "parquet":
+        _write_parquet(opened.batches(sql), opened.arrow(f"SELECT * FROM ({sql}) LIMIT 0").schema, output)
+        return
+    text = _rendered(opened.arrow(sql), format)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def _schema() -> str:
+    from stepscope.store.views import VIEWS
+
+    blocks = []
+    for view in VIEWS:
+        width = max(len(name) for name, _, _ in view.columns)
+        lines = [f"  {name:<{width}}  {description}" for name, _, description in view.columns]
+        blocks.append("\n".join([f"{view.name}: {view.description}", *lines]) + "\n")
+    return "\n".join(blocks)
+
+
+def _rendered(answer: pa.Table, format: str) -> str:
+    if format == "json":
+        import json
+
+        return json.dumps(answer.to_pylist(), indent=1, ensure_ascii=False, default=str) + "\n"
+    if format == "csv":
+        import io
+
+        import pyarrow.csv
+
+        sink = io.BytesIO()
+        pyarrow.csv.write_csv(answer, sink)
+        return sink.getvalue().decode()
+    return _aligned(answer)
+
+
+def _aligned(answer: pa.Table) -> str:
+    """Columns side by side as they are: a query means what it says, so nothing is rounded."""
+    shown = answer.slice(0, _SHOWN)
+    rows = [["NULL" if value is None else _plain(value) for value in row.values()] for row in shown.to_pylist()]
+    widths = [max(map(len, column)) for column in zip(answer.column_names, *rows, strict=True)]
+    numeric = [_is_number(field.type) for field in answer.schema]
+
+    def line(cells: list[str]) -> str:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(cells, widths, numeric, strict=True)
+        ]
+        return "  ".join(padded).rstrip() + "\n"
+
+    text = line(answer.column_names) + line(["─" * width for width in widths]) + "".join(map(line, rows))
+    if answer.num_rows > _SHOWN:
+        text += f"… {answer.num_rows - _SHOWN:,} more rows: --format csv or -o shows them all\n"
+    return text
+
+
+def _plain(value: Any) -> str:
+    return str(value).replace("\n", "\\n").replace("\x1b", "\\x1b")
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _write_parquet(batches: Any, schema: Any, output: Path | None) -> None:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetWriter(output, schema, compression="zstd") as writer:
+        for batch in batches:
+            writer.write_batch(batch)

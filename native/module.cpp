@@ -3,7 +3,7 @@
 
 #include "bindings.hpp"
 
-NB_MODULE(_native, m) {
+NB_MODULE(core, m) {
   m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
   stepscope::bind_reader(m);
   stepscope::bind_sweeps(m);

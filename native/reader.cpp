@@ -13,6 +13,7 @@ constexpr size_t kMaxThreads = 1 << 20;
 constexpr size_t kMaxMetadata = 64 << 20;
 constexpr size_t kPlaces = 5;               // how many places of a damage are remembered
 constexpr int32_t kNone = -1;
+constexpr const char* kNoComma = "a comma is missing in the header, so that its values may be wrong";
 constexpr const char* kNoEvent = "something that is no event";
 
 // Keys an event may begin with; `args` is none of them, or arguments would be taken for events.
@@ -152,7 +153,7 @@ Scan Reader::step_start(const char*& p, const char* end) {
 }
 
 Scan Reader::step_root(const char*& p, const char* end) {
-  while (p < end && (is_space(*p) || *p == ',')) ++p;
+  for (; p < end && (is_space(*p) || *p == ','); ++p) wants_comma_ &= *p != ',';
   if (p == end) return Scan::more;
   if (*p == '}') {
     ++p;
@@ -171,6 +172,7 @@ Scan Reader::step_root(const char*& p, const char* end) {
     if (c.p == end) s = Scan::more;
   }
   if (s == Scan::ok && key == "traceEvents" && *c.p == '[') {
+    if (wants_comma_) note(kNoComma, 0, offset_of(p));
     if (saw_events) note("a second list of events, read as well", 0, offset_of(p));
     p = c.p + 1;
     state_ = State::events;
@@ -184,6 +186,8 @@ Scan Reader::step_root(const char*& p, const char* end) {
     unsigned repairs = 0;
     if (metadata.size() < kMaxMetadata / 64) metadata.emplace_back(unescape(key, repairs), normalise(value, false, repairs));
     note_repairs(repairs, offset_of(p));
+    if (wants_comma_) note(kNoComma, 0, offset_of(p));
+    wants_comma_ = true;
     p = c.p;
   }
   return s;
@@ -195,6 +199,7 @@ Scan Reader::step_events(const char*& p, const char* end) {
   if (*p == '{') return read_event(p, end);
   if (*p == ']') {
     ++p;
+    wants_comma_ = true;
     state_ = list_root_ ? State::done : State::root;
     return Scan::ok;
   }
@@ -228,7 +233,8 @@ Scan Reader::broken(const char*& p, const char* why) {
   lost_from_ = offset_of(p);
   lost_why_ = why;
   state_ = State::resync;
-  ++p;
+  wants_comma_ = false;
+  if (*p != '{') ++p;  // a brace may start an event that only stands in the wrong place
   return Scan::ok;
 }
 

@@ -102,6 +102,7 @@ class Reader {
   ReaderSpec spec_;
   State state_ = State::start;
   bool list_root_ = false, final_ = false;
+  bool wants_comma_ = false;  // before the next member of the root
   std::string carry_;
   size_t wanted_ = 0;  // the carry is tried again when it has so many bytes
   char before_ = 0;    // the last byte before the piece that is no blank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
@@ -14,7 +14,7 @@ from stepscope.store.trace import Trace
 from stepscope.streams import ByteStream, is_url, open_stream
 
 if TYPE_CHECKING:
-    from stepscope.sources import Progress
+    from stepscope.sources import Progress, Source
 
 __all__ = ["open_trace"]
 
@@ -22,7 +22,11 @@ _ENDINGS = (".json", ".json.gz", ".json.zst")
 
 
 def open_trace(
-    source: str | Path, *, store: str | Path | None = None, refresh: bool = False, progress: Progress | None = None
+    source: str | Path,
+    *,
+    store: str | Path | None = None,
+    refresh: bool = False,
+    progress: Progress | None = None,
 ) -> Trace:
     """Opens a profile: a path, `-`, a URL, a folder with one trace in it, or a store.
 
@@ -93,14 +97,16 @@ def _ingest(source: str, target: Path, progress: Progress | None) -> None:
         stream.close()
 
 
-def _reader_of(stream: ByteStream):  # type: ignore[no-untyped-def]
+def _reader_of(stream: ByteStream) -> Source:
     head = stream.head()
     for name, _ in registry.names("sources"):
-        candidate = registry.load("sources", name)
-        if candidate.sniff(head):  # type: ignore[attr-defined]
+        candidate = cast("Source", registry.load("sources", name))
+        if candidate.sniff(head):
             return candidate
     stream.close()
-    raise StepscopeError(f"{stream.name} is not a trace: {_what_is(head)}", hint="stepscope reads Kineto JSON")
+    raise StepscopeError(
+        f"{stream.name} is not a trace: {_what_is(head)}", hint="stepscope reads Kineto JSON"
+    )
 
 
 def _what_is(head: bytes) -> str:

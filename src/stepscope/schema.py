@@ -1,8 +1,8 @@
 """The stored tables: every file of a store, every column, and what it means.
 
-The native reader is driven by these declarations: a column with a `key` is filled from that member of an event,
-and everything an event says beyond its columns stays in its *shape*, the text of the event with `null` in place
-of each value that went to a column. Shapes are few, so that nothing is lost and nothing is kept twice.
+The native reader is driven by these declarations: a column with a `key` is filled from that member of an
+event, and everything an event says beyond its columns stays in its *shape*, the text of the event with `null`
+in place of each value that went to a column. Shapes are few, so nothing is lost and nothing is kept twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,14 @@ KERNELS = ("kernel", "mtia_ccp_events", "Kernel")
 COPIES = ("gpu_memcpy", "Memcpy")
 FILLS = ("gpu_memset", "Memset")
 DEVICE_WORK = (*KERNELS, *COPIES, *FILLS)
-HOST_RUNTIME = ("cuda_runtime", "cuda_driver", "mtia_runtime", "xpu_runtime", "privateuse1_runtime", "Runtime")
+HOST_RUNTIME = (
+    "cuda_runtime",
+    "cuda_driver",
+    "mtia_runtime",
+    "xpu_runtime",
+    "privateuse1_runtime",
+    "Runtime",
+)
 HOST_OPS = ("cpu_op", "Operator")
 NOT_HOST = (*DEVICE_WORK, "gpu_user_annotation", "cuda_sync", "cuda_event")
 """Categories that describe the device although some of them carry host-like threads."""
@@ -85,7 +92,9 @@ EVERY_EVENT = (
 _EXTERNAL = Column("external_id", "int64", "The profiler's number for the operator around it.", "External id")
 _ORDER = Column("profiler_order", "int64", "Place in the profiler's own list of events.", "Ev Idx")
 _CORRELATION = Column("correlation", "int64", "Number shared by a launch and its device work.", "correlation")
-_RECORD = Column("record_id", "int64", "The profiler's number of the recorded function.", "Record function id")
+_RECORD = Column(
+    "record_id", "int64", "The profiler's number of the recorded function.", "Record function id"
+)
 
 STORED = (
     StoredTable(
@@ -93,7 +102,9 @@ STORED = (
         "Calls of Python functions and of nn.Module objects (profiles recorded with stacks).",
         (
             Column("python_id", "int64", "The profiler's number of the call.", "Python id"),
-            Column("python_parent", "int64", "Number of the calling frame; NULL at the root.", "Python parent id"),
+            Column(
+                "python_parent", "int64", "Number of the calling frame; NULL at the root.", "Python parent id"
+            ),
             Column("module_id", "int64", "Which nn.Module object was called.", "Python module id"),
             _ORDER,
         ),
@@ -106,8 +117,12 @@ STORED = (
             _EXTERNAL,
             _ORDER,
             _RECORD,
-            Column("sequence", "int64", "Autograd's number that ties backward to forward.", "Sequence number"),
-            Column("forward_thread", "int64", "Thread of the forward operator, as torch counts.", "Fwd thread id"),
+            Column(
+                "sequence", "int64", "Autograd's number that ties backward to forward.", "Sequence number"
+            ),
+            Column(
+                "forward_thread", "int64", "Thread of the forward operator, as torch counts.", "Fwd thread id"
+            ),
         ),
         categories=HOST_OPS,
         linked=(
@@ -141,7 +156,9 @@ STORED = (
             Column("stream", "int64", "Stream it ran on.", "stream"),
             Column("context", "int64", "Context of the device.", "context"),
             Column("bytes", "int64", "Bytes copied or filled.", "bytes"),
-            Column("bandwidth_gb_s", "double", "Bandwidth as the profiler gives it.", "memory bandwidth (GB/s)"),
+            Column(
+                "bandwidth_gb_s", "double", "Bandwidth as the profiler gives it.", "memory bandwidth (GB/s)"
+            ),
             Column("graph_id", "int64", "Replayed graph it belongs to.", "graph id"),
             Column("graph_node_id", "int64", "Node in that graph.", "graph node id"),
         ),
@@ -198,7 +215,7 @@ DICTIONARIES = (
     ),
     StoredTable(
         "shapes",
-        "The distinct texts of events, with null for each value that has a column, and what was counted for each.",
+        "The distinct texts of events, null for each value that has a column, and what was counted for them.",
         (
             Column("id", "int32", "Number of the shape."),
             Column("text", "string", "The event as JSON."),

@@ -6,6 +6,7 @@ cores are busy. A broken stream gives every byte before the damage and then says
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sys
@@ -63,10 +64,8 @@ class ByteStream:
         finally:
             self._stop.set()
             while worker.is_alive():
-                try:
+                with contextlib.suppress(queue.Empty):
                     self._queue.get(timeout=0.05)
-                except queue.Empty:
-                    pass
             self._raw.close()
 
     def close(self) -> None:

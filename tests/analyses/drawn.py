@@ -7,6 +7,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
 
@@ -14,6 +15,16 @@ OPS = ["aten::mm", "aten::add", "autograd::engine"]
 KERNELS = ["gemm", "elementwise", "ncclDevKernel_AllReduce_Sum"]
 THREADS = [1, 2, "worker"]
 LAST = 30
+
+# A store is dear to make, so a profile holds several worlds; what needs no store is tried more often.
+WORLDS = 12
+# For the same reason a failure is shown as it was found: making it small could take minutes.
+HOW = settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 
 Spec = tuple[str, str, int, int, Any, int, int]
 """Kind, name, start and duration in ns, thread or device, correlation, stream."""
@@ -61,7 +72,7 @@ def drawings(draw: st.DrawFn, *, marks: bool = False, worlds: int = 1) -> Drawin
 
 
 def apart(worlds: int) -> st.SearchStrategy[list[list[Spec]]]:
-    """Worlds in which the file's order decides nothing: no two events of a thread equal in start and length."""
+    """Worlds without two events of a thread equal in start and length, where the file would decide."""
     unique = (place_and_time, call_and_time)
     return st.lists(st.lists(specs(), min_size=1, max_size=25, unique_by=unique), min_size=1, max_size=worlds)
 

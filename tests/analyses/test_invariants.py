@@ -7,19 +7,16 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analyses.comparing import KEYS, Row, differences, drawn_rows, oracle_of
-from tests.analyses.drawn import Spec, apart, draw_worlds, drawings, us
+from tests.analyses.drawn import HOW, WORLDS, Spec, apart, draw_worlds, drawings, us
 from tests.drawing import LAYOUTS, Drawing, Layout
 from tests.oracle import OP, by_thread
 from tests.spans import size, union
 
-# A store is dear to make, so a profile holds several worlds; what needs no store is tried more often.
-WORLDS = 12
-HOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 FEW = settings(HOW, max_examples=6)
-OFTEN = settings(HOW, max_examples=100)
+OFTEN = settings(max_examples=100, deadline=None)
 RENAMED = {1: 4_000_000_000, 2: "main", "worker": -3}
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from tests.analyses.comparing import oracle_of
-from tests.analyses.drawn import drawings
+from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.data.make_samples import CUTS, HERE, SUFFIX
 from tests.drawing import Drawing
 from tests.oracle import OP, Event, Oracle, is_host
@@ -68,8 +68,8 @@ def stored_trees(path: Path, store: Path) -> dict[str, set[tuple[Any, ...]]]:
     return found
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(drawings(marks=True, worlds=12))
+@HOW
+@given(drawings(marks=True, worlds=WORLDS))
 def test_trees_of_a_random_profile(drawing: Drawing) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = drawing.write(Path(folder) / "drawn.json")

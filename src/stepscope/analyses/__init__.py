@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table
@@ -25,6 +25,6 @@ def analysis(*, reads: Reads) -> Callable[[Analysis[Options, Row]], Analysis[Opt
             return function(trace.reading(reads), *args, **options)
 
         limited.reads = reads  # type: ignore[attr-defined]
-        return limited
+        return cast("Analysis[Options, Row]", limited)
 
     return mark

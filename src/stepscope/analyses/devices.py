@@ -29,13 +29,17 @@ class Device:
     kernel_ns: Annotated[int, "Time in which a kernel ran."]
     compute_ns: Annotated[int, "Time in which a kernel ran that does not communicate."]
     communication_ns: Annotated[int, "Time in which a communication kernel ran."]
-    exposed_communication_ns: Annotated[int, "Communication with no compute beside it; includes waiting for peers."]
+    exposed_communication_ns: Annotated[
+        int, "Communication with no compute beside it; includes waiting for peers."
+    ]
     overlap_share: Annotated[float | None, "Part of communication with compute beside it; NULL without any."]
     memcpy_ns: Annotated[int, "Time in which a copy ran."]
     memset_ns: Annotated[int, "Time in which a fill ran."]
     unlinked_ns: Annotated[int, "Summed time of work in the file whose launch is not in the profile."]
     utilization_share: Annotated[float | None, "Part of the window in which a kernel ran."]
-    sm_efficiency_share: Annotated[float | None, "Part of the multiprocessors that had a block, over the window."]
+    sm_efficiency_share: Annotated[
+        float | None, "Part of the multiprocessors that had a block, over the window."
+    ]
     occupancy_share: Annotated[float | None, "Mean occupancy over kernel time; NULL: not worked out yet."]
     occupancy_known_share: Annotated[float | None, "Part of kernel time whose occupancy is known."]
 
@@ -43,7 +47,7 @@ class Device:
 _SPANS = """
     SELECT device_name, min(start_ns) AS low, max(start_ns + coalesce(dur_ns, 0)) AS high,
            coalesce(sum(dur_ns) FILTER (launch IS NULL), 0)::BIGINT AS unlinked,
-           coalesce(bool_or(kind = 'kernel' AND blocks_per_sm > 0 AND isfinite(blocks_per_sm)), false) AS filled
+           count(*) FILTER (kind = 'kernel' AND blocks_per_sm > 0 AND isfinite(blocks_per_sm)) > 0 AS known
     FROM device_work WHERE start_ns IS NOT NULL GROUP BY device_name ORDER BY device_name
 """
 # Weights are parts of 1e12, a filled device: whole numbers add up without drift.
@@ -58,7 +62,15 @@ _WORK = """
 
 @analysis(
     reads={
-        "device_work": ("device_name", "start_ns", "dur_ns", "kind", "communicates", "blocks_per_sm", "launch")
+        "device_work": (
+            "device_name",
+            "start_ns",
+            "dur_ns",
+            "kind",
+            "communicates",
+            "blocks_per_sm",
+            "launch",
+        )
     }
 )
 def devices(trace: Trace) -> Table[Device]:
@@ -92,7 +104,7 @@ def _rows(trace: Trace) -> Iterator[Device]:
             memset_ns=memset,
             unlinked_ns=span["unlinked"],
             utilization_share=sweep.kernel_ns / window if window else None,
-            sm_efficiency_share=sweep.filled_ns / window if window and span["filled"] else None,
+            sm_efficiency_share=sweep.filled_ns / window if window and span["known"] else None,
             occupancy_share=None,
             occupancy_known_share=None,
         )

@@ -50,13 +50,17 @@ def ops(trace: Trace) -> Table[Op]:
         FROM ops GROUP BY name ORDER BY host_self_ns DESC, name
         """,
     )
-    outside, unlinked = trace.arrow(
-        """
+    outside, unlinked = (
+        trace.arrow(
+            """
         SELECT coalesce(sum(dur_ns) FILTER (launch IS NOT NULL AND op IS NULL), 0)::BIGINT AS outside,
                coalesce(sum(dur_ns) FILTER (launch IS NULL), 0)::BIGINT AS unlinked
         FROM device_work
         """
-    ).to_pylist()[0].values()
+        )
+        .to_pylist()[0]
+        .values()
+    )
     notes = (
         f"Device work launched outside any operator: {units.duration(outside)}.",
         f"Device work whose launch is not in the profile: {units.duration(unlinked)}.",

@@ -1,4 +1,4 @@
-"""How far the reading of a profile is: one line on a terminal, after the first second, and nothing elsewhere."""
+"""How far reading has got: one line on a terminal, after the first second, and nothing elsewhere."""
 
 from __future__ import annotations
 

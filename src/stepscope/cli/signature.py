@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from stepscope import registry
 
-__all__ = ["call", "with_options_of"]
+__all__ = ["Argument", "arguments", "call", "with_options_of"]
 
 Command = Callable[..., "int | None"]
 CommandT = TypeVar("CommandT", bound=Command)
@@ -64,6 +64,42 @@ def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument as people write it: `TRACE`, or `-o PATH` with `--output PATH` as its long name."""
+
+    name: str
+    short: str
+    value: str
+    positional: bool
+    required: bool
+    default: Any
+    help: str
+
+
+def arguments(function: Callable[..., Any]) -> list[Argument]:
+    """What a command takes, or what an analysis adds to one: its options."""
+    found = []
+    for name, parameter in _parameters(function).items():
+        if isinstance(parameter.annotation, str):
+            continue  # the trace of an analysis
+        kind = _Type.of(parameter)
+        positional = parameter.kind is not parameter.KEYWORD_ONLY
+        required = parameter.default is parameter.empty
+        found.append(
+            Argument(
+                name=name.upper() if positional else f"--{name.replace('_', '-')}",
+                short=kind.short,
+                value="" if positional else kind.value,
+                positional=positional,
+                required=required,
+                default=None if required else parameter.default,
+                help=kind.help,
+            )
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class _Type:
     """What an annotation says about an argument."""
 
@@ -73,6 +109,15 @@ class _Type:
     many: bool = False
     help: str = ""
     short: str = ""
+
+    @property
+    def value(self) -> str:
+        """What stands behind the option: nothing for a flag, its choices, or the kind of value."""
+        if self.convert is bool:
+            return ""
+        if self.choices:
+            return f"{{{','.join(map(str, self.choices))}}}"
+        return self.convert.__name__.upper() if self.convert is not str else "TEXT"
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
@@ -173,7 +218,7 @@ def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspec
     if found.choices:
         settings["choices"] = found.choices
     else:
-        settings["metavar"] = found.convert.__name__.upper() if found.convert is not str else "TEXT"
+        settings["metavar"] = found.value
     if found.many:
         settings["action"] = "append"
     elif not required:

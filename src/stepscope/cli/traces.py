@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["DEMO", "open_with_progress"]
 
 DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
-"""A real profile that comes with the package: ten steps on an H200 of a loop that reads a scalar every layer."""
+"""A real profile that comes along: ten steps on an H200 of a loop that reads a scalar in every layer."""
 
 
 def open_with_progress(

@@ -15,6 +15,8 @@ from stepscope.schema import METADATA_KEYS, STORED
 from stepscope.sources import Progress, source
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from stepscope.store.writer import StoreWriter
     from stepscope.streams import ByteStream
 
@@ -78,7 +80,7 @@ class _Background:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="write", daemon=True)
 
-    def __enter__(self) -> _Background:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

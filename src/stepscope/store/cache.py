@@ -74,7 +74,9 @@ def folder_for_url(source: str, where: Path) -> Path | None:
         info = system.info(path)
     except (OSError, ValueError, ImportError):
         return None  # opening it will say what is wrong
-    version = [str(info[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created", "sha") if key in info]
+    version = [
+        str(info[key]) for key in ("ETag", "etag", "mtime", "LastModified", "created", "sha") if key in info
+    ]
     if not version:
         return None
     digest = hashlib.sha256(f"format {FORMAT} {source} {info.get('size')} {version}".encode())

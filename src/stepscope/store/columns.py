@@ -26,7 +26,9 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([(column.name, kinds[column.type]) for column in columns])
 
 
-def record_batch(schema: pa.Schema, columns: Sequence[tuple[memoryview, memoryview | None]]) -> pa.RecordBatch:
+def record_batch(
+    schema: pa.Schema, columns: Sequence[tuple[memoryview, memoryview | None]]
+) -> pa.RecordBatch:
     """Buffers as the reader gives them, (values, validity), as a record batch."""
     import pyarrow as pa
 

@@ -70,7 +70,8 @@ def check_read_only(sql: str) -> None:
         raise _explained(error) from error
     if len(statements) != 1:
         raise StepscopeError(
-            f"{len(statements)} statements where one query is asked for", hint='stepscope query TRACE "SELECT …"'
+            f"{len(statements)} statements where one query is asked for",
+            hint='stepscope query TRACE "SELECT …"',
         )
     if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
         kind = str(statements[0].type).rpartition(".")[2]
@@ -93,5 +94,9 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
 def _explained(error: Exception) -> StepscopeError:
     lines = [line for line in str(error).splitlines() if line.strip()]
     message = re.sub(r"^(Binder|Catalog|Parser|Permission|Invalid Input) Error: ", "", lines[0])
-    message += "".join(f" {line.strip()}" for line in lines[1:] if line.startswith(("Candidate", "Did you mean")))
-    return StepscopeError(f"the query failed: {message}", hint="stepscope query TRACE --schema shows tables and columns")
+    message += "".join(
+        f" {line.strip()}" for line in lines[1:] if line.startswith(("Candidate", "Did you mean"))
+    )
+    return StepscopeError(
+        f"the query failed: {message}", hint="stepscope query TRACE --schema shows tables and columns"
+    )

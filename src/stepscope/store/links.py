@@ -1,6 +1,6 @@
-"""Links and nesting, made once when a profile has been read: work to launch, launch to operator, operator to operator.
+"""Links and nesting, made when a profile has been read: work to launch, launch and operator to operator.
 
-Operators, launches and device work wait in a staging file, uncompressed, in runs of one thread sorted by time.
+Operators, launches and device work wait in staging files, uncompressed, in runs of one thread sorted by time.
 Then each thread's runs are merged and swept, and the rows go to their final tables with what was found out.
 Memory is bounded by a batch of every run that is open at the same time, whatever the size of the trace.
 """
@@ -147,7 +147,9 @@ def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Lin
             for start, pieces in ops.runs.get(thread, [])
         ]
         runs += [
-            Run(start, _launch_pieces(launches, pieces, linker), _LAUNCHES, opens=False, covers=True, weight=1)
+            Run(
+                start, _launch_pieces(launches, pieces, linker), _LAUNCHES, opens=False, covers=True, weight=1
+            )
             for start, pieces in launches.runs.get(thread, [])
         ]
         sweep_thread(sweep, runs, flush)

@@ -91,17 +91,13 @@ class Trace:
             return target
         try:
             with locked(self.folder):
-                if not target.is_file():
-                    write_host_tree(self.folder, self.folder)
-            return target
-        except (PermissionError, OSError) as error:
-            if target.is_file():
-                return target
+                return target if target.is_file() else write_host_tree(self.folder, self.folder)
+        except OSError as refused:
             try:
                 self._temporary = tempfile.TemporaryDirectory(prefix="stepscope-")
                 return write_host_tree(self.folder, Path(self._temporary.name))
-            except OSError as second:
+            except OSError as error:
                 raise StepscopeError(
-                    f"no place for the tree of host events: {error}; {second}",
+                    f"no place for the tree of host events: {refused}; {error}",
                     hint="free some space, or set TMPDIR to a folder with space",
-                ) from second
+                ) from error

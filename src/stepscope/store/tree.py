@@ -6,15 +6,12 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope import _native
 from stepscope.schema import NOT_HOST, Column
 from stepscope.store.columns import ROW_GROUP, arrow_schema, integers, nullable, parquet_writer, view
 from stepscope.store.links import Run, sweep_thread
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = ["HOST_TREE", "write_host_tree"]
 
@@ -49,8 +46,13 @@ def write_host_tree(store: Path, folder: Path) -> Path:
         with parquet_writer(partial, HOST_TREE) as writer:
             for thread in sorted(runs):
                 pieces = [
-                    Run(start, _pieces(files[name], group, first, rows, name, shapes), 0, opens=True,
-                        marks=name == "python_frames")
+                    Run(
+                        start,
+                        _pieces(files[name], group, first, rows, name, shapes),
+                        0,
+                        opens=True,
+                        marks=name == "python_frames",
+                    )
                     for name, group, first, rows, start in runs[thread]
                 ]
                 sweep_thread(sweep, pieces, lambda: _flush(sweep, writer))
@@ -100,7 +102,9 @@ def _add_group(file: Any, name: str, group: int, found: Any) -> None:
     first = 0
     for run in pc.value_counts(threads).to_pylist():
         start = columns["start_ns"][first].as_py()
-        found[run["values"]].append((name, group, first, run["counts"], _native.NULL if start is None else start))
+        found[run["values"]].append(
+            (name, group, first, run["counts"], _native.NULL if start is None else start)
+        )
         first += run["counts"]
 
 
@@ -140,7 +144,9 @@ def _flush(sweep: _native.ThreadSweep, writer: Any, least: int = ROW_GROUP) -> N
         nullable(name).cast(pa.int32()),
         nullable(found["start"]),
         nullable(found["dur"]),
-        pa.DictionaryArray.from_arrays(integers(stored_in).cast(pa.int8()), pa.array(_HOST)).cast(pa.string()),
+        pa.DictionaryArray.from_arrays(integers(stored_in).cast(pa.int8()), pa.array(_HOST)).cast(
+            pa.string()
+        ),
         nullable(found["inside"]),
         integers(found["depth"], pa.int32()),
         integers(found["self"]),

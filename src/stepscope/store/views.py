@@ -48,7 +48,7 @@ _EVENT = (
 
 
 def _joined(table: str, more: str = "", of_name: str = "") -> str:
-    """A stored table with its dictionaries; what is asked of a text is worked out once per text, not per event."""
+    """A stored table with its dictionaries; what is asked of a text is worked out once per text."""
     shapes = f"(SELECT id, phase, category, text->'$.args' AS args{more} FROM stored.shapes)"
     names = f"(SELECT id, text{of_name} FROM stored.names)"
     return (
@@ -125,16 +125,20 @@ VIEWS = (
         "Every event of the profile.",
         _EVENT,
         "("
-        + " UNION ALL ".join(
-            f"SELECT {', '.join(_NUMBERED)} FROM stored.{table.name}" for table in STORED
-        )
+        + " UNION ALL ".join(f"SELECT {', '.join(_NUMBERED)} FROM stored.{table.name}" for table in STORED)
         + ") t LEFT JOIN"
         + _joined("events").partition("LEFT JOIN")[2],
     ),
     View(
-        "kernels", "Kernels that ran on a device.", _WORK_COLUMNS, _WORK_SOURCE, f"s.category IN ({_quoted(KERNELS)})"
+        "kernels",
+        "Kernels that ran on a device.",
+        _WORK_COLUMNS,
+        _WORK_SOURCE,
+        f"s.category IN ({_quoted(KERNELS)})",
     ),
-    View("device_work", "Everything that ran on a device: kernels, copies, fills.", _WORK_COLUMNS, _WORK_SOURCE),
+    View(
+        "device_work", "Everything that ran on a device: kernels, copies, fills.", _WORK_COLUMNS, _WORK_SOURCE
+    ),
     _of("launches"),
     _of("ops"),
     _of("python_frames"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from stepscope.schema import DICTIONARIES, STORED, StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stepscope._native import Batch
 
 __all__ = ["StoreWriter"]
+
 
 class StoreWriter:
     """Takes batches in any order and leaves a finished store in `folder`."""
@@ -42,7 +43,9 @@ class StoreWriter:
         else:
             self._write(table, records, runs)
 
-    def _write(self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]) -> None:
+    def _write(
+        self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
+    ) -> None:
         """One row group or several of full size: what belongs to a thread stays together, sorted by time."""
         if table.name not in self._parquet:
             self._parquet[table.name] = parquet_writer(
@@ -53,13 +56,12 @@ class StoreWriter:
             self._parquet[table.name].write_batch(records.slice(at, ROW_GROUP), row_group_size=ROW_GROUP)
         starts = records.column("start_ns")
         for thread, first, rows, _ in runs:
-            while rows:
-                here = min(rows, ROW_GROUP - first % ROW_GROUP)
-                least = starts[first].as_py()
-                self._runs.append(
-                    (table.name, group + first // ROW_GROUP, thread, first % ROW_GROUP, here, least)
-                )
-                first, rows = first + here, rows - here
+            at = first
+            while at < first + rows:
+                here = min(first + rows - at, ROW_GROUP - at % ROW_GROUP)
+                place = (group + at // ROW_GROUP, thread, at % ROW_GROUP, here, starts[at].as_py())
+                self._runs.append((table.name, *place))
+                at += here
         self._row_groups[table.name] = group - -records.num_rows // ROW_GROUP
 
     def add_dictionary(self, drained: dict[str, Any]) -> None:
@@ -103,7 +105,9 @@ class StoreWriter:
         for table in STORED:
             if table.linked or table.name in self._parquet:
                 continue
-            self._parquet[table.name] = parquet_writer(self.folder / f"{table.name}.parquet", table.all_columns)
+            self._parquet[table.name] = parquet_writer(
+                self.folder / f"{table.name}.parquet", table.all_columns
+            )
         for writer in self._parquet.values():
             writer.close()
         plain = [[json.loads(text) if text else "" for text in pair] for pair in threads]
@@ -118,7 +122,7 @@ class StoreWriter:
                 [tid for _, tid in threads],
             ],
         )
-        self._append("runs", cast("list[Any]", list(zip(*self._runs, strict=True)) or [()] * 6))
+        self._append("runs", list(zip(*self._runs, strict=True)) or [()] * 6)
         for dictionary in self._dictionaries.values():
             dictionary.close()
         write_meta(self.folder, {**meta, "rows": self.rows})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from pathlib import Path
 from typing import Annotated
 
@@ -18,8 +18,8 @@ def cache(
 ) -> None:
     """Lists the stores that were kept, the last used first, or clears them.
 
-    They are kept in the platform's cache folder, or in $STEPSCOPE_CACHE; beyond $STEPSCOPE_CACHE_LIMIT (20GB) the
-    least used go first.
+    They are kept in the platform's cache folder, or in $STEPSCOPE_CACHE. Beyond $STEPSCOPE_CACHE_LIMIT (20GB)
+    the least used go first.
     """
     from stepscope.store import cache as kept
 
@@ -30,6 +30,6 @@ def cache(
         print(f"removed {units.count(len(found))} stores, {units.size(total)}, from {where}")
         return
     for entry in found:
-        used = datetime.datetime.fromtimestamp(entry.used, datetime.timezone.utc).astimezone()
+        used = dt.datetime.fromtimestamp(entry.used, dt.timezone.utc).astimezone()
         print(f"{used:%Y-%m-%d %H:%M}  {units.size(entry.bytes):>8}  {entry.folder.name}  ({entry.source})")
     print(f"{units.count(len(found))} stores, {units.size(total)} of {units.size(kept.limit())}, in {where}")

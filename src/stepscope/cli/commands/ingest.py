@@ -20,16 +20,14 @@ def ingest(
 ) -> None:
     """Reads a profile into a store, so that every later question is quick.
 
-    Other commands do this by themselves. Prints the folder of the store, which can be named in place of TRACE.
+    Other commands do this by themselves. Prints the folder of the store, which may be named instead of TRACE.
     """
     began = time.monotonic()
     opened = open_with_progress(trace, store=store, refresh=refresh)
     spent = (time.monotonic() - began) * 1e9
     meta = opened.meta
     print(opened.folder)
-    print(
-        f"{units.count(meta['events'])} events, {units.size(meta['bytes'])} of JSON, in {units.duration(spent)}"
-        f" ({units.rate(meta['bytes'], spent)})"
-    )
+    read = f"{units.count(meta['events'])} events, {units.size(meta['bytes'])} of JSON"
+    print(f"{read}, in {units.duration(spent)} ({units.rate(meta['bytes'], spent)})")
     for one in meta["damage"]:
         print(f"damage: {units.count(one['count'])} x {one['reason']}")

@@ -22,7 +22,6 @@ def query(
     sql: Annotated[str | None, "one SELECT over the views that --schema shows"] = None,
     *,
     format: Annotated[Literal["table", "csv", "json", "parquet"], "how the rows are written"] = "table",
-    output: Annotated[Path | None, "-o", "write to this file instead of the terminal"] = None,
     schema: Annotated[bool, "show the views and their columns instead"] = False,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
@@ -38,17 +37,15 @@ def query(
         trace, sql = None, trace
     if sql is None:
         raise StepscopeError("the query is missing", hint='stepscope query TRACE "SELECT …"', exit_code=2)
-    if format == "parquet" and output is None:
-        raise StepscopeError("Parquet needs a file", hint="add -o answer.parquet", exit_code=2)
+    if format == "parquet" and sys.stdout.isatty():
+        raise StepscopeError("Parquet is not for a terminal", hint="add > answer.parquet", exit_code=2)
     opened = open_with_progress(trace, store=store, demo=demo)
     if format == "parquet":
-        _write_parquet(opened.batches(sql), opened.arrow(f"SELECT * FROM ({sql}) LIMIT 0").schema, output)
-        return
-    text = _rendered(opened.arrow(sql), format)
-    if output is None:
-        sys.stdout.write(text)
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(opened.arrow(sql), sys.stdout.buffer, compression="zstd")
     else:
-        output.write_text(text, encoding="utf-8")
+        sys.stdout.write(_rendered(opened.arrow(sql), format))
 
 
 def _schema() -> str:
@@ -81,7 +78,9 @@ def _rendered(answer: pa.Table, format: str) -> str:
 def _aligned(answer: pa.Table) -> str:
     """Columns side by side as they are: a query means what it says, so nothing is rounded."""
     shown = answer.slice(0, _SHOWN)
-    rows = [["NULL" if value is None else _plain(value) for value in row.values()] for row in shown.to_pylist()]
+    rows = [
+        ["NULL" if value is None else _plain(value) for value in row.values()] for row in shown.to_pylist()
+    ]
     widths = [max(map(len, column)) for column in zip(answer.column_names, *rows, strict=True)]
     numeric = [_is_number(field.type) for field in answer.schema]
 
@@ -94,7 +93,7 @@ def _aligned(answer: pa.Table) -> str:
 
     text = line(answer.column_names) + line(["─" * width for width in widths]) + "".join(map(line, rows))
     if answer.num_rows > _SHOWN:
-        text += f"… {answer.num_rows - _SHOWN:,} more rows: --format csv or -o shows them all\n"
+        text += f"… {answer.num_rows - _SHOWN:,} more rows: --format csv shows them all\n"
     return text
 
 
@@ -106,11 +105,3 @@ def _is_number(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _write_parquet(batches: Any, schema: Any, output: Path | None) -> None:
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetWriter(output, schema, compression="zstd") as writer:
-        for batch in batches:
-            writer.write_batch(batch)

@@ -1,0 +1,187 @@
+"""Writes the reference pages from the code: `python -m stepscope.reference` fills docs/reference.
+
+Nothing there is written by hand. What a page says of a view, a column, an analysis or a command is what the code
+declares, so a page that is wrong is mended in the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from stepscope import registry
+from stepscope.cli.signature import Argument, arguments
+from stepscope.schema import DICTIONARIES, FORMAT, STORED, StoredTable
+from stepscope.store.tree import HOST_TREE
+from stepscope.store.views import VIEWS
+from stepscope.tables import columns_of
+
+__all__ = ["pages", "write"]
+
+_MADE = "<!-- Written by `make docs` from the code. Do not edit. -->"
+_WIDTH = 96
+
+
+def pages() -> dict[str, str]:
+    """Every reference page by its file name."""
+    return {
+        "views.md": _views(),
+        "stored-tables.md": _stored_tables(),
+        "analyses.md": _analyses(),
+        "commands.md": _commands(),
+    }
+
+
+def write(folder: Path) -> None:
+    """Writes every page into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in pages().items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _page(title: str, lead: str, sections: Iterable[str]) -> str:
+    return "\n\n".join([_MADE, f"# {title}", lead, *sections]) + "\n"
+
+
+def _grid(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def _code(name: str) -> str:
+    return f"`{name}`" if name else ""
+
+
+def _views() -> str:
+    lead = (
+        "What `stepscope query` and every analysis read: names in place of numbers, times since the epoch.\n"
+        "`stepscope query --schema` prints the same. The tables below the views are in "
+        "[stored tables](stored-tables.md);\nin SQL they are `stored.NAME`."
+    )
+    sections = []
+    for view in VIEWS:
+        rows = [(_code(name), description) for name, _, description in view.columns]
+        sections.append(f"## {view.name}\n\n{view.description}\n\n{_grid(('column', 'meaning'), rows)}")
+    return _page("Views", lead, sections)
+
+
+def _stored_tables() -> str:
+    lead = (
+        f"The files of a store, format {FORMAT}. Large tables are Parquet (`NAME.parquet`), small ones Arrow IPC\n"
+        "(`NAME.arrow`). *From* is the member of an event that fills the column; *found* columns are worked out\n"
+        "when the whole profile has been read. Times count from the trace's base time, which `meta.json` holds.\n"
+        "These tables may change with the format; [views](views.md) are what to build on."
+    )
+    tree = StoredTable("host_tree", _view_description("host_tree"), HOST_TREE)
+    sections = [_stored(table, "parquet") for table in STORED]
+    sections.append(_stored_columns(tree, "parquet", [(column, "") for column in HOST_TREE]))
+    sections += [
+        _stored_columns(table, "arrow", [(column, "") for column in table.columns]) for table in DICTIONARIES
+    ]
+    return _page("Stored tables", lead, sections)
+
+
+def _view_description(name: str) -> str:
+    return next(view.description for view in VIEWS if view.name == name)
+
+
+def _stored(table: StoredTable, ending: str) -> str:
+    columns = [
+        (column, "found" if column in table.linked else f"`{column.key}`" if column.key else "")
+        for column in table.all_columns
+    ]
+    return _stored_columns(table, ending, columns)
+
+
+def _stored_columns(table: StoredTable, ending: str, columns: Iterable[tuple[Any, str]]) -> str:
+    taken = [f"categories {', '.join(map(_code, table.categories))}"] if table.categories else []
+    taken += [f"phases {', '.join(map(_code, table.phases))}"] if table.phases else []
+    takes = f" Takes the {' and the '.join(taken)}." if taken else ""
+    rows = [(_code(column.name), column.type, origin, column.description) for column, origin in columns]
+    grid = _grid(("column", "type", "from", "meaning"), rows)
+    return f"## {table.name}.{ending}\n\n{table.description}{takes}\n\n{grid}"
+
+
+def _analyses() -> str:
+    lead = (
+        "Each answers one question: `stepscope show NAME TRACE`, or in Python `NAME(stepscope.open(TRACE))` with\n"
+        "`from stepscope.analyses.NAME import NAME`. `--format json` and `csv` give the columns below, unrounded.\n"
+        "A type with `?` may be absent (NULL, `null`, `None`)."
+    )
+    return _page("Analyses", lead, [_analysis(name) for name, _ in registry.names("analyses")])
+
+
+def _analysis(name: str) -> str:
+    function = registry.load("analyses", name)
+    reads = [f"`{view}`" for view in getattr(function, "reads", {})]
+    rows = [
+        (_code(column.name), column.type + "?" * column.nullable, column.description)
+        for column in columns_of(_row_of(function))
+    ]
+    parts = [f"## {name}", inspect.getdoc(function) or "", f"Reads {', '.join(reads)}."]
+    if options := arguments(inspect.unwrap(function)):
+        parts.append(_argument_grid(options))
+    return "\n\n".join([*parts, _grid(("column", "type", "meaning"), rows)])
+
+
+def _row_of(analysis: Callable[..., Any]) -> type:
+    """The class of the rows; the other annotations of an analysis may exist for type checkers only."""
+    function = inspect.unwrap(analysis)
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"return": function.__annotations__["return"]}
+    names = vars(sys.modules[function.__module__])
+    (row,) = get_args(get_type_hints(carrier, globalns=names)["return"])
+    return row  # type: ignore[no-any-return]
+
+
+def _commands() -> str:
+    lead = (
+        "`stepscope COMMAND --help` prints the same. Exit codes: 0 fine, 1 something you can mend, 2 wrong usage,\n"
+        "3 a gate failed. A TRACE is a path, `-` for standard input, a URL (with the extra `remote`), a folder with\n"
+        "one trace in it, or a store."
+    )
+    return _page("Commands", lead, [_command(name) for name, _ in registry.names("cli.commands")])
+
+
+def _command(name: str) -> str:
+    command = registry.load("cli.commands", name)
+    first_line, _, rest = (inspect.getdoc(command) or "").partition("\n")
+    taken = arguments(command)
+    parts = [f"## {name}", first_line, f"```text\n{_usage(name, taken)}\n```", _argument_grid(taken)]
+    if rest.strip():
+        parts.append(f"```text\n{rest.strip()}\n```")
+    return "\n\n".join(parts)
+
+
+def _usage(name: str, taken: Iterable[Argument]) -> str:
+    """One line of usage, wrapped at argument ends; written here because argparse's differs between Pythons."""
+    words = [f"usage: stepscope {name}"]
+    for argument in sorted(taken, key=lambda one: not one.positional):
+        written = f"{argument.short or argument.name} {argument.value}".strip()
+        words.append(written if argument.required else f"[{written}]")
+    # Blanks inside an argument do not break.
+    text = " ".join(word.replace(" ", "\0") for word in words)
+    indent = " " * len(f"usage: stepscope {name} ")
+    lines = textwrap.wrap(
+        text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+    return "\n".join(lines).replace("\0", " ")
+
+
+def _argument_grid(taken: Iterable[Argument]) -> str:
+    rows = []
+    for one in taken:
+        names = [f"{name} {one.value}".strip() for name in (one.short, one.name) if name]
+        shown = "" if one.default is None or isinstance(one.default, bool) else _code(str(one.default))
+        rows.append((", ".join(map(_code, names)), "required" if one.required else shown, one.help))
+    return _grid(("argument", "default", "meaning"), rows)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference"))

@@ -13,7 +13,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
-.PHONY: demo build develop test lint unit quick test-pythons bench manifest docs clean
+.PHONY: demo build develop test lint unit quick test-pythons fuzz bench manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -48,6 +48,37 @@ test-pythons:
 	  done; \
 	done; echo "== passed on Python$$tried"
 
+# Mutated traces, with sanitizers, on both paths of the reader; for a minute, or SECONDS=600.
+SECONDS ?= 60
+SEED ?= $(shell date +%s)
+FUZZ_FLAGS := -std=c++20 -O1 -g1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
+FUZZED := fuzz/fuzz_reader reader event json numbers batch sweep
+
+fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces
+	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json
+
+build/fuzz/traces: $(wildcard tests/data/*.json.gz)
+	@mkdir -p $@
+	for trace in $^; do gzip -dc $$trace >$@/$$(basename $$trace .gz) || exit 1; done
+	@touch $@
+
+build/fuzz/reader: $(FUZZED:%=build/fuzz/plain/%.o)
+	$(CXX) $(FUZZ_FLAGS) $^ -o $@
+
+# The same without the instructions that look at sixteen bytes at once.
+build/fuzz/reader-scalar: $(FUZZED:%=build/fuzz/scalar/%.o)
+	$(CXX) $(FUZZ_FLAGS) $^ -o $@
+
+build/fuzz/plain/%.o: native/%.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(FUZZ_FLAGS) -MMD -c $< -o $@
+
+build/fuzz/scalar/%.o: native/%.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(FUZZ_FLAGS) -DSTEPSCOPE_SCALAR -MMD -c $< -o $@
+
+-include $(wildcard build/fuzz/*/*.d build/fuzz/*/fuzz/*.d)
+
 bench: develop
 	$(BIN)/python -m benchmarks
 
@@ -56,6 +87,7 @@ manifest: build
 
 docs: manifest
 	$(BIN)/python -m stepscope.reference
+	$(BIN)/python docs/images/make.py
 
 clean:
 	rm -rf build dist .venv .venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

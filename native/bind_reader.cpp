@@ -60,7 +60,7 @@ nb::tuple take_columns(PyBatch& self) {
 }
 
 void make_reader(Reader* self, const std::vector<std::pair<std::string, Columns>>& tables,
-                 std::unordered_map<std::string, int> by_category, std::unordered_map<std::string, int> by_phase,
+                 std::unordered_map<std::string, int> by_kind, std::unordered_map<std::string, int> by_phase,
                  std::vector<std::string> metadata_keys, const nb::dict& options) {
   ReaderSpec spec;
   for (const auto& [name, columns] : tables) {
@@ -70,7 +70,7 @@ void make_reader(Reader* self, const std::vector<std::pair<std::string, Columns>
     spec.tables.push_back(std::move(table));
   }
   if (spec.tables.empty()) throw std::invalid_argument("a reader needs a table");
-  spec.by_category = std::move(by_category);
+  spec.by_kind = std::move(by_kind);
   spec.by_phase = std::move(by_phase);
   spec.metadata_keys = std::move(metadata_keys);
   if (options.contains("batch_rows")) spec.batch_rows = nb::cast<size_t>(options["batch_rows"]);
@@ -127,7 +127,7 @@ void bind_reader(nb::module_& m) {
       .def_prop_ro("rows", [](const PyBatch& b) { return b.batch->rows(); })
       .def("take", &take_columns);
   nb::class_<Reader>(m, "Reader")
-      .def("__init__", &make_reader, nb::arg("tables"), nb::arg("by_category"), nb::arg("by_phase"),
+      .def("__init__", &make_reader, nb::arg("tables"), nb::arg("by_kind"), nb::arg("by_phase"),
            nb::arg("metadata_keys"), nb::arg("options"))
       .def("feed", &feed, nb::arg("piece"))
       .def("finish", [](Reader& r, bool source_cut) {

@@ -13,7 +13,7 @@ constexpr size_t kMaxThreads = 1 << 20;
 constexpr size_t kMaxMetadata = 64 << 20;
 constexpr size_t kPlaces = 5;               // how many places of a damage are remembered
 constexpr int32_t kNone = -1;
-constexpr const char* kNoComma = "a comma is missing in the header, so that its values may be wrong";
+constexpr const char* kNoComma = "a comma too few or too many in the header, so that its values may be wrong";
 constexpr const char* kNoEvent = "something that is no event";
 
 // Keys an event may begin with; `args` is none of them, or arguments would be taken for events.
@@ -156,6 +156,7 @@ Scan Reader::step_root(const char*& p, const char* end) {
   for (; p < end && (is_space(*p) || *p == ','); ++p) wants_comma_ &= *p != ',';
   if (p == end) return Scan::more;
   if (*p == '}') {
+    if (!wants_comma_ && (saw_events || !metadata.empty())) note(kNoComma, 0, offset_of(p));
     ++p;
     state_ = State::done;
     return Scan::ok;
@@ -429,8 +430,8 @@ Template Reader::layout_of(std::string_view event) {
 
 int Reader::table_of(const Template& t) const {
   if (const auto it = spec_.by_phase.find(t.phase); t.has_phase && it != spec_.by_phase.end()) return it->second;
-  if (const auto it = spec_.by_category.find(t.category); t.has_category && it != spec_.by_category.end()) return it->second;
-  return static_cast<int>(spec_.tables.size()) - 1;
+  const auto it = spec_.by_kind.find(t.phase + ' ' + t.category);
+  return t.has_phase && t.has_category && it != spec_.by_kind.end() ? it->second : static_cast<int>(spec_.tables.size()) - 1;
 }
 
 void Reader::store(const Template& t, int32_t shape, int64_t offset) {

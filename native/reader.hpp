@@ -16,7 +16,7 @@ namespace stepscope {
 
 struct ReaderSpec {
   std::vector<TableSpec> tables;
-  std::unordered_map<std::string, int> by_category, by_phase;  // phases win; anything else goes to the last table
+  std::unordered_map<std::string, int> by_phase, by_kind;  // by "phase" or "phase category"; else the last table
   std::vector<std::string> metadata_keys;  // keys of the root by which it is found again after damage
   size_t batch_rows = 1 << 16;
   size_t dictionary_bytes = 96 << 20;

@@ -44,6 +44,8 @@ void ThreadSweep::end_run(size_t run) {
 bool ThreadSweep::before(size_t a, size_t b) const {
   const Run &x = runs_[a], &y = runs_[b];
   if (x.start[x.at] != y.start[y.at]) return x.start[x.at] < y.start[y.at];
+  // What opens comes before what only asks: an event that begins at an instant is open at it.
+  if (x.spec.opens != y.spec.opens) return x.spec.opens;
   if (x.dur[x.at] != y.dur[y.at]) return x.dur[x.at] > y.dur[y.at];
   return x.event[x.at] < y.event[y.at];
 }

@@ -61,7 +61,7 @@ ReaderSpec drawn_spec(bool templates, size_t dictionary_bytes) {
       {"flows", {{"id", false, false}}},
       {"others", {{"External id", true, false}}},
   };
-  spec.by_category = {{"python_function", 0}, {"cpu_op", 1}, {"kernel", 2}, {"gpu_memcpy", 2}, {"gpu_memset", 2}};
+  spec.by_kind = {{"X python_function", 0}, {"X cpu_op", 1}, {"X kernel", 2}, {"X gpu_memcpy", 2}, {"X gpu_memset", 2}};
   spec.by_phase = {{"s", 3}, {"f", 3}};
   spec.metadata_keys = {"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"};
   spec.batch_rows = 64;

@@ -1,7 +1,7 @@
 """Writes the reference pages from the code: `python -m stepscope.reference` fills docs/reference.
 
-Nothing there is written by hand. What a page says of a view, a column, an analysis or a command is what the code
-declares, so a page that is wrong is mended in the code.
+Nothing there is written by hand. What a page says of a view, a column, an analysis or a command is what the
+code declares, so a page that is wrong is mended in the code.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def _views() -> str:
 
 def _stored_tables() -> str:
     lead = (
-        f"The files of a store, format {FORMAT}. Large tables are Parquet (`NAME.parquet`), small ones Arrow IPC\n"
-        "(`NAME.arrow`). *From* is the member of an event that fills the column; *found* columns are worked out\n"
-        "when the whole profile has been read. Times count from the trace's base time, which `meta.json` holds.\n"
-        "These tables may change with the format; [views](views.md) are what to build on."
+        f"The files of a store, format {FORMAT}. Large tables are Parquet, small ones Arrow IPC. *From* is\n"
+        "the member of an event that fills a column; a column that says *found* is worked out when the\n"
+        "whole profile has been read. Times count from the trace's base time, which `meta.json` holds.\n"
+        "These tables may change with the format: build on the [views](views.md)."
     )
     tree = StoredTable("host_tree", _view_description("host_tree"), HOST_TREE)
     sections = [_stored(table, "parquet") for table in STORED]
@@ -108,9 +108,9 @@ def _stored_columns(table: StoredTable, ending: str, columns: Iterable[tuple[Any
 
 def _analyses() -> str:
     lead = (
-        "Each answers one question: `stepscope show NAME TRACE`, or in Python `NAME(stepscope.open(TRACE))` with\n"
-        "`from stepscope.analyses.NAME import NAME`. `--format json` and `csv` give the columns below, unrounded.\n"
-        "A type with `?` may be absent (NULL, `null`, `None`)."
+        "Each answers one question: `stepscope show NAME TRACE`, or in Python `NAME(stepscope.open(TRACE))`\n"
+        "with `from stepscope.analyses.NAME import NAME`. `--format json` and `csv` give the columns below,\n"
+        "unrounded. A type with `?` may be absent (NULL, `null`, `None`)."
     )
     return _page("Analyses", lead, [_analysis(name) for name, _ in registry.names("analyses")])
 
@@ -123,7 +123,7 @@ def _analysis(name: str) -> str:
         for column in columns_of(_row_of(function))
     ]
     parts = [f"## {name}", inspect.getdoc(function) or "", f"Reads {', '.join(reads)}."]
-    if options := arguments(inspect.unwrap(function)):
+    if options := arguments(function, options_only=True):
         parts.append(_argument_grid(options))
     return "\n\n".join([*parts, _grid(("column", "type", "meaning"), rows)])
 
@@ -142,9 +142,9 @@ def _row_of(analysis: Callable[..., Any]) -> type:
 
 def _commands() -> str:
     lead = (
-        "`stepscope COMMAND --help` prints the same. Exit codes: 0 fine, 1 something you can mend, 2 wrong usage,\n"
-        "3 a gate failed. A TRACE is a path, `-` for standard input, a URL (with the extra `remote`), a folder with\n"
-        "one trace in it, or a store."
+        "`stepscope COMMAND --help` prints the same. Exit codes: 0 fine, 1 something you can mend, 2 wrong\n"
+        "usage, 3 a gate failed. A TRACE is a path, `-` for standard input, a URL (needs the extra\n"
+        "`remote`), a folder with one trace in it, or a store."
     )
     return _page("Commands", lead, [_command(name) for name, _ in registry.names("cli.commands")])
 
@@ -160,7 +160,7 @@ def _command(name: str) -> str:
 
 
 def _usage(name: str, taken: Iterable[Argument]) -> str:
-    """One line of usage, wrapped at argument ends; written here because argparse's differs between Pythons."""
+    """One line of usage, wrapped; written here because argparse writes it differently on each Python."""
     words = [f"usage: stepscope {name}"]
     for argument in sorted(taken, key=lambda one: not one.positional):
         written = f"{argument.short or argument.name} {argument.value}".strip()

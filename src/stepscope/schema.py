@@ -65,12 +65,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class StoredTable:
-    """One stored table and the events that go there."""
+    """One stored table and the events that go there: of some categories and one phase, or of some phases."""
 
     name: str
     description: str
     columns: tuple[Column, ...]
     categories: tuple[str, ...] = ()
+    phase: str = "X"
     phases: tuple[str, ...] = ()
     linked: tuple[Column, ...] = ()
 
@@ -187,6 +188,7 @@ STORED = (
             _ORDER,
         ),
         categories=("cpu_instant_event",),
+        phase="i",
     ),
     StoredTable(
         "flows",

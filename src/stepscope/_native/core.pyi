@@ -15,7 +15,7 @@ class Reader:
     def __init__(
         self,
         tables: Sequence[tuple[str, Sequence[tuple[str, bool, bool]]]],
-        by_category: dict[str, int],
+        by_kind: dict[str, int],
         by_phase: dict[str, int],
         metadata_keys: Sequence[str],
         options: dict[str, int | bool],

@@ -76,14 +76,14 @@ class Argument:
     help: str
 
 
-def arguments(function: Callable[..., Any]) -> list[Argument]:
-    """What a command takes, or what an analysis adds to one: its options."""
+def arguments(function: Callable[..., Any], *, options_only: bool = False) -> list[Argument]:
+    """What a command takes; of an analysis, which adds only options to a command, these alone."""
     found = []
     for name, parameter in _parameters(function).items():
-        if isinstance(parameter.annotation, str):
-            continue  # the trace of an analysis
-        kind = _Type.of(parameter)
         positional = parameter.kind is not parameter.KEYWORD_ONLY
+        if positional and options_only:
+            continue
+        kind = _Type.of(parameter)
         required = parameter.default is parameter.empty
         found.append(
             Argument(

@@ -36,7 +36,11 @@ def new_reader(**options: int | bool) -> _native.Reader:
             (table.name, [(column.key, not column.top, column.type == "double") for column in table.columns])
             for table in STORED
         ],
-        {category: number for number, table in enumerate(STORED) for category in table.categories},
+        {
+            f"{table.phase} {category}": number
+            for number, table in enumerate(STORED)
+            for category in table.categories
+        },
         {phase: number for number, table in enumerate(STORED) for phase in table.phases},
         METADATA_KEYS,
         options,
@@ -66,7 +70,7 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
         _refuse(stream.name, reader)
         shapes = reader.take_dictionary(last=True)
         background.put(shapes)
-    if not any(writer.phases):
+    if reader.events and not any(writer.phases):
         raise _not_a_trace(stream.name, "none of its objects has the phase of an event")
     writer.finish(reader.threads, _meta(stream, reader))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,20 +28,37 @@ def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckd
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET python_enable_replacements = false")
     connection.execute("SET preserve_insertion_order = false")
+    # What does not fit in memory is not to appear in the user's working folder.
+    spill = Path(tempfile.gettempdir()) / f"stepscope-spill-{uuid.uuid4().hex[:12]}"
+    connection.execute(f"SET temp_directory = {_literal(str(spill))}")
     folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
     connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
+    connection.register("stored_meta", _meta_table(meta))
+    try:
+        _add_tables(connection, folder, extra)
+    except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+        raise StepscopeError(
+            f"the store {folder} is damaged: {str(error).splitlines()[0]}",
+            hint=f"remove it and ingest again: rm -r {folder}",
+        ) from error
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+    return connection
+
+
+def _add_tables(connection: duckdb.DuckDBPyConnection, folder: Path, extra: dict[str, Path]) -> None:
+    import pyarrow as pa
+
     connection.execute("CREATE SCHEMA stored")
     for table in DICTIONARIES:
         with pa.memory_map(str(folder / f"{table.name}.arrow")) as file:
             connection.register(f"stored_{table.name}", pa.ipc.open_file(file).read_all())
         connection.execute(f"CREATE VIEW stored.{table.name} AS SELECT * FROM stored_{table.name}")
-    connection.register("stored_meta", _meta_table(meta))
     connection.execute("CREATE VIEW stored.meta AS SELECT * FROM stored_meta")
     files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
     for name, path in files.items():
-        connection.execute(f"CREATE VIEW stored.{name} AS SELECT * FROM {_literal(str(path.resolve()))}")
-    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-    return connection
+        # A folder called `event=5` is no partition: its name is not to replace the column.
+        scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
+        connection.execute(f"CREATE VIEW stored.{name} AS SELECT * FROM {scan}")
 
 
 def _literal(text: str) -> str:
@@ -64,6 +83,8 @@ def check_read_only(sql: str) -> None:
     """Refuses everything but one SELECT: the store is not to be changed, nor other files written."""
     import duckdb
 
+    # To explain a COPY or an INSERT with ANALYZE is to do it: what is explained must be a SELECT, too.
+    sql = re.sub(r"^\s*EXPLAIN\s+(ANALYZE\s+)?", "", sql, flags=re.IGNORECASE)
     try:
         statements = duckdb.extract_statements(sql)
     except duckdb.Error as error:
@@ -73,7 +94,7 @@ def check_read_only(sql: str) -> None:
             f"{len(statements)} statements where one query is asked for",
             hint='stepscope query TRACE "SELECT …"',
         )
-    if statements[0].type not in (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN):
+    if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise StepscopeError(
             f"{kind} is not allowed: a store is only read", hint="write a SELECT, or WITH … SELECT"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
@@ -44,13 +45,12 @@ def cut(
             hint="stepscope cut TRACE --steps 3:5 -o FILE",
             exit_code=2,
         )
-    import stepscope
     from stepscope import units
     from stepscope.store.cutting import inside
     from stepscope.store.export import export
 
     _check_output(output, trace, force=force)
-    opened = stepscope.open(trace, store=store)
+    opened = open_with_progress(trace, store=store)
     _check_output(output, opened.path, force=force)
     window, shown = _steps(opened, steps) if steps is not None else _time(opened, time or "")
     written = export(opened, output, inside(opened, window))

@@ -1,6 +1,7 @@
 #include "sweep.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -85,11 +86,12 @@ int64_t ThreadSweep::advance(int64_t horizon) {
 
 void ThreadSweep::visit(const Run& run) {
   const int64_t start = run.start[run.at], dur = run.dur[run.at];
-  Open o{run.event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0, 0, run.spec.table, 0};
+  Open o{run.event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0, 0, run.spec.table, 0, false};
   if (dur != kNull && start != kNull) o.end = saturating_add(start, dur);
   if (start != kNull) {
     settle(start);
-    if (!stack_.empty()) o.inside = stack_.back().event, o.depth = stack_.back().depth + 1;
+    if (!stack_.empty()) o.inside = stack_.back().event;
+    o.depth = static_cast<int32_t>(stack_.size()) - ended_below_;
     while (!marked_.empty() && marked_.back().second <= start) marked_.pop_back();
     if (!marked_.empty()) o.marked = marked_.back().first;
     if (run.spec.marks) marked_.emplace_back(o.event, o.end);
@@ -105,10 +107,21 @@ void ThreadSweep::visit(const Run& run) {
   o.payload_at = kept_.size();  // only now: settling has let go of what ended
   for (const auto& column : run.payload) kept_.push_back(column[run.at]);
   if (run.spec.opens && start != kNull) {
+    cross(o.end);
     stack_.push_back(o);
   } else {
     emit(o, kept_.data() + o.payload_at);
     kept_.resize(o.payload_at);
+  }
+}
+
+// Before an event that ends at `end` opens: notes those around it that it will outlive.
+void ThreadSweep::cross(int64_t end) {
+  for (size_t i = stack_.size(); i-- > 0 && stack_[i].end < end;) {
+    if (stack_[i].crosses) continue;
+    stack_[i].crosses = true;
+    crossing_.push_back(stack_[i].end);
+    std::push_heap(crossing_.begin(), crossing_.end(), std::greater<>());
   }
 }
 
@@ -118,10 +131,16 @@ void ThreadSweep::settle(int64_t now) {
     charge(stack_.back().end);
     emit(stack_.back(), kept_.data() + stack_.back().payload_at);
     kept_.resize(stack_.back().payload_at);
+    ended_below_ -= stack_.back().crosses;
     stack_.pop_back();
   }
   charge(now);
   if (cursor_ < now) cursor_ = now;
+  while (!crossing_.empty() && crossing_.front() <= now) {
+    std::pop_heap(crossing_.begin(), crossing_.end(), std::greater<>());
+    crossing_.pop_back();
+    ++ended_below_;
+  }
 }
 
 void ThreadSweep::charge(int64_t until) {
@@ -158,6 +177,8 @@ void ThreadSweep::emit(const Open& o, const int64_t* payload) {
 void ThreadSweep::finish_thread() {
   settle(kForever);
   stack_.clear(), marked_.clear(), kept_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
+  crossing_.clear();
+  ended_below_ = 0;
   cursor_ = covered_until_ = kNull;
 }
 

@@ -146,13 +146,13 @@ def by_thread(events: Iterable[Event]) -> dict[Thread, list[Event]]:
     return threads
 
 
-def parents(events: list[Event]) -> list[tuple[Event, Event | None]]:
-    """Each event of a thread with the innermost event open at its start."""
+def parents(events: list[Event]) -> list[tuple[Event, Event | None, int]]:
+    """Each event of a thread with the innermost event open at its start, and how many are open then."""
     found = []
     opened: list[tuple[tuple[int, int, int], Event]] = []
     for event in sorted(events, key=lambda e: e.order):
         opened = [entry for entry in opened if entry[1].end > event.start]
-        found.append((event, max(opened, key=lambda entry: entry[0])[1] if opened else None))
+        found.append((event, max(opened, key=lambda entry: entry[0])[1] if opened else None, len(opened)))
         opened.append((event.order, event))
     return found
 
@@ -181,16 +181,14 @@ def nest(events: list[Event]) -> None:
     """Fill in the host tree and the op tree."""
     host = by_thread(e for e in events if is_host(e))
     for in_thread in host.values():
-        for event, parent in parents(in_thread):
-            event.host_parent = parent
-            event.host_depth = parent.host_depth + 1 if parent else 0
+        for event, parent, depth in parents(in_thread):
+            event.host_parent, event.host_depth = parent, depth
         for owner, start, stop in innermost_spans(in_thread):
             owner.host_self += stop - start
         ops = [e for e in in_thread if e.category in OP]
         calls = Cover(union(e.span for e in in_thread if e.category in RUNTIME))
-        for event, parent in parents(ops):
-            event.op_parent = parent
-            event.op_depth = parent.op_depth + 1 if parent else 0
+        for event, parent, depth in parents(ops):
+            event.op_parent, event.op_depth = parent, depth
         for owner, start, stop in innermost_spans(ops):
             owner.op_self += stop - start
             owner.op_self_no_runtime += stop - start - calls.within(start, stop)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
+import stat
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.store import cache
-from stepscope.store.layout import build, is_store
+from stepscope.store.layout import build, check_place, is_store, remove
 from stepscope.store.trace import Trace
 from stepscope.streams import ByteStream, is_url, open_stream
 
@@ -38,14 +39,15 @@ def open_trace(
         if is_store(path):
             cache.touch(path)
             return Trace(path)
-        if path.is_dir():
+        if stat.S_ISDIR(_mode(path)):
             text = _only_trace(path)
     where = Path(store) if store is not None else cache.root()
     target = _target(text, where)
+    check_place(target)
+    if store is None:
+        cache.limit()  # says what is wrong with it before a long reading, not after
     if is_store(target) and refresh:
-        import shutil
-
-        shutil.rmtree(target)
+        remove(target)
     if not is_store(target):
         _ingest(text, target, progress)
         if store is None:
@@ -55,15 +57,22 @@ def open_trace(
 
 
 def _target(source: str, where: Path) -> Path:
-    if source != "-" and not is_url(source):
+    known = None
+    if is_url(source):
+        known = cache.folder_for_url(source, where)
+    elif source != "-" and not stat.S_ISFIFO(_mode(Path(source))):
         open_stream(source).close()  # says kindly what is missing
-        return cache.folder_for(source, where)
-    known = cache.folder_for_url(source, where) if is_url(source) else None
-    if known is not None:
-        return known
-    # What cannot be recognised again is stored once and not found again.
-    where.mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix="stream-", dir=where)) / "store"
+        known = cache.folder_for(source, where)
+    # What cannot be recognised again, as a pipe, is stored once and not found again.
+    return known or where / f"stream-{uuid.uuid4().hex[:16]}"
+
+
+def _mode(path: Path) -> int:
+    """What kind of file it is; 0 where that cannot be told, and opening it will say why."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def _only_trace(folder: Path) -> str:
@@ -105,13 +114,13 @@ def _reader_of(stream: ByteStream) -> Source:
             return candidate
     stream.close()
     raise StepscopeError(
-        f"{stream.name} is not a trace: {_what_is(head)}", hint="stepscope reads Kineto JSON"
+        f"{stream.name} is not a trace: {_what_is(head, stream.broken)}", hint="stepscope reads Kineto JSON"
     )
 
 
-def _what_is(head: bytes) -> str:
+def _what_is(head: bytes, broken: str) -> str:
     if not head:
-        return "it is empty"
+        return broken or "it is empty"
     if head.lstrip()[:1] == b"<":
         return "it is a web page or XML; was the download refused?"
     if head[:1] == b"\x80":

@@ -98,9 +98,12 @@ def _stored(table: StoredTable, ending: str) -> str:
 
 
 def _stored_columns(table: StoredTable, ending: str, columns: Iterable[tuple[Any, str]]) -> str:
-    taken = [f"categories {', '.join(map(_code, table.categories))}"] if table.categories else []
-    taken += [f"phases {', '.join(map(_code, table.phases))}"] if table.phases else []
-    takes = f" Takes the {' and the '.join(taken)}." if taken else ""
+    takes = ""
+    if table.categories:
+        categories = ", ".join(map(_code, table.categories))
+        takes = f" Takes events of phase `{table.phase}` in the categories {categories}."
+    elif table.phases:
+        takes = f" Takes events of the phases {', '.join(map(_code, table.phases))}."
     rows = [(_code(column.name), column.type, origin, column.description) for column, origin in columns]
     grid = _grid(("column", "type", "from", "meaning"), rows)
     return f"## {table.name}.{ending}\n\n{table.description}{takes}\n\n{grid}"

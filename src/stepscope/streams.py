@@ -156,7 +156,7 @@ def open_stream(source: str) -> ByteStream:
     path = Path(source)
     try:
         raw = path.open("rb", buffering=0)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise StepscopeError(f"there is no file {source}", hint=_similar(path)) from None
     except PermissionError:
         raise StepscopeError(
@@ -164,6 +164,9 @@ def open_stream(source: str) -> ByteStream:
         ) from None
     except IsADirectoryError:
         raise StepscopeError(f"{source} is a folder", hint=f"name a trace in it: ls {source}") from None
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StepscopeError(f"{source[:200]} cannot be opened: {why}", hint="check the name") from error
     return ByteStream(source, raw, os.fstat(raw.fileno()).st_size)
 
 
@@ -172,7 +175,11 @@ def _similar(path: Path) -> str:
 
     if not path.parent.is_dir():
         return f"there is no folder {path.parent} either"
-    close = difflib.get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    try:
+        names = [entry.name for entry in path.parent.iterdir()]
+    except PermissionError:
+        return f"the folder {path.parent} does not let you list it: check the name"
+    close = difflib.get_close_matches(path.name, names, n=1)
     return f"did you mean {path.parent / close[0]}?" if close else f"ls {path.parent} shows what is there"
 
 
@@ -190,5 +197,9 @@ def _open_url(source: str) -> ByteStream:
     except (ImportError, ValueError) as error:
         raise StepscopeError(
             f"{source} cannot be opened: {error}", hint="pip install the package that fsspec names"
+        ) from error
+    except OSError as error:
+        raise StepscopeError(
+            f"{source} cannot be opened: {error}", hint="check the address, and that you may read it"
         ) from error
     return ByteStream(source, file, getattr(file, "size", None))

@@ -67,11 +67,11 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
         reader.finish(bool(stream.broken))
         for batch in reader.take_batches():
             background.put(batch)
-        _refuse(stream.name, reader)
+        _refuse(stream, reader)
         shapes = reader.take_dictionary(last=True)
         background.put(shapes)
     if reader.events and not any(writer.phases):
-        raise _not_a_trace(stream.name, "none of its objects has the phase of an event")
+        raise _not_a_trace(stream, "none of its objects has the phase of an event")
     writer.finish(reader.threads, _meta(stream, reader))
 
 
@@ -113,24 +113,25 @@ class _Background:
                 self._error = error
 
 
-def _not_a_trace(name: str, why: str) -> StepscopeError:
+def _not_a_trace(stream: ByteStream, why: str) -> StepscopeError:
+    if stream.broken:
+        return StepscopeError(f"{stream.name} is damaged: {stream.broken}; {why}", hint="copy it once more")
     return StepscopeError(
-        f"{name} is not a trace: {why}",
+        f"{stream.name} is not a trace: {why}",
         hint="record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')",
     )
 
 
-def _refuse(name: str, reader: _native.Reader) -> None:
+def _refuse(stream: ByteStream, reader: _native.Reader) -> None:
     if reader.refusal:
-        raise _not_a_trace(name, reader.refusal)
+        raise _not_a_trace(stream, reader.refusal)
     if not reader.saw_events and not reader.events:
         keys = ", ".join(key for key, _ in reader.metadata[:6])
-        raise _not_a_trace(name, f"it has no traceEvents (its keys: {keys or 'none'})")
+        raise _not_a_trace(stream, f"it has no traceEvents (its keys: {keys or 'none'})")
 
 
 def _meta(stream: ByteStream, reader: _native.Reader) -> dict[str, Any]:
     metadata = {key: json.loads(text) for key, text in reader.metadata}
-    base = metadata.get("baseTimeNanoseconds", 0)
     damage = [
         {"reason": reason, "count": count, "bytes": lost, "offsets": offsets}
         for reason, count, lost, offsets in reader.damage
@@ -144,7 +145,7 @@ def _meta(stream: ByteStream, reader: _native.Reader) -> dict[str, Any]:
         "compressed_bytes": stream.read_bytes,
         "bytes": reader.bytes,
         "events": reader.events,
-        "base_ns": base if isinstance(base, int) else 0,
+        "base_ns": _integer(metadata.get("baseTimeNanoseconds")) or 0,
         "rank": rank,
         "rank_source": rank_source,
         "damage": damage,
@@ -155,11 +156,20 @@ def _meta(stream: ByteStream, reader: _native.Reader) -> dict[str, Any]:
     }
 
 
+def _integer(value: Any) -> int | None:
+    """A whole number, written as one or as text, that leaves room for times to be added to it."""
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,19}", value):
+        value = int(value)
+    fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 62
+    return value if fits else None
+
+
 def _rank(metadata: dict[str, Any], name: str) -> tuple[int, str]:
     """The rank, and where it was found; 0 where nothing says it."""
     distributed = metadata.get("distributedInfo")
-    if isinstance(distributed, dict) and isinstance(distributed.get("rank"), int):
-        return distributed["rank"], "distributedInfo"
+    rank = _integer(distributed.get("rank")) if isinstance(distributed, dict) else None
+    if rank is not None:
+        return rank, "distributedInfo"
     found = re.search(r"rank[-_.]?(\d{1,7})", PurePath(name).name, re.IGNORECASE)
     if found:
         return int(found[1]), "file name"

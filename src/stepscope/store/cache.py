@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
-from stepscope.store.layout import is_store, read_meta
+from stepscope.store.layout import explained, is_store, read_meta, remove
 
 __all__ = ["Entry", "clear", "entries", "evict", "folder_for", "limit", "root", "touch"]
 
@@ -67,9 +67,9 @@ def folder_for(source: str, where: Path) -> Path:
 
 def folder_for_url(source: str, where: Path) -> Path | None:
     """The same for a URL, as far as its file system tells versions apart; None where it does not."""
-    import fsspec
-
     try:
+        import fsspec
+
         system, path = fsspec.core.url_to_fs(source)
         info = system.info(path)
     except (OSError, ValueError, ImportError):
@@ -101,25 +101,37 @@ def entries(where: Path) -> list[Entry]:
     for folder in where.iterdir() if where.is_dir() else ():
         if not is_store(folder):
             continue
-        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
         try:
-            source = str(read_meta(folder)["source"])
-        except StepscopeError:
-            source = "(another format)"
-        found.append(Entry(folder, source, size, folder.stat().st_mtime))
+            size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+            found.append(Entry(folder, _source_of(folder), size, folder.stat().st_mtime))
+        except FileNotFoundError:
+            continue  # another process is removing it
     return sorted(found, key=lambda entry: -entry.used)
+
+
+def _source_of(folder: Path) -> str:
+    try:
+        return str(read_meta(folder)["source"])
+    except StepscopeError:
+        return "(another format)"
 
 
 def evict(where: Path, keep: Path) -> list[Entry]:
     """Removes the least used stores beyond the limit, and what killed runs left a day ago."""
     for partial in where.glob(".*.partial"):
-        if time.time() - partial.stat().st_mtime > _DAY:
+        try:
+            age = time.time() - partial.stat().st_mtime
+        except FileNotFoundError:
+            continue  # another process is done with it
+        if age > _DAY:
             shutil.rmtree(partial, ignore_errors=True)
-    removed, total = [], 0
-    for entry in entries(where):
+    # The store just made stays, and counts first.
+    removed, total, most = [], 0, limit()
+    for entry in sorted(entries(where), key=lambda entry: entry.folder != keep):
         total += entry.bytes
-        if total > limit() and entry.folder != keep:
-            shutil.rmtree(entry.folder, ignore_errors=True)
+        if total > most and entry.folder != keep:
+            with explained("making room", entry.folder):
+                remove(entry.folder)
             removed.append(entry)
     return removed
 
@@ -128,7 +140,8 @@ def clear(where: Path) -> list[Entry]:
     """Removes every store of a folder; other files stay."""
     removed = entries(where)
     for entry in removed:
-        shutil.rmtree(entry.folder)
+        with explained("clearing", entry.folder):
+            remove(entry.folder)
     for partial in where.glob(".*.partial"):
         shutil.rmtree(partial, ignore_errors=True)
     return removed

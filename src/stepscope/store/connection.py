@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import tempfile
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import DICTIONARIES, STORED
+from stepscope.store.layout import check_place
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,6 +26,7 @@ def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckd
     import duckdb
     import pyarrow as pa
 
+    check_place(folder)
     connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY, "threads": 2})
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET python_enable_replacements = false")
@@ -107,8 +110,21 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
 
     try:
         relation = connection.sql(sql, params=params or None)
-        return relation.to_arrow_table() if rows is None else relation.to_arrow_reader(rows)
+        if rows is None:
+            return relation.to_arrow_table()
+        return _explaining(relation.to_arrow_reader(rows))
     except duckdb.Error as error:
+        raise _explained(error) from error
+
+
+def _explaining(reader: Any) -> Iterator[Any]:
+    """The batches of a query that may yet fail: some errors come only with the row that causes them."""
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield from reader
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
         raise _explained(error) from error
 
 

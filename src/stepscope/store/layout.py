@@ -5,24 +5,38 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
 
-__all__ = ["build", "explained", "is_store", "locked", "read_meta", "write_meta"]
+__all__ = ["build", "check_place", "explained", "is_store", "locked", "read_meta", "remove", "write_meta"]
 
 META = "meta.json"
 
 
 def is_store(folder: Path) -> bool:
     """Whether a finished store lies there."""
-    return (folder / META).is_file()
+    try:
+        return (folder / META).is_file()
+    except OSError:  # not ours to look into, or no name that a file can have
+        return False
+
+
+def check_place(folder: Path) -> None:
+    """Refuses a folder whose path the database would take for a pattern, and so find other files with it."""
+    if found := re.search(r"[*?\[]", str(folder.resolve())):
+        raise StepscopeError(
+            f"a store cannot lie in {folder}: its path has a {found[0]}",
+            hint="choose another folder: --store DIR, or set STEPSCOPE_CACHE",
+        )
 
 
 def write_meta(folder: Path, meta: dict[str, Any]) -> None:
@@ -34,7 +48,7 @@ def write_meta(folder: Path, meta: dict[str, Any]) -> None:
 def read_meta(folder: Path) -> dict[str, Any]:
     """What the store says of itself; an error for what is no store or one of another format."""
     try:
-        meta: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
+        meta = json.loads((folder / META).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise StepscopeError(
             f"{folder} is not a stepscope store",
@@ -45,12 +59,13 @@ def read_meta(folder: Path) -> dict[str, Any]:
             f"the store {folder} cannot be read: {error}",
             hint=f"remove it and ingest again: rm -r {folder}",
         ) from error
-    if meta.get("format") != FORMAT:
+    found = meta.get("format") if isinstance(meta, dict) else None
+    if found != FORMAT:
         raise StepscopeError(
-            f"the store {folder} has format {meta.get('format')}, this stepscope reads format {FORMAT}",
+            f"the store {folder} has format {found}, this stepscope reads format {FORMAT}",
             hint="ingest the profile again, into another folder",
         )
-    return meta
+    return cast("dict[str, Any]", meta)
 
 
 @contextmanager
@@ -70,7 +85,15 @@ def explained(doing: str, folder: Path) -> Iterator[None]:
                 f"{doing}: no permission to write {folder}",
                 hint="choose a folder you may write: --store DIR, or set STEPSCOPE_CACHE",
             ) from error
-        raise
+        if error.errno == errno.EFBIG:
+            raise StepscopeError(
+                f"{doing}: a file of {folder} would be larger than is allowed; nothing half-made was left",
+                hint="allow larger files (ulimit -f unlimited), or choose another disk: --store DIR",
+            ) from error
+        raise StepscopeError(
+            f"{doing} in {folder} failed: {error.strerror or error}",
+            hint="choose another folder: --store DIR",
+        ) from error
 
 
 def _existing(folder: Path) -> Path:
@@ -86,16 +109,34 @@ def build(target: Path, make: Callable[[Path], None]) -> None:
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
         try:
             make(partial)
-            try:
-                partial.rename(target)
-            except OSError:
-                if not is_store(target):
-                    raise
-                # Another process finished the same store first; both hold the same.
-                shutil.rmtree(partial, ignore_errors=True)
+            _put_in_place(partial, target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+def _put_in_place(partial: Path, target: Path) -> None:
+    try:
+        partial.rename(target)
+    except OSError:
+        if is_store(target):
+            # Another process finished the same store first; both hold the same.
+            shutil.rmtree(partial, ignore_errors=True)
+            return
+        if not target.is_dir():
+            raise
+        remove(target)  # the rest of a store that someone began to delete
+        partial.rename(target)
+
+
+def remove(folder: Path) -> None:
+    """Takes a store away at once and then deletes it: whoever looks sees all of it or nothing."""
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        folder.rename(aside)
+    except FileNotFoundError:
+        return  # another process was faster
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,7 +37,6 @@ class Trace:
         self._reads = reads
         self._open: duckdb.DuckDBPyConnection | None = None
         self._lazy: dict[str, Path] = {}
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def path(self) -> str:
@@ -61,7 +62,8 @@ class Trace:
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
-        return iter(fenced.run(self._connection(sql), sql, params, rows))
+        batches: Iterator[pa.RecordBatch] = fenced.run(self._connection(sql), sql, params, rows)
+        return batches
 
     def reading(self, reads: Reads) -> Trace:
         """The same trace, in which only these views and columns exist."""
@@ -94,8 +96,9 @@ class Trace:
                 return target if target.is_file() else write_host_tree(self.folder, self.folder)
         except OSError as refused:
             try:
-                self._temporary = tempfile.TemporaryDirectory(prefix="stepscope-")
-                return write_host_tree(self.folder, Path(self._temporary.name))
+                place = tempfile.mkdtemp(prefix="stepscope-")
+                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+                return write_host_tree(self.folder, Path(place))
             except OSError as error:
                 raise StepscopeError(
                     f"no place for the tree of host events: {refused}; {error}",

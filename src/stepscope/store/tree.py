@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +36,8 @@ def write_host_tree(store: Path, folder: Path) -> Path:
     import pyarrow.parquet as pq
 
     target = folder / "host_tree.parquet"
-    partial = folder / f".host_tree.{os.getpid()}.partial"
+    # One name for all: who writes has the lock, and what a killed run left is written over.
+    partial = folder / ".host_tree.partial"
     shapes = _host_shapes(store)
     files = {name: pq.ParquetFile(store / f"{name}.parquet") for name in _HOST}
     runs = _runs(store, files)

@@ -64,7 +64,8 @@ def _recorded(metadata: dict[str, Any]) -> str:
 
 
 def _devices(properties: Any) -> str:
-    names = [str(one.get("name")) for one in properties or [] if isinstance(one, dict)]
+    listed = properties if isinstance(properties, list) else []
+    names = [str(one.get("name")) for one in listed if isinstance(one, dict)]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none listed"
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -43,7 +45,9 @@ def query(
     if format == "parquet":
         import pyarrow.parquet
 
-        pyarrow.parquet.write_table(opened.arrow(sql), sys.stdout.buffer, compression="zstd")
+        answer = opened.arrow(sql)
+        answer = answer.rename_columns(_distinct(answer.column_names))
+        pyarrow.parquet.write_table(answer, sys.stdout.buffer, compression="zstd")
     else:
         sys.stdout.write(_rendered(opened.arrow(sql), format))
 
@@ -59,20 +63,66 @@ def _schema() -> str:
     return "\n".join(blocks)
 
 
-def _rendered(answer: pa.Table, format: str) -> str:
-    if format == "json":
-        import json
+def _distinct(names: list[str]) -> list[str]:
+    """The names of columns, a number behind each that was there before: a, a_1."""
+    found: list[str] = []
+    for name in names:
+        fresh, number = name, 0
+        while fresh in found:
+            number += 1
+            fresh = f"{name}_{number}"
+        found.append(fresh)
+    return found
 
-        return json.dumps(answer.to_pylist(), indent=1, ensure_ascii=False, default=str) + "\n"
+
+def _rendered(answer: pa.Table, format: str) -> str:
+    answer = answer.rename_columns(_distinct(answer.column_names))
+    if format == "json":
+        records = _finite(answer).to_pylist()
+        return json.dumps(records, indent=1, ensure_ascii=False, default=_json_value) + "\n"
     if format == "csv":
         import io
 
         import pyarrow.csv
 
         sink = io.BytesIO()
-        pyarrow.csv.write_csv(answer, sink)
+        pyarrow.csv.write_csv(_flat(answer), sink)
         return sink.getvalue().decode()
     return _aligned(answer)
+
+
+def _json_value(value: Any) -> int | float | str:
+    """A number stays one: sums of whole numbers come as decimals."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value)
+
+
+def _finite(answer: pa.Table) -> pa.Table:
+    """JSON has no word for what is not a number: it is absent there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(answer.schema):
+        if pa.types.is_floating(field.type):
+            column = answer.column(place)
+            column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, field.type))
+            answer = answer.set_column(place, field.name, column)
+    return answer
+
+
+def _flat(answer: pa.Table) -> pa.Table:
+    """CSV has values only: lists and structures are JSON text in it."""
+    import pyarrow as pa
+
+    for place, field in enumerate(answer.schema):
+        if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
+            texts = [
+                None if value is None else json.dumps(value, ensure_ascii=False, default=_json_value)
+                for value in answer.column(place).to_pylist()
+            ]
+            answer = answer.set_column(place, field.name, pa.array(texts, pa.string()))
+    return answer
 
 
 def _aligned(answer: pa.Table) -> str:

@@ -80,11 +80,15 @@ void make_reader(Reader* self, const std::vector<std::pair<std::string, Columns>
   new (self) Reader(std::move(spec));
 }
 
-void feed(Reader& self, const nb::bytes& piece) {
-  const char* data = piece.c_str();
-  const size_t size = piece.size();
-  nb::gil_scoped_release release;
-  self.feed(data, size);
+// Takes anything with a buffer: bytes, or a view of a buffer that is filled again afterwards.
+void feed(Reader& self, const nb::object& piece) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(piece.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  {
+    nb::gil_scoped_release release;
+    self.feed(static_cast<const char*>(buffer.buf), static_cast<size_t>(buffer.len));
+  }
+  PyBuffer_Release(&buffer);
 }
 
 std::vector<PyBatch> take_batches(Reader& self) {

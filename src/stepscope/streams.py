@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,8 +22,12 @@ from stepscope.errors import StepscopeError
 __all__ = ["ByteStream", "is_url", "open_stream"]
 
 READ = 1 << 15
+HEAD = 1 << 12
 PIECE = 1 << 19
 AHEAD = 4
+
+Piece = bytes | memoryview
+"""Some bytes; a view is only good until the next piece is asked for, because its buffer is used again."""
 
 
 def is_url(source: str) -> bool:
@@ -39,43 +44,50 @@ class ByteStream:
         self.read_bytes = 0
         self.broken = ""
         self._raw = raw
-        self._first = b""
-        self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(AHEAD)
+        self._pieces: Iterator[Piece] | None = None
+        self._first: Piece = b""
+        self._queue: queue.Queue[Piece | BaseException | None] = queue.Queue(AHEAD)
+        self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
         self._stop = threading.Event()
+        self._worker: threading.Thread | None = None
 
-    def head(self, size: int = 4096) -> bytes:
+    def head(self, size: int = HEAD) -> bytes:
         """The first decompressed bytes, without using them up."""
-        if not self._first:
+        if self._pieces is None:
             self._pieces = self._decompress()
             self._first = next(self._pieces, b"")
-        return self._first[:size]
+        return bytes(self._first[:size])
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[Piece]:
         self.head()
-        worker = threading.Thread(target=self._work, name="decompress", daemon=True)
+        worker = self._worker = threading.Thread(target=self._work, name="decompress", daemon=True)
         worker.start()
+        piece: Piece | BaseException | None = self._first
         try:
-            if self._first:
-                yield self._first
-            while (piece := self._queue.get()) is not None:
+            while piece is not None:
                 if isinstance(piece, BaseException):
                     raise piece
                 yield piece
+                if isinstance(piece, memoryview):
+                    self._free.put(piece.obj)  # type: ignore[arg-type]  # a view of one of our buffers
+                piece = self._queue.get()
         finally:
             self._stop.set()
-            while worker.is_alive():
+            patience = time.monotonic() + 1
+            while worker.is_alive() and time.monotonic() < patience:
                 with contextlib.suppress(queue.Empty):
                     self._queue.get(timeout=0.05)
-            self._raw.close()
+            self.close()
 
     def close(self) -> None:
-        """Lets go of the source."""
-        self._raw.close()
+        """Lets go of the source; a read that waits for a stalled pipe is not waited for."""
+        if self._worker is None or not self._worker.is_alive():
+            self._raw.close()
 
     def _work(self) -> None:
         last: BaseException | None = None
         try:
-            for piece in self._pieces:
+            for piece in self._pieces or ():
                 self._queue.put(piece)
                 if self._stop.is_set():
                     return
@@ -88,38 +100,74 @@ class ByteStream:
         self.read_bytes += len(piece)
         return piece
 
-    def _decompress(self) -> Iterator[bytes]:
+    def _decompress(self) -> Iterator[Piece]:
         first = self._read()
+        while len(first) < HEAD and (more := self._read()):
+            first += more  # a pipe gives a few bytes at a time
         if first[:2] == b"\x1f\x8b":
-            return self._inflate(first, _gzip_decoder())
+            if self._raw.seekable() and (fast := _fast_gzip_file()):
+                return self._whole_gzip(fast)
+            return self._inflate(first, _gzip_decoder)
         if first[:4] == b"\x28\xb5\x2f\xfd":
             return self._inflate(first, _zstd_decoder())
         return self._plain(first)
 
-    def _plain(self, first: bytes) -> Iterator[bytes]:
+    def _plain(self, first: bytes) -> Iterator[Piece]:
         piece = first
         while piece:
             yield piece
             piece = self._read(PIECE)
 
-    def _inflate(self, data: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
+    def _whole_gzip(self, fast: Callable[..., Any]) -> Iterator[Piece]:
+        """The fast way, into buffers that are used again; a broken file is read once more, with care."""
+        self._raw.seek(0)
+        file = fast(fileobj=self._raw)
+        given = 0
+        while True:
+            buffer = self._buffer()
+            try:
+                size = file.readinto(buffer)
+            except Exception:  # noqa: BLE001 - whatever is wrong, the careful way finds out and says it
+                yield from self._rescue(given)
+                return
+            self.read_bytes = self._raw.tell()
+            if not size:
+                return
+            given += size
+            yield memoryview(buffer)[:size]
+
+    def _buffer(self) -> bytearray:
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:  # at most as many as can wait in the queue, and two more
+            return bytearray(PIECE)
+
+    def _rescue(self, given: int) -> Iterator[Piece]:
+        """What comes after the first `given` bytes, up to the very byte at which the stream breaks."""
+        self._raw.seek(0)
+        self.read_bytes = 0
+        for piece in self._inflate(self._read(), _gzip_decoder):
+            if given < len(piece):
+                yield piece[given:]
+            given = max(0, given - len(piece))
+
+    def _inflate(self, data: bytes, make: Callable[[], Any]) -> Iterator[Piece]:
         """Members or frames one after the other; what follows the last whole one is damage."""
         decoder = make()
-        done = False
         while True:
+            before = decoder.copy() if hasattr(decoder, "copy") else None
             try:
                 piece = decoder.decompress(data, PIECE)
             except Exception as error:  # noqa: BLE001 - each library has an error class of its own
                 self.broken = f"the compressed stream is broken near byte {self.read_bytes:,}: {error}"
+                yield from _byte_by_byte(before, data)
                 return
             if piece:
                 yield piece
             if decoder.eof:
-                data = decoder.unused_data or self._read()
                 # Padding with zeros after a member is common and harmless.
-                data = data.lstrip(b"\0")
-                done = not data
-                if done:
+                data = (decoder.unused_data or self._read()).lstrip(b"\0")
+                if not data:
                     return
                 decoder = make()
                 continue
@@ -131,12 +179,26 @@ class ByteStream:
                     return
 
 
-def _gzip_decoder() -> Callable[[], Any]:
+def _byte_by_byte(decoder: Any, data: bytes) -> Iterator[bytes]:
+    """What a decoder still gives before it fails."""
+    if decoder is None:
+        return
+    with contextlib.suppress(zlib.error):
+        for at in range(len(data)):
+            if piece := decoder.decompress(data[at : at + 1]):
+                yield piece
+
+
+def _fast_gzip_file() -> Any:
     try:
-        from isal import isal_zlib
-    except ImportError:  # no wheel for this machine: slower, the same result
-        return lambda: zlib.decompressobj(31)
-    return lambda: isal_zlib.decompressobj(31)
+        from isal.igzip import IGzipFile
+    except ImportError:  # no wheel for this machine: zlib gives the same bytes, slower
+        return None
+    return IGzipFile
+
+
+def _gzip_decoder() -> Any:
+    return zlib.decompressobj(31)
 
 
 def _zstd_decoder() -> Callable[[], Any]:
@@ -150,7 +212,8 @@ def _zstd_decoder() -> Callable[[], Any]:
 def open_stream(source: str) -> ByteStream:
     """Opens a path, `-` for standard input, or a URL."""
     if source == "-":
-        return ByteStream("standard input", sys.stdin.buffer, None)
+        # Without the buffer, whose lock a waiting read would hold when the program ends.
+        return ByteStream("standard input", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), None)
     if is_url(source):
         return _open_url(source)
     path = Path(source)

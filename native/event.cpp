@@ -232,6 +232,7 @@ Template make_template(std::string_view event, const std::vector<Member>& member
     part.literal_at = static_cast<uint32_t>(t.text.size());
     part.literal_size = static_cast<uint32_t>(until - from);
     t.text.append(from, until);
+    t.text.append(16, '\0');
     t.parts.push_back(part);
   };
   for (const Member& m : members) {
@@ -267,8 +268,12 @@ const char* match(const Template& t, size_t from, const char* end, bool lenient,
     const Part& part = t.parts[i];
     if (i < Progress::kParts) progress.at[i] = p;
     progress.failed = i;
-    if (static_cast<size_t>(end - p) < part.literal_size) return nullptr;
-    if (!same_bytes(p, text + part.literal_at, part.literal_size)) return nullptr;
+    const auto left = static_cast<size_t>(end - p);
+    if (left < part.literal_size) return nullptr;
+    const char* literal = text + part.literal_at;
+    const bool same = left >= part.literal_size + 16 ? same_padded(p, literal, part.literal_size)
+                                                    : same_bytes(p, literal, part.literal_size);
+    if (!same) return nullptr;
     p += part.literal_size;
     if (part.slot == Slot::literal) return p;
     p = read_slot(part, p, end, t.whole, lenient, out);

@@ -55,7 +55,7 @@ struct Fields {
 };
 
 struct Part {
-  uint32_t literal_at = 0, literal_size = 0;  // the bytes before the value, in Template::text
+  uint32_t literal_at = 0, literal_size = 0;  // the bytes before the value, in Template::text, which pads them
   Slot slot = Slot::literal;                  // literal: the end of the event
   Slot target = Slot::literal;                // what the value is read for, also if it is odd and stays in the text
   uint8_t column = 0;

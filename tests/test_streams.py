@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 import threading
-import zlib
 from pathlib import Path
 
 import fsspec
@@ -73,7 +72,7 @@ def test_no_byte_is_lost_where_pieces_end(
 
 
 def test_slower_without_isal_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "igzip", None)
+    monkeypatch.setitem(sys.modules, "isal", None)
     raw = gzip.compress(TEXT) + gzip.compress(b"more")
     assert read(written(tmp_path / "a", raw)) == (TEXT + b"more", "")
 
@@ -145,7 +144,7 @@ def test_an_error_of_the_source_reaches_the_reader(tmp_path: Path) -> None:
 def test_a_pipe_that_gives_byte_after_byte(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    raw = zlib.compress(TEXT[:100], wbits=31)
+    raw = gzip.compress(TEXT[:100])
 
     def write() -> None:
         with fifo.open("wb", buffering=0) as file:

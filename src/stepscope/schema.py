@@ -61,6 +61,8 @@ class Column:
     description: str
     key: str = ""
     top: bool = False
+    always: bool = False
+    """Never NULL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +84,14 @@ class StoredTable:
 
 
 EVERY_EVENT = (
-    Column("event", "int64", "Place of the event in the profile, from 0."),
-    Column("thread", "int32", "Its process and thread, or device and stream: a row of `threads`."),
+    Column("event", "int64", "Place of the event in the profile, from 0.", always=True),
+    Column(
+        "thread", "int32", "Its process and thread, or device and stream: a row of `threads`.", always=True
+    ),
     Column("name", "int32", "Its name: a row of `names`."),
     Column("start_ns", "int64", "When it began, in ns after the trace's base time."),
     Column("dur_ns", "int64", "How long it took; NULL where the profile gives no duration."),
-    Column("shape", "int32", "Everything else it says: a row of `shapes`."),
+    Column("shape", "int32", "Everything else it says: a row of `shapes`.", always=True),
 )
 
 _EXTERNAL = Column("external_id", "int64", "The profiler's number for the operator around it.", "External id")

@@ -23,8 +23,8 @@ __all__ = ["ByteStream", "is_url", "open_stream"]
 
 READ = 1 << 15
 HEAD = 1 << 12
-PIECE = 1 << 19
-AHEAD = 4
+PIECE = 1 << 20
+AHEAD = 8
 
 Piece = bytes | memoryview
 """Some bytes; a view is only good until the next piece is asked for, because its buffer is used again."""

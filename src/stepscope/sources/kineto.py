@@ -80,7 +80,7 @@ class _Background:
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
-        self._queue: queue.Queue[Any] = queue.Queue(2)
+        self._queue: queue.Queue[Any] = queue.Queue(4)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="write", daemon=True)
 

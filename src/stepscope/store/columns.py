@@ -23,7 +23,7 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
     import pyarrow as pa
 
     kinds = {"int64": pa.int64(), "int32": pa.int32(), "double": pa.float64(), "string": pa.string()}
-    return pa.schema([(column.name, kinds[column.type]) for column in columns])
+    return pa.schema([pa.field(column.name, kinds[column.type], not column.always) for column in columns])
 
 
 def record_batch(
@@ -81,7 +81,14 @@ def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
 
     few = ["thread", "name", "shape", "stored_in", "depth"]
     whole = [column.name for column in columns if column.type.startswith("int") and column.name not in few]
-    return pq.ParquetWriter(
+
+    class Writer(pq.ParquetWriter):  # type: ignore[misc]  # pyarrow has no types
+        """A file that was not closed has failed: nothing is to be written to it when it is forgotten."""
+
+        def __del__(self) -> None:
+            pass
+
+    return Writer(
         path,
         arrow_schema(columns),
         compression="zstd",

@@ -20,6 +20,9 @@ __all__ = ["check_read_only", "connect", "run"]
 
 MEMORY = "384MB"
 
+_SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECASE)
+"""Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
+
 
 def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
@@ -97,6 +100,8 @@ def check_read_only(sql: str) -> None:
             f"{len(statements)} statements where one query is asked for",
             hint='stepscope query TRACE "SELECT …"',
         )
+    if found := _SWITCHES.search(sql):
+        raise StepscopeError(f"{found[0]} is not allowed: a store is only read", hint="leave it out")
     if statements[0].type != duckdb.StatementType.SELECT:
         kind = str(statements[0].type).rpartition(".")[2]
         raise StepscopeError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from stepscope.store.columns import ROW_GROUP, arrow_schema, integers, nullable,
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Self
 
 __all__ = ["Run", "Staged", "sweep_thread", "write_linked"]
 
@@ -132,30 +134,57 @@ def write_linked(folder: Path, staged: dict[str, Staged]) -> None:
 
 def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Linker) -> None:
     sweep = _native.ThreadSweep([len(_payload(ops.table)), 2 + len(_payload(launches.table))])
-    ops_file = parquet_writer(folder / "ops.parquet", ops.table.all_columns)
-    launches_file = parquet_writer(folder / "launches.parquet", launches.table.all_columns)
+    with (
+        parquet_writer(folder / "ops.parquet", ops.table.all_columns) as ops_file,
+        parquet_writer(folder / "launches.parquet", launches.table.all_columns) as launches_file,
+        _Aside() as aside,
+    ):
 
-    def flush(least: int = ROW_GROUP) -> None:
-        if sweep.rows(_OPS) >= least:
-            _flush_ops(sweep, ops, ops_file)
-        if sweep.rows(_LAUNCHES) >= least:
-            _flush_launches(sweep, launches, launches_file, linker)
+        def flush(least: int = ROW_GROUP) -> None:
+            if sweep.rows(_OPS) >= least:
+                found = sweep.take(_OPS)
+                aside.run(lambda: ops_file.write_table(_ops_rows(found, ops), row_group_size=ROW_GROUP))
+            if sweep.rows(_LAUNCHES) >= least:
+                calls = sweep.take(_LAUNCHES)
+                rows = _launch_rows(calls, launches, linker)
+                aside.run(lambda: launches_file.write_table(rows(), row_group_size=ROW_GROUP))
 
-    for thread in sorted({*ops.runs, *launches.runs}):
-        runs = [
-            Run(start, _op_pieces(ops, pieces), _OPS, opens=True, group=0)
-            for start, pieces in ops.runs.get(thread, [])
-        ]
-        runs += [
-            Run(
-                start, _launch_pieces(launches, pieces, linker), _LAUNCHES, opens=False, covers=True, weight=1
-            )
-            for start, pieces in launches.runs.get(thread, [])
-        ]
-        sweep_thread(sweep, runs, flush)
-    flush(least=1)
-    ops_file.close()
-    launches_file.close()
+        for thread in sorted({*ops.runs, *launches.runs}):
+            sweep_thread(sweep, _host_runs(thread, ops, launches, linker), flush)
+        flush(least=1)
+
+
+def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linker) -> list[Run]:
+    runs = [
+        Run(start, _op_pieces(ops, pieces), _OPS, opens=True, group=0)
+        for start, pieces in ops.runs.get(thread, [])
+    ]
+    return runs + [
+        Run(start, _launch_pieces(launches, pieces, linker), _LAUNCHES, opens=False, covers=True, weight=1)
+        for start, pieces in launches.runs.get(thread, [])
+    ]
+
+
+class _Aside:
+    """Does one thing at a time in another thread, while this one goes on; what fails is raised here."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "write")
+        self._last: Future[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        if self._last:
+            self._last.result()
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Waits for the last job, then starts this one."""
+        if self._last:
+            self._last.result()
+        self._last = self._pool.submit(job)
 
 
 def _payload(table: StoredTable) -> list[str]:
@@ -188,10 +217,9 @@ def _sorted(table: StoredTable, columns: dict[str, Any]) -> pa.Table:
     return rows.sort_by([("thread", "ascending"), ("start_ns", "ascending"), ("dur_ns", "descending")])
 
 
-def _flush_ops(sweep: _native.ThreadSweep, ops: Staged, file: Any) -> None:
+def _ops_rows(found: dict[str, Any], ops: Staged) -> pa.Table:
     import pyarrow as pa
 
-    found: dict[str, Any] = sweep.take(_OPS)
     columns = {
         "event": integers(found["event"]),
         "start_ns": nullable(found["start"]),
@@ -207,11 +235,11 @@ def _flush_ops(sweep: _native.ThreadSweep, ops: Staged, file: Any) -> None:
     columns.update(
         (name, nullable(values)) for name, values in zip(_payload(ops.table), found["payload"], strict=True)
     )
-    file.write_table(_sorted(ops.table, columns), row_group_size=ROW_GROUP)
+    return _sorted(ops.table, columns)
 
 
-def _flush_launches(sweep: _native.ThreadSweep, launches: Staged, file: Any, linker: _native.Linker) -> None:
-    found: dict[str, Any] = sweep.take(_LAUNCHES)
+def _launch_rows(found: dict[str, Any], launches: Staged, linker: _native.Linker) -> Callable[[], pa.Table]:
+    """Tells the linker which operators the launches are in, and how to make the rows."""
     rows, work_ns, *payload = found["payload"]
     linker.note_ops(rows, found["inside"])
     columns = {
@@ -225,7 +253,7 @@ def _flush_launches(sweep: _native.ThreadSweep, launches: Staged, file: Any, lin
     columns.update(
         (name, nullable(values)) for name, values in zip(_payload(launches.table), payload, strict=True)
     )
-    file.write_table(_sorted(launches.table, columns), row_group_size=ROW_GROUP)
+    return lambda: _sorted(launches.table, columns)
 
 
 def _write_work(folder: Path, work: Staged, links: list[memoryview], linker: _native.Linker) -> None:

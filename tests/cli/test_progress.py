@@ -1,0 +1,126 @@
+"""The progress line: on a terminal, after the first second, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from tests.commands import SLOW_ITEM, STEPSCOPE, environment, stepscope
+
+from stepscope.cli import progress
+from stepscope.cli.progress import Line
+
+
+def big(path: Path) -> Path:
+    event = '{"ph":"X","cat":"cpu_op","name":"' + "x" * 400 + '","pid":1,"tid":2,"ts":%d,"dur":1}'
+    path.write_text("[" + ",\n".join(event % number for number in range(80_000)) + "]")
+    return path
+
+
+def on_a_terminal(command: list[str], env: dict[str, str]) -> tuple[int, bytes]:
+    """What a command writes to standard error when that is a terminal."""
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(command, env=env, stderr=theirs, stdout=subprocess.DEVNULL)
+    os.close(theirs)
+    seen, patience = b"", time.monotonic() + 60
+    while time.monotonic() < patience:
+        if not select.select([ours], [], [], 0.1)[0]:
+            if child.poll() is not None:
+                break
+            continue
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        seen += piece
+    os.close(ours)
+    return child.wait(timeout=10), seen
+
+
+def test_a_long_reading_on_a_terminal(tmp_path: Path) -> None:
+    file = big(tmp_path / "big.json")
+    # The quiet second is taken out, so that a fast machine does not pass before it.
+    code = (
+        "import sys; from stepscope.cli import progress; progress._QUIET_S = 0;"
+        " from stepscope.cli.main import main; sys.exit(main())"
+    )
+    rc, seen = on_a_terminal([STEPSCOPE[0], "-c", code, "info", str(file)], environment(tmp_path / "cache"))
+    assert rc == 0
+    text = seen.decode()
+    assert "reading" in text
+    assert "events" in text
+    assert "left" in text
+    assert text.endswith("\r\x1b[K")
+    assert "\n" not in text
+
+
+def test_a_short_reading_shows_nothing(tmp_path: Path) -> None:
+    assert on_a_terminal([*STEPSCOPE, "info", str(SLOW_ITEM)], environment(tmp_path)) == (0, b"")
+
+
+def test_nothing_where_there_is_no_terminal(tmp_path: Path) -> None:
+    done = stepscope("info", big(tmp_path / "big.json"), cache=tmp_path / "cache")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class Terminal:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def isatty(self) -> bool:
+        return True
+
+    def write(self, text: str) -> None:
+        self.text += text
+
+    def flush(self) -> None: ...
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """In place of standard error, set inside a test: pytest itself replaces that stream between its phases."""
+    found = Terminal()
+    monkeypatch.setattr("sys.stderr", found)
+    return found
+
+
+def test_what_the_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, now = terminal(monkeypatch), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with Line(1000) as show:
+        assert show is not None
+        show(100, 1 << 20, 5)
+        assert screen.text == ""
+        now += 2
+        show(250, 4 << 20, 1234)
+        line = screen.text
+        assert "1,234 events" in line
+        assert "25.0 %" in line
+        assert "6.00 s left" in line
+        show(300, 5 << 20, 2000)
+        assert screen.text == line
+        now += 1
+        show(300, 5 << 20, 2000)
+        assert "2,000 events" in screen.text
+    assert screen.text.endswith("\r\x1b[K")
+
+
+def test_without_a_size_no_time_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_QUIET_S", 0)
+    with Line(None) as show:
+        assert show is not None
+        show(250, 4 << 20, 1234)
+    assert "1,234 events" in screen.text
+    assert "left" not in screen.text
+
+
+def test_a_line_that_was_never_shown_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    with Line(10):
+        pass
+    assert screen.text == ""

@@ -1,0 +1,329 @@
+"""From a profile, wherever it is, to a trace: what is found, what is refused, and that nothing half-made stays."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+from tests.commands import (
+    SLOW_ITEM,
+    STEPSCOPE,
+    environment,
+    leftovers,
+    obey_permissions,
+    said,
+    stepscope,
+)
+from tests.drawing import Drawing, zstd_compress
+
+from stepscope.errors import StepscopeError
+from stepscope.opening import open_trace
+from stepscope.schema import FORMAT
+from stepscope.store.trace import Trace
+
+DRAWN = Drawing().op("aten::mm", 0, 10).launch("cudaLaunchKernel", 2, 1, corr=7).kernel("gemm", 5, 3, corr=7)
+TEXT = DRAWN.json().encode()
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def written(path: Path, raw: bytes) -> Path:
+    path.write_bytes(raw)
+    return path
+
+
+def is_whole(trace: Trace) -> bool:
+    return bool(trace.arrow("SELECT count(*) AS n FROM events")["n"][0].as_py() == trace.meta["events"] > 0)
+
+
+class TestWhatIsOpened:
+    @pytest.mark.parametrize(
+        "name,raw",
+        [
+            ("a.json", TEXT),
+            ("a.json.gz", gzip.compress(TEXT)),
+            ("a.json.gz", gzip.compress(TEXT[:300]) + gzip.compress(TEXT[300:])),
+            ("a.json.zst", zstd_compress(TEXT[:300]) + zstd_compress(TEXT[300:])),
+            ("renamed", gzip.compress(TEXT)),
+            ("list.json", json.dumps(DRAWN.events).encode()),
+            ("bom.json", b"\xef\xbb\xbf" + TEXT),
+        ],
+    )
+    def test_a_file(self, name: str, raw: bytes, tmp_path: Path, stores: Path) -> None:
+        trace = open_trace(written(tmp_path / name, raw))
+        assert trace.meta["events"] == 3
+        assert is_whole(trace)
+        assert trace.folder.parent == stores
+        assert not trace.meta["damage"]
+
+    def test_the_one_trace_of_a_folder(self, tmp_path: Path, stores: Path) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run" / "notes.txt").write_text("mine")
+        file = DRAWN.write(tmp_path / "run" / "a.json.gz")
+        assert open_trace(tmp_path / "run").path == str(file)
+
+    def test_a_store_in_place_of_a_profile(self, tmp_path: Path, stores: Path) -> None:
+        made = open_trace(DRAWN.write(tmp_path / "a.json"), store=tmp_path / "mine")
+        assert made.folder.parent == tmp_path / "mine"
+        (tmp_path / "a.json").unlink()
+        assert is_whole(open_trace(made.folder))
+        assert not leftovers(stores)
+
+    def test_a_url(self, tmp_path: Path, stores: Path) -> None:
+        with fsspec.open("memory://opening/a.json.gz", "wb") as file:
+            file.write(gzip.compress(TEXT))
+        first = open_trace("memory://opening/a.json.gz")
+        assert is_whole(first)
+        assert open_trace("memory://opening/a.json.gz").folder == first.folder
+        with fsspec.open("memory://opening/a.json.gz", "wb") as file:
+            file.write(gzip.compress(TEXT))
+        assert open_trace("memory://opening/a.json.gz").folder != first.folder
+
+    def test_standard_input_and_a_named_pipe(self, tmp_path: Path, stores: Path) -> None:
+        given = stepscope("info", "-", cache=stores, input=TEXT.decode())
+        assert given.returncode == 0, given.stderr
+        os.mkfifo(tmp_path / "fifo")
+        reading = subprocess.Popen(
+            [*STEPSCOPE, "info", str(tmp_path / "fifo")], env=environment(stores), stdout=subprocess.PIPE
+        )
+        (tmp_path / "fifo").write_bytes(TEXT)
+        assert b"cpu_op" in reading.communicate(timeout=60)[0]
+        assert reading.returncode == 0
+        # Both are stores like others: listed, and evicted one day.
+        assert all((stores / name / "meta.json").is_file() for name in leftovers(stores))
+        assert len(leftovers(stores)) == 2
+
+    def test_a_folder_named_like_a_partition_changes_no_column(self, tmp_path: Path) -> None:
+        trace = open_trace(DRAWN.write(tmp_path / "a.json"), store=tmp_path / "event=5" / "name=x")
+        found = trace.arrow("SELECT event, name FROM events ORDER BY event").to_pydict()
+        assert found == {"event": [0, 1, 2], "name": ["aten::mm", "cudaLaunchKernel", "gemm"]}
+
+    def test_refresh_reads_again(self, tmp_path: Path, stores: Path) -> None:
+        file = DRAWN.write(tmp_path / "a.json")
+        before = (open_trace(file).folder / "meta.json").stat()
+        assert (open_trace(file).folder / "meta.json").stat().st_ino == before.st_ino
+        again = open_trace(file, refresh=True)
+        assert (again.folder / "meta.json").stat().st_mtime_ns > before.st_mtime_ns
+        assert is_whole(again)
+        assert leftovers(stores) == [again.folder.name]
+
+    def test_the_rest_of_a_store_that_was_being_deleted_is_no_obstacle(
+        self, tmp_path: Path, stores: Path
+    ) -> None:
+        file = DRAWN.write(tmp_path / "a.json")
+        folder = open_trace(file).folder
+        (folder / "meta.json").unlink()
+        assert is_whole(open_trace(file))
+        assert leftovers(stores) == [folder.name]
+
+
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        "raw,message",
+        [
+            (b"", "it is empty"),
+            (gzip.compress(b""), "it is empty"),
+            (b"\n<!DOCTYPE html><html>", "web page"),
+            (b"\x80\x04\x95abc", "pickle"),
+            (b"SQLite format 3\0" + bytes(100), "SQLite"),
+            (b"hello", "it is not JSON"),
+            (bytes(range(256)), "it is not JSON"),
+            (b'{"segments": [{"address": 1}], "device_traces": [[{"action": "alloc"}]]}', "no traceEvents"),
+            (b'{"segments": [{"address": 1}], "device_traces": []}', "segments, device_traces"),
+            (b"{}", "no traceEvents"),
+            (b"[[1, 2], [3, 4]]", "a list, but not one of events"),
+            (b"[1, 2, 3]", "a list, but not one of events"),
+            (gzip.compress(TEXT)[:5], "ends too early"),
+            (gzip.compress(TEXT)[:100], "ends too early"),
+        ],
+    )
+    def test_what_is_no_trace(self, raw: bytes, message: str, tmp_path: Path, stores: Path) -> None:
+        file = written(tmp_path / "a.json", raw)
+        with pytest.raises(StepscopeError) as found:
+            open_trace(file)
+        assert message in found.value.message
+        assert str(file) in found.value.message
+        assert found.value.hint
+        assert found.value.exit_code == 1
+        assert not leftovers(stores)
+
+    def test_a_folder_without_a_trace_and_with_several(self, tmp_path: Path, stores: Path) -> None:
+        folder = tmp_path / "run"
+        folder.mkdir()
+        with pytest.raises(StepscopeError, match="there is no trace in the folder") as found:
+            open_trace(folder)
+        assert ".json.gz" in found.value.hint
+        for number in range(6):
+            DRAWN.write(folder / f"rank{number}.json")
+        with pytest.raises(StepscopeError, match="holds 6 traces: rank0.json, .* and 2 more") as found:
+            open_trace(folder)
+        assert str(folder / "rank0.json") in found.value.hint
+
+    def test_a_store_of_another_format(self, tmp_path: Path, stores: Path) -> None:
+        folder = open_trace(DRAWN.write(tmp_path / "a.json")).folder
+        meta = json.loads((folder / "meta.json").read_text())
+        (folder / "meta.json").write_text(json.dumps({**meta, "format": FORMAT + 7}))
+        with pytest.raises(StepscopeError) as found:
+            open_trace(folder)
+        assert f"has format {FORMAT + 7}, this stepscope reads format {FORMAT}" in found.value.message
+        assert "ingest the profile again" in found.value.hint
+
+    @pytest.mark.parametrize("text", ["", "[]", "{", "7"])
+    def test_a_store_whose_meta_is_broken(self, text: str, tmp_path: Path, stores: Path) -> None:
+        folder = open_trace(DRAWN.write(tmp_path / "a.json")).folder
+        (folder / "meta.json").write_text(text)
+        with pytest.raises(StepscopeError, match="the store") as found:
+            open_trace(folder)
+        assert "again" in found.value.hint
+
+    @pytest.mark.parametrize("name", ["ops.parquet", "names.arrow"])
+    def test_a_store_that_lacks_a_file(self, name: str, tmp_path: Path, stores: Path) -> None:
+        trace = open_trace(DRAWN.write(tmp_path / "a.json"))
+        (trace.folder / name).unlink()
+        with pytest.raises(StepscopeError, match="is damaged") as found:
+            trace.arrow("SELECT * FROM ops")
+        assert f"rm -r {trace.folder}" in found.value.hint
+
+    @pytest.mark.parametrize("name", ["run[1]", "a*", "what?"])
+    def test_a_place_that_is_a_pattern(self, name: str, tmp_path: Path) -> None:
+        with pytest.raises(StepscopeError, match="a store cannot lie in") as found:
+            open_trace(DRAWN.write(tmp_path / "a.json"), store=tmp_path / name)
+        assert "--store" in found.value.hint
+        assert not (tmp_path / name).exists()
+
+    def test_a_place_that_is_a_file(self, tmp_path: Path) -> None:
+        file = DRAWN.write(tmp_path / "a.json")
+        with pytest.raises(StepscopeError, match="making the store") as found:
+            open_trace(file, store=file)
+        assert "--store" in found.value.hint
+
+
+class TestPermission:
+    def test_a_profile_that_may_not_be_read(self, tmp_path: Path) -> None:
+        file = DRAWN.write(tmp_path / "a.json")
+        file.chmod(0)
+        message = said(stepscope("info", file, cache=tmp_path / "cache", prepare=obey_permissions))
+        assert f"no permission to read {file}" in message
+        assert f"chmod +r {file}" in message
+        assert not leftovers(tmp_path / "cache")
+
+    def test_a_profile_in_a_folder_that_may_not_be_entered(self, tmp_path: Path) -> None:
+        folder = tmp_path / "closed"
+        folder.mkdir()
+        file = DRAWN.write(folder / "a.json")
+        folder.chmod(0)
+        message = said(stepscope("info", file, cache=tmp_path / "cache", prepare=obey_permissions))
+        folder.chmod(0o700)
+        assert "no permission" in message
+
+    def test_a_missing_profile_in_a_folder_that_may_not_be_listed(self, tmp_path: Path) -> None:
+        folder = tmp_path / "dark"
+        folder.mkdir(mode=0o311)
+        message = said(stepscope("info", folder / "a", cache=tmp_path / "cache", prepare=obey_permissions))
+        assert "there is no file" in message
+        assert "check the name" in message
+
+    def test_a_cache_that_may_not_be_written(self, tmp_path: Path) -> None:
+        file = DRAWN.write(tmp_path / "a.json")
+        cache = tmp_path / "cache"
+        cache.mkdir(mode=0o555)
+        message = said(stepscope("info", file, cache=cache, prepare=obey_permissions))
+        assert f"no permission to write {cache}" in message
+        assert "STEPSCOPE_CACHE" in message
+        assert not leftovers(cache)
+
+
+class TestFullDisk:
+    @pytest.fixture
+    def small_disk(self, tmp_path: Path) -> Iterator[Path]:
+        folder = tmp_path / "disk"
+        folder.mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]
+        if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+            pytest.skip("no small disk can be mounted here")
+        yield folder
+        subprocess.run(["umount", str(folder)], check=True)
+
+    def test_a_full_disk_is_said_and_left_as_it_was(self, small_disk: Path) -> None:
+        message = said(stepscope("info", SLOW_ITEM, cache=small_disk / "cache"))
+        assert "is full" in message
+        assert "nothing half-made was left" in message
+        assert "stepscope cache --clear" in message
+        assert not leftovers(small_disk / "cache")
+
+    def test_a_limit_on_the_size_of_files(self, tmp_path: Path) -> None:
+        def limited() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+        message = said(stepscope("info", SLOW_ITEM, cache=tmp_path / "cache", prepare=limited))
+        assert "larger than is allowed" in message
+        assert "ulimit -f" in message
+        assert not leftovers(tmp_path / "cache")
+
+
+class TestInterruption:
+    def begun(self, cache: Path) -> subprocess.Popen[bytes]:
+        """A command that has read half of its input and waits for the rest."""
+        child = subprocess.Popen(
+            [*STEPSCOPE, "info", "-"], env=environment(cache), stdin=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert child.stdin is not None
+        child.stdin.write(gzip.decompress(SLOW_ITEM.read_bytes())[:2_000_000])
+        child.stdin.flush()
+        patience = time.monotonic() + 30
+        while not (parts := leftovers(cache)) and time.monotonic() < patience:
+            time.sleep(0.02)
+        assert len(parts) == 1
+        return child
+
+    def test_a_killed_run_leaves_no_store(self, tmp_path: Path) -> None:
+        cache = tmp_path / "cache"
+        child = self.begun(cache)
+        child.kill()
+        child.communicate()
+        (left,) = leftovers(cache)
+        assert left.startswith(".")
+        assert left.endswith(".partial")
+        assert not (cache / left / "meta.json").exists()
+        assert stepscope("cache", cache=cache).stdout.startswith("0 stores")
+        # The next run takes no notice; a day later what was left goes.
+        yesterday = time.time() - 2 * 86400
+        os.utime(cache / left, (yesterday, yesterday))
+        assert stepscope("info", SLOW_ITEM, cache=cache).returncode == 0
+        assert left not in leftovers(cache)
+        assert len(leftovers(cache)) == 1
+
+    def test_an_interrupted_run_leaves_nothing(self, tmp_path: Path) -> None:
+        child = self.begun(tmp_path / "cache")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=20) == 130
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+        assert not leftovers(tmp_path / "cache")
+        assert child.stdin is not None
+        child.stdin.close()
+        child.stderr.close()
+
+    def test_two_at_once_make_one_store(self, tmp_path: Path) -> None:
+        command = [*STEPSCOPE, "ingest", str(SLOW_ITEM)]
+        both = [
+            subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)
+        ]
+        outputs = [child.communicate(timeout=60)[0].decode().splitlines() for child in both]
+        assert [child.returncode for child in both] == [0, 0]
+        assert outputs[0][0] == outputs[1][0]
+        assert leftovers(tmp_path) == [Path(outputs[0][0]).name]
+        assert is_whole(open_trace(Path(outputs[0][0])))

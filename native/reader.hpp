@@ -40,6 +40,8 @@ struct Dictionary {
   std::vector<int64_t> events, total;
 };
 
+constexpr int64_t kMaxEvent = 64 << 20;  // a longer event or header value is taken for damage
+
 enum class State { start, root, events, resync, done, refused };
 
 class Reader {

@@ -91,7 +91,7 @@ void ThreadSweep::visit(const Run& run) {
   if (start != kNull) {
     settle(start);
     if (!stack_.empty()) o.inside = stack_.back().event;
-    o.depth = static_cast<int32_t>(stack_.size()) - ended_below_;
+    o.depth = static_cast<int32_t>(stack_.size() - ended_below_);
     while (!marked_.empty() && marked_.back().second <= start) marked_.pop_back();
     if (!marked_.empty()) o.marked = marked_.back().first;
     if (run.spec.marks) marked_.emplace_back(o.event, o.end);
@@ -107,40 +107,64 @@ void ThreadSweep::visit(const Run& run) {
   o.payload_at = kept_.size();  // only now: settling has let go of what ended
   for (const auto& column : run.payload) kept_.push_back(column[run.at]);
   if (run.spec.opens && start != kNull) {
-    cross(o.end);
-    stack_.push_back(o);
+    open(o);
   } else {
     emit(o, kept_.data() + o.payload_at);
     kept_.resize(o.payload_at);
   }
 }
 
-// Before an event that ends at `end` opens: notes those around it that it will outlive.
-void ThreadSweep::cross(int64_t end) {
-  for (size_t i = stack_.size(); i-- > 0 && stack_[i].end < end;) {
-    if (stack_[i].crosses) continue;
-    stack_[i].crosses = true;
-    crossing_.push_back(stack_[i].end);
+// Puts an event on the stack and notes those around it that it will outlive.
+void ThreadSweep::open(const Open& o) {
+  while (!nesting_.empty() && stack_[nesting_.back()].end < o.end) {
+    Open& outlived = stack_[nesting_.back()];
+    nesting_.pop_back();
+    outlived.crosses = true;
+    crossing_.push_back(outlived.end);
     std::push_heap(crossing_.begin(), crossing_.end(), std::greater<>());
   }
+  nesting_.push_back(stack_.size());
+  stack_.push_back(o);
+}
+
+void ThreadSweep::close(const Open& o) {
+  emit(o, kept_.data() + o.payload_at);
+  if (o.crosses) --ended_below_;
+  else nesting_.pop_back();
 }
 
 // Moves to `now`: what ended until then closes, the rest of the time belongs to the innermost.
 void ThreadSweep::settle(int64_t now) {
-  while (!stack_.empty() && stack_.back().end <= now) {
-    charge(stack_.back().end);
-    emit(stack_.back(), kept_.data() + stack_.back().payload_at);
-    kept_.resize(stack_.back().payload_at);
-    ended_below_ -= stack_.back().crosses;
-    stack_.pop_back();
-  }
-  charge(now);
-  if (cursor_ < now) cursor_ = now;
   while (!crossing_.empty() && crossing_.front() <= now) {
     std::pop_heap(crossing_.begin(), crossing_.end(), std::greater<>());
     crossing_.pop_back();
     ++ended_below_;
   }
+  while (!stack_.empty() && stack_.back().end <= now) {
+    charge(stack_.back().end);
+    close(stack_.back());
+    kept_.resize(stack_.back().payload_at);
+    stack_.pop_back();
+  }
+  charge(now);
+  if (cursor_ < now) cursor_ = now;
+  // Long chains of crossing events would leave many that ended below one that did not.
+  if (ended_below_ > 64 && ended_below_ * 2 > stack_.size()) drop_ended(now);
+}
+
+void ThreadSweep::drop_ended(int64_t now) {
+  size_t kept = 0;
+  nesting_.clear();
+  for (const Open& o : stack_) {
+    if (o.end <= now) {
+      emit(o, kept_.data() + o.payload_at);
+      continue;
+    }
+    if (!o.crosses) nesting_.push_back(kept);
+    stack_[kept++] = o;
+  }
+  stack_.resize(kept);
+  ended_below_ = 0;
 }
 
 void ThreadSweep::charge(int64_t until) {
@@ -177,7 +201,7 @@ void ThreadSweep::emit(const Open& o, const int64_t* payload) {
 void ThreadSweep::finish_thread() {
   settle(kForever);
   stack_.clear(), marked_.clear(), kept_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
-  crossing_.clear();
+  nesting_.clear(), crossing_.clear();
   ended_below_ = 0;
   cursor_ = covered_until_ = kNull;
 }

@@ -66,7 +66,9 @@ class ThreadSweep {
   size_t pop_head();
   void visit(const Run& run);
   void settle(int64_t now);
-  void cross(int64_t end);
+  void open(const Open& o);
+  void close(const Open& o);
+  void drop_ended(int64_t now);
   void charge(int64_t until);
   void weigh(int64_t now, int64_t weight);
   void emit(const Open& o, const int64_t* payload);
@@ -74,8 +76,9 @@ class ThreadSweep {
   std::vector<Run> runs_;
   std::vector<size_t> heads_, hungry_;  // a heap of runs by their next row; runs that wait for rows
   std::vector<Open> stack_;
-  std::vector<int64_t> crossing_;  // a heap: ends of open events that something later outlives
-  int32_t ended_below_ = 0;        // events in the stack that ended, with something on top that did not
+  std::vector<size_t> nesting_;    // places in the stack of events that nothing later outlives, ends falling
+  std::vector<int64_t> crossing_;  // a heap: ends of the other events in the stack
+  size_t ended_below_ = 0;         // events in the stack that ended, with something on top that did not
   std::vector<std::pair<int64_t, int64_t>> marked_;  // event and end of the open marking events
   std::vector<int64_t> kept_, seen_groups_;
   std::unordered_map<int64_t, int64_t> fresh_from_;  // per group: until when its time is counted already

@@ -2,9 +2,11 @@
 // NEON belongs to every 64-bit ARM and SSE2 to every x86-64, so no run-time dispatch is needed.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string_view>
 
 #if defined(__aarch64__)
@@ -25,6 +27,11 @@ inline const char* skip_space(const char* p, const char* end) {
 
 // True for the bytes that need a second look inside a JSON string: quote, backslash, control, non-ASCII.
 inline bool is_special(unsigned char c) { return c == '"' || c == '\\' || c < 0x20 || c >= 0x80; }
+
+template <class Keys>
+bool among(const Keys& keys, std::string_view key) {
+  return std::find(std::begin(keys), std::end(keys), key) != std::end(keys);
+}
 
 // First special byte in [p, end), or end.
 inline const char* find_special(const char* p, const char* end) {

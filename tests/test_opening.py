@@ -1,4 +1,4 @@
-"""From a profile, wherever it is, to a trace: what is found, what is refused, and that nothing half-made stays."""
+"""From a profile to a trace: what is found, what is refused, and that nothing half-made stays."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class TestWhatIsRefused:
         assert ".json.gz" in found.value.hint
         for number in range(6):
             DRAWN.write(folder / f"rank{number}.json")
-        with pytest.raises(StepscopeError, match="holds 6 traces: rank0.json, .* and 2 more") as found:
+        with pytest.raises(StepscopeError, match=r"holds 6 traces: rank0.json, .* and 2 more") as found:
             open_trace(folder)
         assert str(folder / "rank0.json") in found.value.hint
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.store import cache
-from stepscope.store.layout import build, check_place, is_store, remove
+from stepscope.store.layout import build, check_place, is_store
 from stepscope.store.trace import Trace
 from stepscope.streams import ByteStream, is_url, open_stream
 
@@ -46,10 +46,8 @@ def open_trace(
     check_place(target)
     if store is None:
         cache.limit()  # says what is wrong with it before a long reading, not after
-    if is_store(target) and refresh:
-        remove(target)
-    if not is_store(target):
-        _ingest(text, target, progress)
+    if refresh or not is_store(target):
+        _ingest(text, target, progress, replace=refresh)
         if store is None:
             cache.evict(where, keep=target)
     cache.touch(target)
@@ -91,7 +89,7 @@ def _only_trace(folder: Path) -> str:
     return str(found[0])
 
 
-def _ingest(source: str, target: Path, progress: Progress | None) -> None:
+def _ingest(source: str, target: Path, progress: Progress | None, *, replace: bool) -> None:
     from stepscope.store.writer import StoreWriter
 
     stream = open_stream(source)
@@ -101,7 +99,7 @@ def _ingest(source: str, target: Path, progress: Progress | None) -> None:
         reader(stream, StoreWriter(folder), progress)
 
     try:
-        build(target, make)
+        build(target, make, replace=replace)
     finally:
         stream.close()
 

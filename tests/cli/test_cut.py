@@ -28,7 +28,7 @@ STEPPED = [
 
 
 def read(path: Path) -> dict[str, Any]:
-    trace: dict[str, Any] = json.loads(b"".join(open_stream(str(path))))
+    trace: dict[str, Any] = json.loads(b"".join(map(bytes, open_stream(str(path)))))
     return trace
 
 

@@ -82,7 +82,7 @@ class Terminal:
 
 
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """In place of standard error, set inside a test: pytest itself replaces that stream between its phases."""
+    """In place of standard error, set inside a test: pytest replaces that stream between its phases."""
     found = Terminal()
     monkeypatch.setattr("sys.stderr", found)
     return found

@@ -64,7 +64,10 @@ def test_a_long_table_says_that_there_is_more(trace: str, capsys: pytest.Capture
 
 
 def test_csv(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    sql = "SELECT name, sum(dur_ns) AS ns, [1, NULL] AS list, {'a': 1} AS made, NULL AS none FROM kernels GROUP BY 1"
+    sql = (
+        "SELECT name, sum(dur_ns) AS ns, [1, NULL] AS list, {'a': 1} AS made, NULL AS none"
+        " FROM kernels GROUP BY 1"
+    )
     rows = list(csv.reader(io.StringIO(answer(capsys, trace, sql, "--format", "csv"))))
     assert rows == [["name", "ns", "list", "made", "none"], ["gemm", "3000", "[1, null]", '{"a": 1}', ""]]
 

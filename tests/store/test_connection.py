@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -223,7 +222,7 @@ def test_what_does_not_fit_in_memory_goes_to_a_temporary_place(
     assert Path(found).parent == tmp_path
     sql = "SELECT count(*) AS n FROM (SELECT DISTINCT hash(i)::VARCHAR || 'padding' FROM range(8000000) t(i))"
     assert fresh.arrow(sql)["n"].to_pylist() == [8_000_000]
-    assert not os.listdir(tmp_path / "here")
+    assert not list((tmp_path / "here").iterdir())
 
 
 def test_the_fence_stands_on_every_connection(trace: Trace) -> None:

@@ -52,7 +52,7 @@ ODD: list[str] = [
 
 
 def read(path: Path) -> Any:
-    return json.loads(b"".join(open_stream(str(path))))
+    return json.loads(b"".join(map(bytes, open_stream(str(path)))))
 
 
 def events_of(trace: Any) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ CALLS = 40_000
 
 
 def crowd() -> bytes:
-    """Five threads at once, each with an operator, a call, a frame and a kernel per µs, threads interleaved."""
+    """Five threads at once, each with a frame, an operator, a call and a kernel per µs, interleaved."""
     lines = []
     for call in range(CALLS):
         for thread in range(THREADS):
@@ -78,7 +79,8 @@ def crowd() -> bytes:
             place = f'"pid":1,"tid":{thread},"ts":{call}'
             lines.append(f'{{"ph":"X","cat":"python_function","name":"f",{place},"dur":0.9}}')
             lines.append(
-                f'{{"ph":"X","cat":"cpu_op","name":"op{call % 7}",{place}.1,"dur":0.7,"args":{{"Ev Idx":{number}}}}}'
+                f'{{"ph":"X","cat":"cpu_op","name":"op{call % 7}",{place}.1,"dur":0.7,'
+                f'"args":{{"Ev Idx":{number}}}}}'
             )
             lines.append(
                 f'{{"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel",{place}.2,"dur":0.3,'
@@ -126,7 +128,7 @@ class TestRowGroups:
             rows = file.read_row_group(group, columns=["thread", "start_ns"]).to_pydict()
             keys = list(zip(rows["thread"], rows["start_ns"], strict=True))
             threads = [thread for thread, _ in keys]
-            changes = sum(a != b for a, b in zip(threads, threads[1:], strict=False))
+            changes = sum(a != b for a, b in pairwise(threads))
             if table != "device_work":
                 assert changes == len(set(threads)) - 1
                 assert keys == sorted(keys)

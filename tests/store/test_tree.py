@@ -158,7 +158,10 @@ def test_beside_a_store_that_may_not_be_written(tmp_path: Path) -> None:
 def test_no_place_at_all(tmp_path: Path) -> None:
     trace = open_trace(SLOW_ITEM, store=tmp_path)
     trace.folder.chmod(0o555)
-    code = "import sys, tempfile; tempfile.tempdir = '/nowhere'; from stepscope.cli.main import main; sys.exit(main())"
+    code = (
+        "import sys, tempfile; tempfile.tempdir = '/nowhere';"
+        " from stepscope.cli.main import main; sys.exit(main())"
+    )
     child = subprocess.run(
         [sys.executable, "-c", code, "query", str(trace.folder), COUNT],
         preexec_fn=obey_permissions,

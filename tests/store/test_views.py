@@ -188,6 +188,6 @@ def test_a_base_time_before_or_after_the_events_is_the_same(tmp_path: Path) -> N
     base = 1_700_000_000_123_456_789
     for base_at in ("before", "after"):
         drawing = Drawing(base_ns=base).op("a", 1.5, 2).op("b", 0, 0)
-        file = drawing.write(tmp_path / f"{base_at}.json", Layout(base=base_at))  # type: ignore[arg-type]
+        file = drawing.write(tmp_path / f"{base_at}.json", Layout(base=base_at))
         found = rows(stepscope.open(file, store=tmp_path), "SELECT start_ns FROM events ORDER BY event")
         assert [row["start_ns"] for row in found] == [base + 1500, base]

@@ -102,13 +102,15 @@ def _existing(folder: Path) -> Path:
     return folder
 
 
-def build(target: Path, make: Callable[[Path], None]) -> None:
+def build(target: Path, make: Callable[[Path], None], *, replace: bool = False) -> None:
     """Makes a folder aside and renames it: a killed run leaves no half store, two at once do not collide."""
     with explained("making the store", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
         try:
             make(partial)
+            if replace:
+                remove(target)  # only now: a failed reading leaves the old store
             _put_in_place(partial, target)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

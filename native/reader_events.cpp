@@ -1,0 +1,295 @@
+// The events of a trace: read by template or in general, numbered, and put into batches.
+#include "reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace stepscope {
+
+namespace {
+
+constexpr size_t kMaxThreads = 1 << 20;
+constexpr int32_t kNone = -1;
+
+// Keys that an event with a raw quote in it must stick to, or the quote was read at the wrong place.
+constexpr std::array<std::string_view, 22> kKnownKeys = {
+    "ph", "name", "cat", "ts", "pid", "tid", "dur", "id", "s", "bp", "tts", "args", "tdur", "cname",
+    "id2", "scope", "sf", "esf", "stack", "estack", "bind_id", "flow_out"};
+
+std::string plain_text(std::string_view raw) {  // of a value that is a string; others as they stand
+  unsigned ignored = 0;
+  if (raw.size() >= 2 && raw.front() == '"') return unescape(raw.substr(1, raw.size() - 2), ignored);
+  return normalise(raw, false, ignored);
+}
+
+std::string scalar_json(std::string_view raw, unsigned& repairs) {  // a string's inside may hold raw quotes
+  if (raw.size() < 2 || raw.front() != '"') return normalise(raw, false, repairs);
+  unsigned found = 0;
+  std::string json;
+  append_quoted(json, unescape(raw.substr(1, raw.size() - 2), found));
+  repairs |= found;
+  return found ? json : std::string(raw);
+}
+
+}  // namespace
+
+// ---- events
+
+Scan Reader::read_event(const char*& p, const char* end) {
+  if (spec_.templates && read_by_template(p, end)) return Scan::ok;
+  const char* q = p;
+  Scan s = read_general(q, end, false, false);
+  if (s == Scan::more && end - p > kMaxEvent) return broken(p, "an event of over 64 MiB");
+  if (s == Scan::bad) {
+    const char* again = p;
+    const Scan lenient = read_general(again, end, true, true);
+    if (lenient == Scan::more && !final_ && end - p <= kMaxEvent) return Scan::more;
+    if (lenient != Scan::ok) return broken(p, lost_why_);
+    q = again;
+    s = Scan::ok;
+  }
+  if (s == Scan::ok) p = q;
+  return s;
+}
+
+// Tries the layout that fitted last, then the others, nearest first: a hit moves one place to the front. What a layout
+// that failed has read is kept for the next one with the same beginning.
+bool Reader::read_by_template(const char*& p, const char* end) {
+  const Template* tried = nullptr;
+  fields_.clear(kMaxColumns);
+  progress_.at[0] = p;
+  for (size_t i = 0; i < templates_.size(); ++i) {
+    const size_t at = i == 0 ? last_ : i <= last_ ? i - 1 : i;
+    Template& t = *templates_[at];
+    const size_t from = tried ? shared_[tried->seat][t.seat] : 0;
+    if (tried && progress_.failed < from) continue;  // it would fail at the same part
+    if (tried) undo(*tried, from, progress_.failed, fields_);
+    const char* after = match(t, from, end, false, fields_, progress_);
+    tried = &t;
+    if (!after) continue;
+    ++template_hits;
+    if (--until_check_ == 0 && !agrees(t, p, end)) {
+      spec_.templates = false;
+      note("the fast path disagreed with the general one and was switched off", 0, offset_of(p));
+      return false;
+    }
+    store(t, shape_of(t), offset_of(p));
+    last_ = at;
+    if (at > 0 && i > 0) std::swap(templates_[at], templates_[at - 1]), --last_;
+    p = after;
+    return true;
+  }
+  return false;
+}
+
+void Reader::learn(Template t) {
+  t.serial = ++templates_learned_;
+  t.seat = templates_.size();
+  if (templates_.size() == kMaxTemplates) {
+    t.seat = templates_.back()->seat;
+    templates_.pop_back();
+  }
+  for (const auto& other : templates_)
+    shared_[t.seat][other->seat] = shared_[other->seat][t.seat] = static_cast<uint8_t>(shared_parts(t, *other));
+  templates_.push_back(std::make_unique<Template>(std::move(t)));
+  last_ = templates_.size() - 1;
+}
+
+bool Reader::agrees(const Template& t, const char* p, const char* end) {
+  ++template_checks;
+  until_check_ = spec_.check_every;
+  const Fields fast = fields_;
+  Cursor c{p, end};
+  if (scan_event(c, members_) != Scan::ok) return false;
+  const Template own = layout_of({p, static_cast<size_t>(c.p - p)});
+  Fields slow;
+  const size_t columns = spec_.tables[static_cast<size_t>(own.table)].columns.size();
+  slow.clear(columns);
+  progress_.at[0] = p;
+  const bool same = own.table == t.table && match(own, 0, end, false, slow, progress_) == c.p && slow.name == fast.name &&
+                    slow.pid == fast.pid && slow.tid == fast.tid && slow.start == fast.start && slow.dur == fast.dur &&
+                    std::equal(slow.values.begin(), slow.values.begin() + static_cast<long>(columns), fast.values.begin()) &&
+                    shape_text(own, slow) == shape_text(t, fast);
+  template_mismatches += !same;
+  return same;
+}
+
+// Whether members_ may stand for an event that was found or mended after damage.
+bool Reader::accepts(bool lenient, bool must_be_event) const {
+  if (must_be_event && member_value(members_, "ph").empty()) return false;
+  return !lenient || std::all_of(members_.begin(), members_.end(),
+                                 [](const Member& m) { return m.in_args || among(kKnownKeys, m.key); });
+}
+
+Scan Reader::read_general(const char*& p, const char* end, bool lenient, bool must_be_event) {
+  Cursor c{p, end, "", lenient};
+  const Scan s = scan_event(c, members_);
+  if (s == Scan::bad && !must_be_event) lost_why_ = c.why;
+  if (s != Scan::ok) return s;
+  if (!accepts(lenient, must_be_event)) return Scan::bad;
+  const std::string_view event(p, static_cast<size_t>(c.p - p));
+  Template t = layout_of(event);
+  fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
+  progress_.at[0] = p;
+  if (match(t, 0, c.p, lenient, fields_, progress_) != c.p) return Scan::bad;
+  store(t, new_shape(t, lenient), offset_of(p));
+  p = c.p;
+  if (spec_.templates && !lenient && !must_be_event && !t.whole) learn(std::move(t));
+  return Scan::ok;
+}
+
+Template Reader::layout_of(std::string_view event) {
+  const std::string_view phase = member_value(members_, "ph");
+  const std::string_view category = member_value(members_, "cat");
+  Template head;
+  head.has_phase = !phase.empty() && phase != "null";
+  head.has_category = !category.empty() && category != "null";
+  if (head.has_phase) head.phase = plain_text(phase);
+  if (head.has_category) head.category = plain_text(category);
+  head.table = table_of(head);
+  Template t = make_template(event, members_, spec_.tables[static_cast<size_t>(head.table)], has_twins(members_));
+  t.table = head.table;
+  t.has_phase = head.has_phase, t.has_category = head.has_category;
+  t.phase = std::move(head.phase), t.category = std::move(head.category);
+  return t;
+}
+
+int Reader::table_of(const Template& t) const {
+  if (const auto it = spec_.by_phase.find(t.phase); t.has_phase && it != spec_.by_phase.end()) return it->second;
+  const auto it = spec_.by_kind.find(t.phase + ' ' + t.category);
+  return t.has_phase && t.has_category && it != spec_.by_kind.end() ? it->second : static_cast<int>(spec_.tables.size()) - 1;
+}
+
+void Reader::store(const Template& t, int32_t shape, int64_t offset) {
+  auto& batch = open_[static_cast<size_t>(t.table)];
+  const size_t columns = spec_.tables[static_cast<size_t>(t.table)].columns.size();
+  if (!batch) {
+    batch = std::make_unique<Batch>();
+    batch->table = t.table;
+    batch->make_room(spec_.batch_rows, columns);
+  }
+  ShapeInfo& info = shape_infos_[static_cast<size_t>(shape - shapes_.first())];
+  ++info.events;
+  if (fields_.dur != kNull) info.total = saturating_add(info.total, fields_.dur);
+  if (info.repairs) note_repairs(info.repairs, offset);
+  if (fields_.negative_dur) note("a negative duration, counted as 0", 0, offset);
+  if (fields_.bad_time) note("a time that is no number", 0, offset);
+  const size_t row = batch->count++;
+  batch->event[row] = events++;
+  batch->thread[row] = thread_of(fields_.pid, fields_.tid);
+  batch->name[row] = fields_.has_name ? name_of(fields_.name) : kNone;
+  batch->start[row] = fields_.start;
+  batch->dur[row] = fields_.dur;
+  batch->shape[row] = shape;
+  for (size_t i = 0; i < columns; ++i) batch->values[i][row] = fields_.values[i];
+  if (batch->rows() >= spec_.batch_rows) ready_.push_back(std::move(batch));
+}
+
+// ---- numbering
+
+// The shape of the event just matched: by its template alone, or by the template and the values that stay in the text.
+int32_t Reader::shape_of(Template& t) {
+  if (t.plain && t.plain_shape >= 0) return t.plain_shape;
+  spelling_.assign(reinterpret_cast<const char*>(&t.serial), sizeof t.serial);
+  for (const std::string_view value : fields_.opaque) {
+    spelling_.push_back('\0');
+    spelling_ += value;
+  }
+  const uint64_t hash = hash_bytes(spelling_);
+  int32_t known = spellings_.find(spelling_, hash);
+  if (known < 0) {
+    known = spellings_.add(spelling_, hash);
+    spelling_ids_.push_back(new_shape(t, false));
+  }
+  const int32_t shape = spelling_ids_[static_cast<size_t>(known - spellings_.first())];
+  if (t.plain) t.plain_shape = shape;
+  return shape;
+}
+
+int32_t Reader::new_shape(const Template& t, bool lenient) {
+  unsigned repairs = 0;
+  const std::string text = normalise(shape_text(t, fields_), lenient, repairs);
+  const uint64_t hash = hash_bytes(text);
+  int32_t shape = shapes_.find(text, hash);
+  if (shape >= 0) {
+    // The same text may have come from another spelling; what was repaired is counted by event all the same.
+    shape_infos_[static_cast<size_t>(shape - shapes_.first())].repairs |= repairs;
+    return shape;
+  }
+  shape = shapes_.add(text, hash);
+  shape_infos_.push_back({t.has_phase ? small_.intern(t.phase) : kNone, t.has_category ? small_.intern(t.category) : kNone,
+                          t.table, 0, 0, repairs});
+  return shape;
+}
+
+int32_t Reader::name_of(std::string_view raw) {
+  const uint64_t hash = hash_bytes(raw);
+  if (fields_.name_is_simple || find_special(raw.data(), raw.data() + raw.size()) == raw.data() + raw.size()) {
+    const int32_t known = names_.find(raw, hash);
+    return known >= 0 ? known : names_.add(raw, hash);
+  }
+  int32_t known = raw_names_.find(raw, hash);
+  if (known < 0) {
+    known = raw_names_.add(raw, hash);
+    unsigned repairs = 0;
+    raw_name_ids_.push_back(names_.intern(unescape(raw, repairs)));
+    raw_name_repairs_.push_back(repairs);
+  }
+  const auto at = static_cast<size_t>(known - raw_names_.first());
+  if (raw_name_repairs_[at]) note_repairs(raw_name_repairs_[at], offset_of(raw.data()));
+  return raw_name_ids_[at];
+}
+
+int32_t Reader::thread_of(std::string_view pid, std::string_view tid) {
+  if (last_thread_ >= 0 && same_text(pid, last_pid_) && same_text(tid, last_tid_)) return last_thread_;
+  std::string key(pid);
+  key.push_back('\0');
+  key += tid;
+  const uint64_t hash = hash_bytes(key);
+  int32_t thread = thread_keys_.find(key, hash);
+  if (thread < 0) {
+    if (threads.size() >= kMaxThreads) {
+      note("more than a million threads; the rest are counted as the last one", 0, bytes);
+      return static_cast<int32_t>(kMaxThreads - 1);
+    }
+    thread = thread_keys_.add(key, hash);
+    unsigned repairs = 0;
+    threads.emplace_back(scalar_json(pid, repairs), scalar_json(tid, repairs));
+    repairs &= ~static_cast<unsigned>(kBareWord);  // which stays in the shape, and is noted there
+    if (repairs) note_repairs(repairs, offset_of(pid.empty() ? tid.data() : pid.data()));
+  }
+  last_pid_ = pid, last_tid_ = tid, last_thread_ = thread;
+  return thread;
+}
+
+// ---- handing over
+
+std::vector<std::unique_ptr<Batch>> Reader::take_batches() { return std::exchange(ready_, {}); }
+
+Dictionary Reader::take_dictionary(bool last) {
+  Dictionary d;
+  d.first_name = names_.first();
+  d.first_shape = shapes_.first();
+  if (last || names_full()) {
+    d.names.assign(names_.texts().begin(), names_.texts().end());
+    names_.drain(), raw_names_.drain();
+    raw_name_ids_.clear(), raw_name_repairs_.clear();
+  }
+  d.shapes.assign(shapes_.texts().begin(), shapes_.texts().end());
+  for (const ShapeInfo& info : shape_infos_) {
+    d.has_phase.push_back(info.phase >= 0);
+    d.has_category.push_back(info.category >= 0);
+    d.phases.emplace_back(info.phase >= 0 ? small_.texts()[static_cast<size_t>(info.phase)] : std::string_view());
+    d.categories.emplace_back(info.category >= 0 ? small_.texts()[static_cast<size_t>(info.category)] : std::string_view());
+    d.tables.push_back(info.table);
+    d.events.push_back(info.events);
+    d.total.push_back(info.total);
+  }
+  shapes_.drain(), spellings_.drain();
+  spelling_ids_.clear(), shape_infos_.clear();
+  for (auto& t : templates_) t->plain_shape = -1;
+  return d;
+}
+
+}  // namespace stepscope

@@ -4,6 +4,10 @@
 #include <memory>
 #include <stdexcept>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 #include "reader.hpp"
 
 namespace stepscope {
@@ -123,9 +127,19 @@ nb::list damage_of(const Reader& self) {
   return out;
 }
 
+// Batches come and go all the time while a trace is read: what is freed stays with the process, instead of going to the
+// system and coming back as pages to be cleared.
+void keep_memory() {
+#if defined(__GLIBC__)
+  mallopt(M_MMAP_THRESHOLD, 64 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
+#endif
+}
+
 }  // namespace
 
 void bind_reader(nb::module_& m) {
+  m.def("keep_memory", &keep_memory);
   nb::class_<PyBatch>(m, "Batch")
       .def_prop_ro("table", [](const PyBatch& b) { return b.batch->table; })
       .def_prop_ro("rows", [](const PyBatch& b) { return b.batch->rows(); })

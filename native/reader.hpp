@@ -18,7 +18,7 @@ struct ReaderSpec {
   std::vector<TableSpec> tables;
   std::unordered_map<std::string, int> by_phase, by_kind;  // by "phase" or "phase category"; else the last table
   std::vector<std::string> metadata_keys;  // keys of the root by which it is found again after damage
-  size_t batch_rows = 1 << 16;
+  size_t batch_rows = 1 << 17;
   size_t dictionary_bytes = 96 << 20;
   bool templates = true;
   unsigned check_every = 1024;  // of so many template hits one is read again by the general path

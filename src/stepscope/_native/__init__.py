@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
-from stepscope._native.core import NULL, Batch, DeviceSweep, EventWriter, Linker, Reader, ThreadSweep
+from stepscope._native.core import (
+    NULL,
+    Batch,
+    DeviceSweep,
+    EventWriter,
+    Linker,
+    Reader,
+    ThreadSweep,
+    keep_memory,
+)
 
-__all__ = ["NULL", "Batch", "DeviceSweep", "EventWriter", "Linker", "Reader", "ThreadSweep"]
+__all__ = ["NULL", "Batch", "DeviceSweep", "EventWriter", "Linker", "Reader", "ThreadSweep", "keep_memory"]

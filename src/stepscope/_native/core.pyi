@@ -2,6 +2,8 @@ from collections.abc import Sequence
 
 NULL: int
 
+def keep_memory() -> None: ...
+
 class Batch:
     @property
     def table(self) -> int: ...

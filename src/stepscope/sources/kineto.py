@@ -50,6 +50,7 @@ def new_reader(**options: int | bool) -> _native.Reader:
 @source(sniff=_looks_like_json)
 def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = None) -> None:
     """Reads a Kineto trace: the JSON that the PyTorch profiler writes."""
+    _native.keep_memory()
     reader = new_reader()
     with _Background(writer) as background:
         reported = 0

@@ -21,15 +21,6 @@ struct PyBatch {
   std::unique_ptr<Batch> batch;
 };
 
-template <class T>
-std::vector<uint8_t> validity(const Column<T>& column, T null) {
-  if (std::find(column.begin(), column.end(), null) == column.end()) return {};
-  std::vector<uint8_t> bits((column.size() + 7) / 8);
-  for (size_t i = 0; i < column.size(); ++i)
-    if (column[i] != null) bits[i >> 3] = static_cast<uint8_t>(bits[i >> 3] | 1u << (i & 7));
-  return bits;
-}
-
 // The sorted columns, and for each thread in them: thread, first row, rows, first start.
 nb::tuple take_columns(PyBatch& self) {
   Batch& b = *self.batch;
@@ -53,11 +44,7 @@ nb::tuple take_columns(PyBatch& self) {
     runs.append(nb::make_tuple(b.thread[first], bounds[i], bounds[i + 1] - bounds[i], b.start[first]));
   }
   size_t at = 0;
-  const auto add = [&](auto&& column) {
-    nb::object mask = bits[at].empty() ? nb::none() : to_buffer(std::move(bits[at]));
-    ++at;
-    out.append(nb::make_tuple(to_buffer(std::move(column)), mask));
-  };
+  const auto add = [&](auto& column) { out.append(to_column(std::move(column), std::move(bits[at++]))); };
   add(b.event), add(b.thread), add(b.name), add(b.start), add(b.dur), add(b.shape);
   for (auto& v : b.values) add(v);
   return nb::make_tuple(out, runs);

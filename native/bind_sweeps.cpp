@@ -28,24 +28,61 @@ void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, c
   self.give(run, copy(event), copy(start), copy(dur), std::move(columns));
 }
 
-nb::dict take(ThreadSweep& self, size_t table) {
-  Nested n = self.take(table);
+// The rows of a table, sorted, by name of column: (values, validity bitmap or None). Payload columns come as a list, the
+// first `narrow` of them as int32.
+nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
+  Nested n;
+  std::vector<std::vector<int32_t>> narrowed;
+  std::vector<std::vector<uint8_t>> bits;
+  {
+    nb::gil_scoped_release release;
+    n = self.take(table);
+    n.sort();
+    for (auto* column : {&n.event, &n.start, &n.dur, &n.inside, &n.marked}) bits.push_back(validity(*column, kNull));
+    for (const auto& column : n.payload) bits.push_back(validity(column, kNull));
+    for (size_t i = 0; i < std::min(narrow, n.payload.size()); ++i)
+      narrowed.emplace_back(n.payload[i].begin(), n.payload[i].end());
+  }
   nb::dict out;
-  out["event"] = to_buffer(std::move(n.event));
-  out["start"] = to_buffer(std::move(n.start));
-  out["dur"] = to_buffer(std::move(n.dur));
-  out["inside"] = to_buffer(std::move(n.inside));
-  out["marked"] = to_buffer(std::move(n.marked));
-  out["depth"] = to_buffer(std::move(n.depth));
-  out["self"] = to_buffer(std::move(n.self));
-  out["uncovered"] = to_buffer(std::move(n.uncovered));
-  out["fresh"] = to_buffer(std::move(n.fresh));
-  out["weight_self"] = to_buffer(std::move(n.weight_self));
-  out["weight_once"] = to_buffer(std::move(n.weight_once));
+  out["event"] = to_column(std::move(n.event), std::move(bits[0]));
+  out["start"] = to_column(std::move(n.start), std::move(bits[1]));
+  out["dur"] = to_column(std::move(n.dur), std::move(bits[2]));
+  out["inside"] = to_column(std::move(n.inside), std::move(bits[3]));
+  out["marked"] = to_column(std::move(n.marked), std::move(bits[4]));
+  out["depth"] = to_column(std::move(n.depth), {});
+  out["self"] = to_column(std::move(n.self), {});
+  out["uncovered"] = to_column(std::move(n.uncovered), {});
+  out["fresh"] = to_column(std::move(n.fresh), {});
+  out["weight_self"] = to_column(std::move(n.weight_self), {});
+  out["weight_once"] = to_column(std::move(n.weight_once), {});
   nb::list payload;
-  for (auto& column : n.payload) payload.append(to_buffer(std::move(column)));
+  for (size_t i = 0; i < n.payload.size(); ++i)
+    payload.append(i < narrowed.size() ? to_column(std::move(narrowed[i]), std::move(bits[5 + i]))
+                                       : to_column(std::move(n.payload[i]), std::move(bits[5 + i])));
   out["payload"] = payload;
   return out;
+}
+
+// An Arrow column of int32 or int64 as int64, with the smallest number for what is not there.
+nb::object widened(const nb::object& values, const nb::object& valid, size_t offset, size_t rows, bool narrow) {
+  const auto held = [](const nb::object& object, size_t bytes) {
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
+    const bool enough = static_cast<size_t>(buffer.len) >= bytes;
+    const void* data = buffer.buf;
+    PyBuffer_Release(&buffer);  // the caller holds the object
+    if (!enough) throw std::invalid_argument("a column shorter than it says");
+    return data;
+  };
+  const void* data = held(values, (offset + rows) * (narrow ? 4 : 8));
+  const auto* bits = valid.is_none() ? nullptr : static_cast<const uint8_t*>(held(valid, (offset + rows + 7) / 8));
+  std::vector<int64_t> out(rows);
+  for (size_t i = 0; i < rows; ++i) {
+    const size_t at = offset + i;
+    out[i] = narrow ? static_cast<const int32_t*>(data)[at] : static_cast<const int64_t*>(data)[at];
+    if (bits && !(bits[at >> 3] >> (at & 7) & 1)) out[i] = kNull;
+  }
+  return to_buffer(std::move(out));
 }
 
 nb::object link(Linker& self, const Ints& correlation, const Ints& start, const Ints& dur) {
@@ -58,7 +95,7 @@ nb::object link(Linker& self, const Ints& correlation, const Ints& start, const 
   return to_buffer(std::move(out));
 }
 
-// The numbers of some launches in a row, and what they launched: events and time.
+// The numbers of some launches in a row, and what they launched: time and events.
 nb::tuple loads(const Linker& self, size_t first, size_t rows) {
   std::vector<int64_t> number(rows), events(rows), time(rows);
   for (size_t i = 0; i < rows; ++i) {
@@ -66,13 +103,7 @@ nb::tuple loads(const Linker& self, size_t first, size_t rows) {
     events[i] = self.work_events(first + i);
     time[i] = self.work_ns(first + i);
   }
-  return nb::make_tuple(to_buffer(std::move(number)), to_buffer(std::move(events)), to_buffer(std::move(time)));
-}
-
-nb::object counts(const Linker& self, const Ints& launch) {
-  std::vector<int64_t> out(launch.shape(0));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = self.work_events(static_cast<size_t>(launch.data()[i]));
-  return to_buffer(std::move(out));
+  return nb::make_tuple(to_buffer(std::move(number)), to_buffer(std::move(time)), to_buffer(std::move(events)));
 }
 
 void note_ops(Linker& self, const Ints& launch, const Ints& op) {
@@ -88,7 +119,8 @@ nb::tuple ends(const Linker& self, const Shorts& launch) {
     const auto at = static_cast<size_t>(launch.data()[i]);
     event[i] = self.event(at), op[i] = self.op(at);
   }
-  return nb::make_tuple(to_buffer(std::move(event)), to_buffer(std::move(op)));
+  auto event_bits = validity(event, kNull), op_bits = validity(op, kNull);
+  return nb::make_tuple(to_column(std::move(event), std::move(event_bits)), to_column(std::move(op), std::move(op_bits)));
 }
 
 void push(DeviceSweep& self, const Ints& start, const Ints& dur, const Ints& kind, const Ints& weight) {
@@ -103,6 +135,7 @@ void push(DeviceSweep& self, const Ints& start, const Ints& dur, const Ints& kin
 
 void bind_sweeps(nb::module_& m) {
   m.attr("NULL") = kNull;
+  m.def("widened", &widened, nb::arg("values"), nb::arg("valid").none(), nb::arg("offset"), nb::arg("rows"), nb::arg("narrow"));
   nb::class_<ThreadSweep>(m, "ThreadSweep")
       .def(nb::init<std::vector<size_t>>(), nb::arg("payload_columns"))
       .def("add_run", &add_run, nb::arg("table"), nb::arg("opens"), nb::arg("marks"), nb::arg("covers"), nb::arg("weight"), nb::arg("group"))
@@ -111,7 +144,7 @@ void bind_sweeps(nb::module_& m) {
       .def("advance", &ThreadSweep::advance, nb::arg("horizon"), nb::call_guard<nb::gil_scoped_release>())
       .def("finish_thread", &ThreadSweep::finish_thread, nb::call_guard<nb::gil_scoped_release>())
       .def("rows", &ThreadSweep::rows, nb::arg("table"))
-      .def("take", &take, nb::arg("table"));
+      .def("take", &take, nb::arg("table"), nb::arg("narrow"));
   nb::class_<Linker>(m, "Linker")
       .def(nb::init<>())
       .def("add", [](Linker& self, const Ints& correlation, const Ints& start, const Ints& event) {
@@ -121,7 +154,6 @@ void bind_sweeps(nb::module_& m) {
       .def("build", &Linker::build, nb::call_guard<nb::gil_scoped_release>())
       .def("link", &link, nb::arg("correlation"), nb::arg("start"), nb::arg("dur"))
       .def("loads", &loads, nb::arg("first"), nb::arg("rows"))
-      .def("counts", &counts, nb::arg("launch"))
       .def("note_ops", &note_ops, nb::arg("launch"), nb::arg("op"))
       .def("ends", &ends, nb::arg("launch"));
   nb::class_<DeviceSweep>(m, "DeviceSweep")

@@ -10,6 +10,7 @@
 #include <nanobind/stl/unordered_map.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -31,6 +32,23 @@ nb::object to_buffer(std::vector<T, Allocator>&& column) {
   static T nothing{};
   T* data = owned->empty() ? &nothing : owned->data();
   return nb::cast(nb::ndarray<nb::memview, T, nb::ndim<1>>(data, {owned->size()}, owner));
+}
+
+// Which values are there, as Arrow's bitmap; empty if all are.
+template <class Values, class T>
+std::vector<uint8_t> validity(const Values& column, T null) {
+  if (std::find(column.begin(), column.end(), null) == column.end()) return {};
+  std::vector<uint8_t> bits((column.size() + 7) / 8);
+  for (size_t i = 0; i < column.size(); ++i)
+    if (column[i] != null) bits[i >> 3] = static_cast<uint8_t>(bits[i >> 3] | 1u << (i & 7));
+  return bits;
+}
+
+// A column as (values, validity bitmap or None).
+template <class Values>
+nb::tuple to_column(Values&& values, std::vector<uint8_t>&& bits) {
+  nb::object mask = bits.empty() ? nb::none() : to_buffer(std::move(bits));
+  return nb::make_tuple(to_buffer(std::move(values)), mask);
 }
 
 void bind_reader(nb::module_& m);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 namespace stepscope {
@@ -15,6 +16,30 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 }  // namespace
 
 // ---- nesting
+
+void Nested::sort() {
+  const auto before = [this](uint32_t a, uint32_t b) {
+    if (start[a] != start[b]) return start[a] < start[b];
+    return dur[a] != dur[b] ? dur[a] > dur[b] : event[a] < event[b];
+  };
+  std::vector<uint32_t> order(event.size());
+  std::iota(order.begin(), order.end(), 0u);
+  size_t first = 0;
+  threads.push_back(order.size());
+  for (const size_t last : threads) {
+    std::sort(order.begin() + static_cast<long>(first), order.begin() + static_cast<long>(last), before);
+    first = last;
+  }
+  const auto reorder = [&order](auto& column) {
+    std::remove_reference_t<decltype(column)> moved(column.size());
+    for (size_t i = 0; i < order.size(); ++i) moved[i] = column[order[i]];
+    column.swap(moved);
+  };
+  reorder(inside), reorder(marked), reorder(self), reorder(uncovered), reorder(fresh);
+  reorder(weight_self), reorder(weight_once), reorder(depth);
+  for (auto& column : payload) reorder(column);
+  reorder(event), reorder(start), reorder(dur);
+}
 
 ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table)
     : payload_columns_(std::move(payload_columns_by_table)), out_(payload_columns_.size()) {
@@ -200,6 +225,7 @@ void ThreadSweep::emit(const Open& o, const int64_t* payload) {
 
 void ThreadSweep::finish_thread() {
   settle(kForever);
+  for (Nested& out : out_) out.threads.push_back(out.event.size());
   stack_.clear(), marked_.clear(), kept_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
   nesting_.clear(), crossing_.clear();
   ended_below_ = 0;

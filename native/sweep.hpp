@@ -10,11 +10,14 @@
 
 namespace stepscope {
 
-// Rows of one table as the sweep of a thread gives them back, in the order in which the events ended.
+// Rows of one table as the sweep gives them back: thread by thread, and there in the order in which the events ended.
 struct Nested {
+  std::vector<size_t> threads;  // where the rows of a thread end
   std::vector<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
   std::vector<int32_t> depth;
   std::vector<std::vector<int64_t>> payload;
+
+  void sort();  // by start, the longer first, then the earlier in the file; the threads stay in order
 };
 
 // What the events of a run do to the others on their thread.

@@ -11,6 +11,17 @@ from stepscope._native.core import (
     Reader,
     ThreadSweep,
     keep_memory,
+    widened,
 )
 
-__all__ = ["NULL", "Batch", "DeviceSweep", "EventWriter", "Linker", "Reader", "ThreadSweep", "keep_memory"]
+__all__ = [
+    "NULL",
+    "Batch",
+    "DeviceSweep",
+    "EventWriter",
+    "Linker",
+    "Reader",
+    "ThreadSweep",
+    "keep_memory",
+    "widened",
+]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from stepscope.schema import Column
 
-__all__ = ["ROW_GROUP", "arrow_schema", "integers", "nullable", "parquet_writer", "record_batch", "view"]
+__all__ = ["ROW_GROUP", "arrow_schema", "parquet_writer", "record_batch", "view"]
 
 ROW_GROUP = 1 << 17
 
@@ -43,36 +43,15 @@ def record_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def integers(values: memoryview, kind: pa.DataType | None = None) -> pa.Array:
-    """A native int64 (or other) buffer as an Arrow array that has no NULL."""
-    import pyarrow as pa
-
-    return pa.Array.from_buffers(kind or pa.int64(), len(values), [None, pa.py_buffer(values)])
-
-
-def nullable(values: memoryview) -> pa.Array:
-    """A native int64 buffer in which the smallest number means NULL."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    array = integers(values)
-    return pc.if_else(pc.equal(array, _native.NULL), pa.scalar(None, pa.int64()), array)
-
-
-def view(array: Any) -> memoryview:
+def view(array: pa.Array) -> memoryview:
     """An Arrow integer array as int64 values for native code, NULL as the smallest number."""
-    import pyarrow as pa
-
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if array.type != pa.int64():
-        array = array.cast(pa.int64())
-    if array.null_count:
-        array = array.fill_null(_native.NULL)
+    valid, values = array.buffers()
     if not len(array):
         return memoryview(b"").cast("q")
-    values = memoryview(array.buffers()[1]).cast("b").cast("q")
-    return values[array.offset : array.offset + len(array)]
+    narrow = array.type.bit_width == 32
+    if narrow or array.null_count:
+        return _native.widened(values, valid if array.null_count else None, array.offset, len(array), narrow)
+    return memoryview(values).cast("b").cast("q")[array.offset : array.offset + len(array)]
 
 
 def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:

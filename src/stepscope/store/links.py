@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import StoredTable
-from stepscope.store.columns import ROW_GROUP, arrow_schema, integers, nullable, parquet_writer, view
+from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,6 +27,7 @@ __all__ = ["Run", "Staged", "sweep_thread", "write_linked"]
 PIECE = 1 << 16
 FOREVER = 2**63 - 1
 _OPS, _LAUNCHES = 0, 1
+_NARROW = 3  # name, thread and shape are stored as int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def write_linked(folder: Path, staged: dict[str, Staged]) -> None:
 
 
 def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Linker) -> None:
-    sweep = _native.ThreadSweep([len(_payload(ops.table)), 2 + len(_payload(launches.table))])
+    sweep = _native.ThreadSweep([len(_payload(ops.table)), 3 + len(_payload(launches.table))])
     with (
         parquet_writer(folder / "ops.parquet", ops.table.all_columns) as ops_file,
         parquet_writer(folder / "launches.parquet", launches.table.all_columns) as launches_file,
@@ -142,12 +143,11 @@ def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Lin
 
         def flush(least: int = ROW_GROUP) -> None:
             if sweep.rows(_OPS) >= least:
-                found = sweep.take(_OPS)
-                aside.run(lambda: ops_file.write_table(_ops_rows(found, ops), row_group_size=ROW_GROUP))
+                operators = _ops_rows(sweep.take(_OPS, _NARROW), ops.table)
+                aside.run(lambda: ops_file.write_batch(operators, row_group_size=ROW_GROUP))
             if sweep.rows(_LAUNCHES) >= least:
-                calls = sweep.take(_LAUNCHES)
-                rows = _launch_rows(calls, launches, linker)
-                aside.run(lambda: launches_file.write_table(rows(), row_group_size=ROW_GROUP))
+                calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches.table, linker)
+                aside.run(lambda: launches_file.write_batch(calls, row_group_size=ROW_GROUP))
 
         for thread in sorted({*ops.runs, *launches.runs}):
             sweep_thread(sweep, _host_runs(thread, ops, launches, linker), flush)
@@ -160,7 +160,14 @@ def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linke
         for start, pieces in ops.runs.get(thread, [])
     ]
     return runs + [
-        Run(start, _launch_pieces(launches, pieces, linker), _LAUNCHES, opens=False, covers=True, weight=1)
+        Run(
+            start,
+            _launch_pieces(launches, pieces, linker),
+            _LAUNCHES,
+            opens=False,
+            covers=True,
+            weight=_NARROW + 1,
+        )
         for start, pieces in launches.runs.get(thread, [])
     ]
 
@@ -202,70 +209,61 @@ def _op_pieces(ops: Staged, numbers: list[int]) -> Iterator[Any]:
 def _launch_pieces(launches: Staged, numbers: list[int], linker: _native.Linker) -> Iterator[Any]:
     for number in numbers:
         piece = launches.piece(number)
-        rows, _, work_ns = linker.loads(launches.first_rows[number], piece.num_rows)
-        payload = [rows, work_ns, *(view(piece[name]) for name in _payload(launches.table))]
+        payload = [view(piece[name]) for name in _payload(launches.table)]
+        payload[_NARROW:_NARROW] = linker.loads(launches.first_rows[number], piece.num_rows)
         yield view(piece["event"]), view(piece["start_ns"]), view(piece["dur_ns"]), payload
 
 
-def _sorted(table: StoredTable, columns: dict[str, Any]) -> pa.Table:
-    """Rows by thread and time: the sweep gives them in the order in which they ended."""
-    import pyarrow as pa
+def _ops_rows(found: dict[str, Any], table: StoredTable) -> pa.RecordBatch:
+    columns = dict(zip(_payload(table), found["payload"], strict=True))
+    columns |= {
+        "event": found["event"],
+        "start_ns": found["start"],
+        "dur_ns": found["dur"],
+        "parent": found["inside"],
+        "depth": found["depth"],
+        "self_ns": found["self"],
+        "self_no_runtime_ns": found["uncovered"],
+        "total_once_ns": found["fresh"],
+        "device_self_ns": found["weight_self"],
+        "device_once_ns": found["weight_once"],
+    }
+    return _records(table, columns)
 
+
+def _launch_rows(found: dict[str, Any], table: StoredTable, linker: _native.Linker) -> pa.RecordBatch:
+    """The rows of launches; the linker is told which operators they are in."""
+    payload = found["payload"]
+    row, work_ns, work_events = payload[_NARROW : _NARROW + 3]
+    del payload[_NARROW : _NARROW + 3]
+    linker.note_ops(row[0], found["inside"][0])
+    columns = dict(zip(_payload(table), payload, strict=True))
+    columns |= {
+        "event": found["event"],
+        "start_ns": found["start"],
+        "dur_ns": found["dur"],
+        "op": found["inside"],
+        "work_events": work_events,
+        "work_ns": work_ns,
+    }
+    return _records(table, columns)
+
+
+def _records(table: StoredTable, columns: dict[str, Any]) -> pa.RecordBatch:
     schema = arrow_schema(table.all_columns)
-    arrays = [columns[field.name].cast(field.type) for field in schema]
-    rows = pa.Table.from_arrays(arrays, schema=schema)
-    return rows.sort_by([("thread", "ascending"), ("start_ns", "ascending"), ("dur_ns", "descending")])
-
-
-def _ops_rows(found: dict[str, Any], ops: Staged) -> pa.Table:
-    import pyarrow as pa
-
-    columns = {
-        "event": integers(found["event"]),
-        "start_ns": nullable(found["start"]),
-        "dur_ns": nullable(found["dur"]),
-        "parent": nullable(found["inside"]),
-        "depth": integers(found["depth"], pa.int32()),
-        "self_ns": integers(found["self"]),
-        "self_no_runtime_ns": integers(found["uncovered"]),
-        "total_once_ns": integers(found["fresh"]),
-        "device_self_ns": integers(found["weight_self"]),
-        "device_once_ns": integers(found["weight_once"]),
-    }
-    columns.update(
-        (name, nullable(values)) for name, values in zip(_payload(ops.table), found["payload"], strict=True)
-    )
-    return _sorted(ops.table, columns)
-
-
-def _launch_rows(found: dict[str, Any], launches: Staged, linker: _native.Linker) -> Callable[[], pa.Table]:
-    """Tells the linker which operators the launches are in, and how to make the rows."""
-    rows, work_ns, *payload = found["payload"]
-    linker.note_ops(rows, found["inside"])
-    columns = {
-        "event": integers(found["event"]),
-        "start_ns": nullable(found["start"]),
-        "dur_ns": nullable(found["dur"]),
-        "op": nullable(found["inside"]),
-        "work_events": integers(linker.counts(rows)),
-        "work_ns": integers(work_ns),
-    }
-    columns.update(
-        (name, nullable(values)) for name, values in zip(_payload(launches.table), payload, strict=True)
-    )
-    return lambda: _sorted(launches.table, columns)
+    return record_batch(schema, [columns[name] for name in schema.names])
 
 
 def _write_work(folder: Path, work: Staged, links: list[memoryview], linker: _native.Linker) -> None:
     import pyarrow as pa
 
-    schema = arrow_schema(work.table.all_columns)
+    schema, added = arrow_schema(work.table.all_columns), arrow_schema(work.table.linked)
     with parquet_writer(folder / "device_work.parquet", work.table.all_columns) as file:
         waiting: list[pa.RecordBatch] = []
         for number, piece in enumerate(work.pieces()):
             launch, op = linker.ends(links[number])
-            arrays = [*piece.columns, nullable(launch), nullable(op)]
-            waiting.append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+            linked = record_batch(added, [launch, op])
+            waiting.append(pa.RecordBatch.from_arrays([*piece.columns, *linked.columns], schema=schema))
             if sum(batch.num_rows for batch in waiting) >= ROW_GROUP:
                 file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)
                 waiting = []

@@ -9,7 +9,7 @@ from typing import Any
 
 from stepscope import _native
 from stepscope.schema import NOT_HOST, Column
-from stepscope.store.columns import ROW_GROUP, arrow_schema, integers, nullable, parquet_writer, view
+from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
 
 __all__ = ["HOST_TREE", "write_host_tree"]
@@ -136,22 +136,13 @@ def _flush(sweep: _native.ThreadSweep, writer: Any, least: int = ROW_GROUP) -> N
 
     if sweep.rows(0) < least:
         return
-    found: dict[str, Any] = sweep.take(0)
+    found: dict[str, Any] = sweep.take(0, 3)
     name, thread, stored_in = found["payload"]
-    columns = [
-        integers(found["event"]),
-        integers(thread).cast(pa.int32()),
-        nullable(name).cast(pa.int32()),
-        nullable(found["start"]),
-        nullable(found["dur"]),
-        pa.DictionaryArray.from_arrays(integers(stored_in).cast(pa.int8()), pa.array(_HOST)).cast(
-            pa.string()
-        ),
-        nullable(found["inside"]),
-        integers(found["depth"], pa.int32()),
-        integers(found["self"]),
-        nullable(found["marked"]),
-    ]
-    rows = pa.Table.from_arrays(columns, schema=arrow_schema(HOST_TREE))
-    order = [("thread", "ascending"), ("start_ns", "ascending"), ("dur_ns", "descending")]
-    writer.write_table(rows.sort_by(order), row_group_size=ROW_GROUP)
+    columns = [found["event"], thread, name, found["start"], found["dur"], stored_in]
+    columns += [found["inside"], found["depth"], found["self"], found["marked"]]
+    schema = arrow_schema(HOST_TREE)
+    at = schema.get_field_index("stored_in")
+    rows = record_batch(schema.set(at, pa.field("stored_in", pa.int32())), columns)
+    words = pa.DictionaryArray.from_arrays(rows.column(at), pa.array(_HOST)).cast(pa.string())
+    arrays = [*rows.columns[:at], words, *rows.columns[at + 1 :]]
+    writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema), row_group_size=ROW_GROUP)

@@ -24,7 +24,7 @@ __all__ = ["ByteStream", "is_url", "open_stream"]
 READ = 1 << 15
 HEAD = 1 << 12
 PIECE = 1 << 20
-AHEAD = 8
+AHEAD = 32
 
 Piece = bytes | memoryview
 """Some bytes; a view is only good until the next piece is asked for, because its buffer is used again."""

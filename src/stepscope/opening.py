@@ -15,7 +15,8 @@ from stepscope.store.trace import Trace
 from stepscope.streams import ByteStream, is_url, open_stream
 
 if TYPE_CHECKING:
-    from stepscope.sources import Progress, Source
+    from stepscope.sources import Source
+    from stepscope.streams import Progress
 
 __all__ = ["open_trace"]
 
@@ -38,7 +39,7 @@ def open_trace(
         path = Path(text)
         if is_store(path):
             cache.touch(path)
-            return Trace(path)
+            return Trace(path, progress=progress)
         if stat.S_ISDIR(_mode(path)):
             text = _only_trace(path)
     where = Path(store) if store is not None else cache.root()
@@ -51,7 +52,7 @@ def open_trace(
         if store is None:
             cache.evict(where, keep=target)
     cache.touch(target)
-    return Trace(target)
+    return Trace(target, progress=progress)
 
 
 def _target(source: str, where: Path) -> Path:
@@ -102,6 +103,8 @@ def _ingest(source: str, target: Path, progress: Progress | None, *, replace: bo
         build(target, make, replace=replace)
     finally:
         stream.close()
+        if progress:
+            progress("reading", 1.0, 0, 0)
 
 
 def _reader_of(stream: ByteStream) -> Source:

@@ -19,7 +19,10 @@ from typing import Any, BinaryIO
 
 from stepscope.errors import StepscopeError
 
-__all__ = ["ByteStream", "is_url", "open_stream"]
+__all__ = ["ByteStream", "Progress", "is_url", "open_stream"]
+
+Progress = Callable[[str, float | None, int, int], None]
+"""Called now and then: what is done, which share of it (1 at the end), bytes of text and events so far."""
 
 READ = 1 << 15
 HEAD = 1 << 12

@@ -91,36 +91,47 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_what_the_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = terminal(monkeypatch), 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    with Line(1000) as show:
-        assert show is not None
-        show(100, 1 << 20, 5)
-        assert screen.text == ""
-        now += 2
-        show(250, 4 << 20, 1234)
-        line = screen.text
-        assert "1,234 events" in line
-        assert "25.0 %" in line
-        assert "6.00 s left" in line
-        show(300, 5 << 20, 2000)
-        assert screen.text == line
-        now += 1
-        show(300, 5 << 20, 2000)
-        assert "2,000 events" in screen.text
+    show = Line()
+    show("reading", 0.1, 1 << 20, 5)
+    assert screen.text == ""
+    now += 2
+    show("reading", 0.25, 4 << 20, 1234)
+    line = screen.text
+    assert "reading  4.00 MiB" in line
+    assert "1,234 events" in line
+    assert "25.0 %" in line
+    assert "6.00 s left" in line
+    show("reading", 0.3, 5 << 20, 2000)
+    assert screen.text == line
+    now += 1
+    show("reading", 0.3, 5 << 20, 2000)
+    assert "2,000 events" in screen.text
+    show("reading", 1.0, 0, 0)
     assert screen.text.endswith("\r\x1b[K")
+
+
+def test_each_job_has_a_quiet_second_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, now = terminal(monkeypatch), 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    show = Line()
+    show("reading", 0.1, 1 << 20, 5)
+    now += 2
+    show("nesting", 0.1, 0, 7)
+    assert screen.text == ""
+    now += 2
+    show("nesting", 0.5, 0, 70)
+    assert "nesting  70 events  50.0 %" in screen.text
 
 
 def test_without_a_size_no_time_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = terminal(monkeypatch)
     monkeypatch.setattr(progress, "_QUIET_S", 0)
-    with Line(None) as show:
-        assert show is not None
-        show(250, 4 << 20, 1234)
+    Line()("reading", None, 4 << 20, 1234)
     assert "1,234 events" in screen.text
     assert "left" not in screen.text
 
 
 def test_a_line_that_was_never_shown_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = terminal(monkeypatch)
-    with Line(10):
-        pass
+    Line()("reading", 1.0, 0, 0)
     assert screen.text == ""

@@ -1,15 +1,11 @@
-"""How far reading has got: one line on a terminal, after the first second, and nothing elsewhere."""
+"""How far a long job has got: one line on a terminal, after the first second, and nothing elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from stepscope import units
-
-if TYPE_CHECKING:
-    from stepscope.sources import Progress
 
 __all__ = ["Line"]
 
@@ -18,31 +14,36 @@ _EVERY_S = 0.1
 
 
 class Line:
-    """Shows bytes, speed, events and the time left; `with` clears the line at the end."""
+    """Shows bytes, speed, events and the time left; the line goes away when the job is done."""
 
-    def __init__(self, total_bytes: int | None) -> None:
-        self._total = total_bytes
-        self._began = time.monotonic()
-        self._shown = 0.0
+    def __init__(self) -> None:
+        self._doing = ""
+        self._began = self._shown = 0.0
         self._written = False
 
-    def __enter__(self) -> Progress | None:
-        return self._show if sys.stderr.isatty() else None
+    def __call__(self, doing: str, done: float | None, n_bytes: int, events: int) -> None:
+        """A job is so far: the done share of it if that is known, 1 at its end."""
+        now = time.monotonic()
+        if doing != self._doing:
+            self._doing, self._began = doing, now
+        if done == 1:
+            self.clear()
+            return
+        if not sys.stderr.isatty() or now - self._began < _QUIET_S or now - self._shown < _EVERY_S:
+            return
+        self._shown, self._written = now, True
+        spent = (now - self._began) * 1e9
+        parts = [doing, units.size(n_bytes), units.rate(n_bytes, spent)] if n_bytes else [doing]
+        parts.append(f"{units.count(events)} events")
+        if done:
+            parts.append(f"{units.share(done)}, about {units.duration(spent * (1 - done) / done)} left")
+        sys.stderr.write("\r\x1b[K" + "  ".join(parts))
+        sys.stderr.flush()
 
-    def __exit__(self, *_: object) -> None:
+    def clear(self) -> None:
+        """Takes the line away."""
+        self._doing = ""
         if self._written:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-
-    def _show(self, compressed: int, text: int, events: int) -> None:
-        now = time.monotonic()
-        if now - self._began < _QUIET_S or now - self._shown < _EVERY_S:
-            return
-        self._shown, self._written = now, True
-        spent = now - self._began
-        line = f"reading  {units.size(text)}  {units.rate(text, spent * 1e9)}  {units.count(events)} events"
-        if self._total and compressed:
-            left = spent * (self._total - compressed) / compressed
-            line += f"  {units.share(compressed / self._total)}, about {units.duration(left * 1e9)} left"
-        sys.stderr.write(f"\r\x1b[K{line}")
-        sys.stderr.flush()
+            self._written = False

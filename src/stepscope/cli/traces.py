@@ -27,9 +27,4 @@ def open_with_progress(
         problem = "a trace and --demo do not go together" if demo else "a trace is missing"
         raise StepscopeError(problem, hint="name a profile, or try it with --demo", exit_code=2)
     source = str(DEMO) if trace is None else trace
-    try:
-        total = Path(source).stat().st_size
-    except OSError:
-        total = None
-    with Line(total) as progress:
-        return stepscope.open(source, store=store, refresh=refresh, progress=progress)
+    return stepscope.open(source, store=store, refresh=refresh, progress=Line())

@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
-    from stepscope.streams import ByteStream
+    from stepscope.streams import ByteStream, Progress
 
-__all__ = ["Progress", "Source", "source"]
-
-Progress = Callable[[int, int, int], None]
-"""Called now and then with compressed bytes read, bytes of text read and events read."""
+__all__ = ["Source", "source"]
 
 
 class Source(Protocol):

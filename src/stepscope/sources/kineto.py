@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import METADATA_KEYS, STORED
-from stepscope.sources import Progress, source
+from stepscope.sources import source
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from stepscope.store.writer import StoreWriter
-    from stepscope.streams import ByteStream
+    from stepscope.streams import ByteStream, Progress
 
 __all__ = ["kineto", "new_reader"]
 
@@ -64,7 +64,8 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
                 break
             if progress and reader.bytes - reported >= _REPORT_EVERY:
                 reported = reader.bytes
-                progress(stream.read_bytes, reader.bytes, reader.events)
+                done = min(stream.read_bytes / stream.size, 0.999) if stream.size else None
+                progress("reading", done, reader.bytes, reader.events)
         reader.finish(bool(stream.broken))
         for batch in reader.take_batches():
             background.put(batch)
@@ -137,8 +138,11 @@ def _meta(stream: ByteStream, reader: _native.Reader) -> dict[str, Any]:
         {"reason": reason, "count": count, "bytes": lost, "offsets": offsets}
         for reason, count, lost, offsets in reader.damage
     ]
-    if stream.broken:
-        damage.append({"reason": stream.broken, "count": 1, "bytes": 0, "offsets": []})
+    said = [stream.broken] if stream.broken else []
+    bases = {text for key, text in reader.metadata if key == "baseTimeNanoseconds"}
+    if len(bases) > 1:
+        said.append(f"{len(bases)} base times in one file: all times are taken from the last")
+    damage += [{"reason": reason, "count": 1, "bytes": 0, "offsets": []} for reason in said]
     rank, rank_source = _rank(metadata, stream.name)
     return {
         "source": stream.name,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from typing_extensions import Self
 
-__all__ = ["Run", "Staged", "sweep_thread", "write_linked"]
+__all__ = ["Aside", "Run", "Staged", "sweep_thread", "write_linked"]
 
 PIECE = 1 << 16
 FOREVER = 2**63 - 1
@@ -138,7 +138,7 @@ def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Lin
     with (
         parquet_writer(folder / "ops.parquet", ops.table.all_columns) as ops_file,
         parquet_writer(folder / "launches.parquet", launches.table.all_columns) as launches_file,
-        _Aside() as aside,
+        Aside() as aside,
     ):
 
         def flush(least: int = ROW_GROUP) -> None:
@@ -172,7 +172,7 @@ def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linke
     ]
 
 
-class _Aside:
+class Aside:
     """Does one thing at a time in another thread, while this one goes on; what fails is raised here."""
 
     def __init__(self) -> None:

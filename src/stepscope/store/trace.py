@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from stepscope.streams import Progress
+
 __all__ = ["Reads", "Trace"]
 
 Row = TypeVar("Row")
@@ -31,10 +33,11 @@ _LAZY = "host_tree"
 class Trace:
     """A trace in a store. Large tables stay on disk; answers are Arrow tables."""
 
-    def __init__(self, folder: Path, reads: Reads | None = None) -> None:
+    def __init__(self, folder: Path, *, reads: Reads | None = None, progress: Progress | None = None) -> None:
         self.folder = folder
         self.meta = read_meta(folder)
         self._reads = reads
+        self._progress = progress
         self._open: duckdb.DuckDBPyConnection | None = None
         self._lazy: dict[str, Path] = {}
 
@@ -67,7 +70,7 @@ class Trace:
 
     def reading(self, reads: Reads) -> Trace:
         """The same trace, in which only these views and columns exist."""
-        return Trace(self.folder, reads)
+        return Trace(self.folder, reads=reads, progress=self._progress)
 
     def _connection(self, sql: str) -> duckdb.DuckDBPyConnection:
         fenced.check_read_only(sql)
@@ -93,12 +96,14 @@ class Trace:
             return target
         try:
             with locked(self.folder):
-                return target if target.is_file() else write_host_tree(self.folder, self.folder)
+                return (
+                    target if target.is_file() else write_host_tree(self.folder, self.folder, self._progress)
+                )
         except OSError as refused:
             try:
                 place = tempfile.mkdtemp(prefix="stepscope-")
                 weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-                return write_host_tree(self.folder, Path(place))
+                return write_host_tree(self.folder, Path(place), self._progress)
             except OSError as error:
                 raise StepscopeError(
                     f"no place for the tree of host events: {refused}; {error}",

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import NOT_HOST, Column
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
-from stepscope.store.links import Run, sweep_thread
+from stepscope.store.links import Aside, Run, sweep_thread
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stepscope.streams import Progress
 
 __all__ = ["HOST_TREE", "write_host_tree"]
 
@@ -29,40 +34,61 @@ HOST_TREE = (
 
 _HOST = ("python_frames", "ops", "launches", "annotations", "other_events")
 _PIECE = 1 << 15
+_DOING = "nesting"
 
 
-def write_host_tree(store: Path, folder: Path) -> Path:
+def write_host_tree(store: Path, folder: Path, progress: Progress | None = None) -> Path:
     """Merges and nests every duration event of host threads; memory is a piece of each open run."""
     import pyarrow.parquet as pq
 
     target = folder / "host_tree.parquet"
     # One name for all: who writes has the lock, and what a killed run left is written over.
     partial = folder / ".host_tree.partial"
-    shapes = _host_shapes(store)
     files = {name: pq.ParquetFile(store / f"{name}.parquet") for name in _HOST}
-    runs = _runs(store, files)
-    sweep = _native.ThreadSweep([3])
     try:
         with parquet_writer(partial, HOST_TREE) as writer:
-            for thread in sorted(runs):
-                pieces = [
-                    Run(
-                        start,
-                        _pieces(files[name], group, first, rows, name, shapes),
-                        0,
-                        opens=True,
-                        marks=name == "python_frames",
-                    )
-                    for name, group, first, rows, start in runs[thread]
-                ]
-                sweep_thread(sweep, pieces, lambda: _flush(sweep, writer))
-            _flush(sweep, writer, least=1)
+            _sweep_all(store, files, writer, progress)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
         for file in files.values():
             file.close()
+        if progress:
+            progress(_DOING, 1.0, 0, 0)
     return target
+
+
+def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progress | None) -> None:
+    shapes = _host_shapes(store)
+    runs = _runs(store, files)
+    total = sum(rows for of_thread in runs.values() for _, _, _, rows, _ in of_thread)
+    written = 0
+    sweep = _native.ThreadSweep([3])
+    with Aside() as aside:
+
+        def flush(least: int = ROW_GROUP) -> None:
+            nonlocal written
+            if sweep.rows(0) < least:
+                return
+            written += sweep.rows(0)
+            found = sweep.take(0, 3)
+            aside.run(lambda: writer.write_batch(_records(found), row_group_size=ROW_GROUP))
+            if progress:
+                progress(_DOING, min(written / total, 0.999), 0, written)
+
+        for thread in sorted(runs):
+            pieces = [
+                Run(
+                    start,
+                    _pieces(files[name], group, first, rows, name, shapes),
+                    0,
+                    opens=True,
+                    marks=name == "python_frames",
+                )
+                for name, group, first, rows, start in runs[thread]
+            ]
+            sweep_thread(sweep, pieces, flush)
+        flush(least=1)
 
 
 def _host_shapes(store: Path) -> Any:
@@ -131,12 +157,9 @@ def _pieces(file: Any, group: int, first: int, rows: int, name: str, shapes: Any
             return
 
 
-def _flush(sweep: _native.ThreadSweep, writer: Any, least: int = ROW_GROUP) -> None:
+def _records(found: dict[str, Any]) -> pa.RecordBatch:
     import pyarrow as pa
 
-    if sweep.rows(0) < least:
-        return
-    found: dict[str, Any] = sweep.take(0, 3)
     name, thread, stored_in = found["payload"]
     columns = [found["event"], thread, name, found["start"], found["dur"], stored_in]
     columns += [found["inside"], found["depth"], found["self"], found["marked"]]
@@ -145,4 +168,4 @@ def _flush(sweep: _native.ThreadSweep, writer: Any, least: int = ROW_GROUP) -> N
     rows = record_batch(schema.set(at, pa.field("stored_in", pa.int32())), columns)
     words = pa.DictionaryArray.from_arrays(rows.column(at), pa.array(_HOST)).cast(pa.string())
     arrays = [*rows.columns[:at], words, *rows.columns[at + 1 :]]
-    writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema), row_group_size=ROW_GROUP)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -4,8 +4,6 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# What `make demo` shows.
-DEMO ?= info --demo
 # What `make test-pythons` tries, as far as the machine has them.
 PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
 
@@ -17,7 +15,9 @@ TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,
 .DELETE_ON_ERROR:
 
 demo: build
-	$(BIN)/stepscope $(DEMO)
+	$(BIN)/stepscope info --demo
+	@echo
+	$(BIN)/stepscope show ops --demo --limit 10
 
 build: $(VENV)/.package
 

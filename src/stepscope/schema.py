@@ -18,6 +18,7 @@ __all__ = [
     "STORED",
     "Column",
     "StoredTable",
+    "native_tables",
 ]
 
 FORMAT = 1
@@ -78,9 +79,14 @@ class StoredTable:
     linked: tuple[Column, ...] = ()
 
     @property
+    def read_columns(self) -> tuple[Column, ...]:
+        """What every event has and what these events have, in the order in which the reader gives them."""
+        return (*EVERY_EVENT, *self.columns)
+
+    @property
     def all_columns(self) -> tuple[Column, ...]:
-        """What every event has, what these events have, and what the sweeps found out."""
-        return (*EVERY_EVENT, *self.columns, *self.linked)
+        """The same, and what the sweeps found out."""
+        return (*self.read_columns, *self.linked)
 
 
 EVERY_EVENT = (
@@ -212,6 +218,15 @@ STORED = (
     ),
 )
 """Large tables, in Parquet. The last one takes what no other asks for."""
+
+
+def native_tables() -> list[tuple[str, list[tuple[str, bool, bool]]]]:
+    """The stored tables as native code takes them: name, and for each column its key, in `args`, a double."""
+    return [
+        (table.name, [(column.key, not column.top, column.type == "double") for column in table.columns])
+        for table in STORED
+    ]
+
 
 DICTIONARIES = (
     StoredTable(

@@ -10,35 +10,7 @@ from typing import Any
 import pytest
 from tests.analyses.comparing import KEYS, differences, rows_of
 from tests.data.make_samples import CUTS, HERE, SUFFIX, cut_text, expected_of, read_text
-
-SAMPLES = [
-    "h200_compile_default.pt.trace.json.gz",
-    "h200_cuda_graph.pt.trace.json.gz",
-    "h200_ddp_gloo_rank0.pt.trace.json.gz",
-    "h200_ddp_gloo_rank1.pt.trace.json.gz",
-    "h200_mem_timeline.pt.trace.json.gz",
-    "h200_prefetch_serial.pt.trace.json.gz",
-    "h200_resnet50.pt.trace.json.gz",
-    "h200_rl_churn.pt.trace.json.gz",
-    "h200_slow_item.pt.trace.json.gz",
-    "h200_tutorial_baseline.pt.trace.json.gz",
-    "hta_alexnet.json.gz",
-    "hta_amd_mi250.json.gz",
-    "hta_cpu_only.json.gz",
-    "hta_cupti.json.gz",
-    "hta_nccl_data.json.gz",
-    "hta_ns_resolution.json.gz",
-    "hta_sampled_rank-0.json.gz",
-    "hta_sampled_rank-1.json.gz",
-    "hta_simple_add.json.gz",
-    "hta_triton.json.gz",
-    "tl_b200_eager_trace.json.gz",
-    "tl_h100_Qwen_Qwen1.5-0.5B-Chat.json.gz",
-    "tl_h100_gaunernst_bert-small-uncased.json.gz",
-    "tl_mi210_gpu_only_trace_gpu_only_trace.json.gz",
-    "tl_torch_compile_triton_trace.json.gz",
-    "tl_vllm_decode_full_graph.json.gz",
-]
+from tests.samples import SAMPLES
 
 
 def expected_tables(path: Path) -> dict[str, Any]:

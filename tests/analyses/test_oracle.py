@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.analyses.comparing import KEYS, differences, is_same, oracle_of
 from tests.analyses.drawn import drawings
-from tests.analyses.test_expected import SAMPLES, expected_tables
+from tests.analyses.test_expected import expected_tables
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Drawing
 from tests.oracle import KERNEL, OP, RUNTIME, WORK, Event, Oracle, device_of, is_communication, is_host
+from tests.samples import SAMPLES
 
 BIG = {"h200_rl_churn.pt.trace.json.gz", "hta_ns_resolution.json.gz", "h200_resnet50.pt.trace.json.gz"}
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.analyses.drawn import drawings
-from tests.analyses.test_expected import SAMPLES
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Drawing, Layout
+from tests.samples import SAMPLES
 
 import stepscope
 from stepscope import _native

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.errors import StepscopeError
-from stepscope.schema import METADATA_KEYS, STORED
+from stepscope.schema import METADATA_KEYS, STORED, native_tables
 from stepscope.sources import source
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ def _looks_like_json(head: bytes) -> bool:
 def new_reader(**options: int | bool) -> _native.Reader:
     """A native reader that sorts events into the stored tables."""
     return _native.Reader(
-        [
-            (table.name, [(column.key, not column.top, column.type == "double") for column in table.columns])
-            for table in STORED
-        ],
+        native_tables(),
         {
             f"{table.phase} {category}": number
             for number, table in enumerate(STORED)

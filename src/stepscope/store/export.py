@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.errors import StepscopeError
-from stepscope.schema import EVERY_EVENT, STORED, StoredTable
+from stepscope.schema import STORED, StoredTable, native_tables
 from stepscope.store.columns import view
 from stepscope.store.layout import explained
 
@@ -95,10 +95,7 @@ def event_writer(trace: Trace) -> _native.EventWriter:
 
     threads = _dictionary(trace, "threads").read_all()
     writer = _native.EventWriter(
-        [
-            (table.name, [(column.key, not column.top, column.type == "double") for column in table.columns])
-            for table in STORED
-        ],
+        native_tables(),
         list(zip(threads["pid_json"].to_pylist(), threads["tid_json"].to_pylist(), strict=True)),
     )
     for batch in _batches(_dictionary(trace, "names")):
@@ -135,7 +132,7 @@ def _arrow_text(column: pa.Array) -> tuple[memoryview, memoryview]:
 
 
 def _sql(table: StoredTable, selection: Selection) -> str:
-    columns = ", ".join(f"t.{column.name}" for column in (*EVERY_EVENT, *table.columns))
+    columns = ", ".join(f"t.{column.name}" for column in table.read_columns)
     prelude = f"WITH {selection.prelude} " if selection.prelude else ""
     where = selection.where.get(table.name, "true")
     return f"{prelude}SELECT {columns} FROM stored.{table.name} t WHERE {where}"

@@ -55,7 +55,7 @@ class Staged:
         self.runs: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
         self.first_rows: list[int] = []
         self._rows = 0
-        self._schema = arrow_schema(table.all_columns[: 6 + len(table.columns)])
+        self._schema = arrow_schema(table.read_columns)
         self._writer = pa.ipc.new_file(self.path, self._schema)
 
     def add(self, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]) -> None:

@@ -24,7 +24,7 @@ class StoreWriter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows = dict.fromkeys((table.name for table in STORED), 0)
-        self._schemas = [arrow_schema(table.all_columns[: 6 + len(table.columns)]) for table in STORED]
+        self._schemas = [arrow_schema(table.read_columns) for table in STORED]
         self._parquet: dict[str, Any] = {}
         self._row_groups: dict[str, int] = {}
         self._staged = {table.name: Staged(folder, table) for table in STORED if table.linked}

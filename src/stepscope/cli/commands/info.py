@@ -54,11 +54,9 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
 def _recorded(metadata: dict[str, Any]) -> str:
     flags = ("with_stack", "record_shapes", "profile_memory", "with_flops", "with_modules")
     found = [flag for flag in flags if metadata.get(flag)]
-    versions = [
-        f"{label} {metadata[key]}"
-        for key, label in (("cuda_runtime_version", "CUDA"), ("hip_runtime_version", "HIP"))
-        if metadata.get(key)
-    ]
+    cuda, hip = metadata.get("cuda_runtime_version"), metadata.get("hip_runtime_version")
+    versions = [f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"] if isinstance(cuda, int) else []
+    versions += [f"HIP {hip}"] if hip else []
     host = [f"host {metadata['host_name']}"] if metadata.get("host_name") else []
     return ", ".join(host + versions + found) or "the profile does not say how"
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
+from stepscope.sources import RECORD_ONE
 from stepscope.store import cache
 from stepscope.store.layout import build, check_place, is_store
 from stepscope.store.trace import Trace
@@ -114,9 +115,7 @@ def _reader_of(stream: ByteStream) -> Source:
         if candidate.sniff(head):
             return candidate
     stream.close()
-    raise StepscopeError(
-        f"{stream.name} is not a trace: {_what_is(head, stream.broken)}", hint="stepscope reads Kineto JSON"
-    )
+    raise StepscopeError(f"{stream.name} is not a trace: {_what_is(head, stream.broken)}", hint=RECORD_ONE)
 
 
 def _what_is(head: bytes, broken: str) -> str:

@@ -78,7 +78,7 @@ def test_a_trace_or_the_demo(argv: list[str], capsys: pytest.CaptureFixture[str]
     [
         ("pgae.json", "there is no file", "did you mean"),
         ("run", "there is no trace in the folder", ".json.gz"),
-        ("page.json", "web page", "Kineto"),
+        ("page.json", "web page", "export_chrome_trace"),
     ],
 )
 def test_what_is_no_trace(

@@ -9,7 +9,10 @@ if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
     from stepscope.streams import ByteStream, Progress
 
-__all__ = ["Source", "source"]
+__all__ = ["RECORD_ONE", "Source", "source"]
+
+RECORD_ONE = "record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')"
+"""What to type for someone whose file is no profile."""
 
 
 class Source(Protocol):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import METADATA_KEYS, STORED, native_tables
-from stepscope.sources import source
+from stepscope.sources import RECORD_ONE, source
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -117,7 +117,7 @@ def _not_a_trace(stream: ByteStream, why: str) -> StepscopeError:
         return StepscopeError(f"{stream.name} is damaged: {stream.broken}; {why}", hint="copy it once more")
     return StepscopeError(
         f"{stream.name} is not a trace: {why}",
-        hint="record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')",
+        hint=RECORD_ONE,
     )
 
 

@@ -11,13 +11,13 @@ import os
 import queue
 import sys
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from stepscope.errors import StepscopeError
+from stepscope.threads import Handover
 
 __all__ = ["ByteStream", "Progress", "is_url", "open_stream"]
 
@@ -49,7 +49,7 @@ class ByteStream:
         self._raw = raw
         self._pieces: Iterator[Piece] | None = None
         self._first: Piece = b""
-        self._queue: queue.Queue[Piece | BaseException | None] = queue.Queue(AHEAD)
+        self._queue: Handover[Piece | BaseException | None] = Handover(AHEAD)
         self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
@@ -76,10 +76,8 @@ class ByteStream:
                 piece = self._queue.get()
         finally:
             self._stop.set()
-            patience = time.monotonic() + 1
-            while worker.is_alive() and time.monotonic() < patience:
-                with contextlib.suppress(queue.Empty):
-                    self._queue.get(timeout=0.05)
+            self._queue.let_go()
+            worker.join(timeout=1)
             self.close()
 
     def close(self) -> None:
@@ -96,7 +94,8 @@ class ByteStream:
                     return
         except BaseException as error:  # noqa: BLE001 - handed to the reading thread, which raises it
             last = error
-        self._queue.put(last)
+        if not self._stop.is_set():
+            self._queue.put(last)
 
     def _read(self, size: int = READ) -> bytes:
         piece = self._raw.read(size)

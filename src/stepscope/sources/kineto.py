@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import queue
 import re
-import threading
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +12,16 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import METADATA_KEYS, STORED, native_tables
 from stepscope.sources import RECORD_ONE, source
+from stepscope.threads import Aside
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from stepscope.store.writer import StoreWriter
     from stepscope.streams import ByteStream, Progress
 
 __all__ = ["kineto", "new_reader"]
 
 _REPORT_EVERY = 16 << 20
+_WAITING = 4  # batches that may wait to be written
 
 
 def _looks_like_json(head: bytes) -> bool:
@@ -49,14 +48,14 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
     """Reads a Kineto trace: the JSON that the PyTorch profiler writes."""
     _native.keep_memory()
     reader = new_reader()
-    with _Background(writer) as background:
+    with Aside(_WAITING) as aside:
         reported = 0
         for piece in stream:
             reader.feed(piece)
             for batch in reader.take_batches():
-                background.put(batch)
+                aside.run(partial(writer.add, batch))
             if reader.dictionary_full:
-                background.put(reader.take_dictionary(last=False))
+                aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=False)))
             if reader.refusal:
                 break
             if progress and reader.bytes - reported >= _REPORT_EVERY:
@@ -65,51 +64,12 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
                 progress("reading", done, reader.bytes, reader.events)
         reader.finish(bool(stream.broken))
         for batch in reader.take_batches():
-            background.put(batch)
+            aside.run(partial(writer.add, batch))
         _refuse(stream, reader)
-        shapes = reader.take_dictionary(last=True)
-        background.put(shapes)
+        aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=True)))
     if reader.events and not any(writer.phases):
         raise _not_a_trace(stream, "none of its objects has the phase of an event")
     writer.finish(reader.threads, _meta(stream, reader))
-
-
-class _Background:
-    """Writes in a thread of its own while the next bytes are read; its errors are raised here."""
-
-    def __init__(self, writer: StoreWriter) -> None:
-        self._writer = writer
-        self._queue: queue.Queue[Any] = queue.Queue(4)
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="write", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._queue.put(None)
-        self._thread.join()
-        if self._error and failure[0] is None:
-            raise self._error
-
-    def put(self, item: _native.Batch | dict[str, Any]) -> None:
-        """Hands over a batch or a part of the dictionary."""
-        if self._error:
-            raise self._error
-        self._queue.put(item)
-
-    def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            if self._error:
-                continue
-            try:
-                if isinstance(item, dict):
-                    self._writer.add_dictionary(item)
-                else:
-                    self._writer.add(item)
-            except BaseException as error:  # noqa: BLE001 - raised again in the reading thread
-                self._error = error
 
 
 def _not_a_trace(stream: ByteStream, why: str) -> StepscopeError:

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
+from stepscope.threads import Aside
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import Self
 
-__all__ = ["Aside", "Run", "Staged", "sweep_thread", "write_linked"]
+__all__ = ["Run", "Staged", "sweep_thread", "write_linked"]
 
 PIECE = 1 << 16
 FOREVER = 2**63 - 1
@@ -144,10 +144,10 @@ def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Lin
         def flush(least: int = ROW_GROUP) -> None:
             if sweep.rows(_OPS) >= least:
                 operators = _ops_rows(sweep.take(_OPS, _NARROW), ops.table)
-                aside.run(lambda: ops_file.write_batch(operators, row_group_size=ROW_GROUP))
+                aside.run(partial(ops_file.write_batch, operators, row_group_size=ROW_GROUP))
             if sweep.rows(_LAUNCHES) >= least:
                 calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches.table, linker)
-                aside.run(lambda: launches_file.write_batch(calls, row_group_size=ROW_GROUP))
+                aside.run(partial(launches_file.write_batch, calls, row_group_size=ROW_GROUP))
 
         for thread in sorted({*ops.runs, *launches.runs}):
             sweep_thread(sweep, _host_runs(thread, ops, launches, linker), flush)
@@ -170,28 +170,6 @@ def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linke
         )
         for start, pieces in launches.runs.get(thread, [])
     ]
-
-
-class Aside:
-    """Does one thing at a time in another thread, while this one goes on; what fails is raised here."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "write")
-        self._last: Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-        if self._last:
-            self._last.result()
-
-    def run(self, job: Callable[[], None]) -> None:
-        """Waits for the last job, then starts this one."""
-        if self._last:
-            self._last.result()
-        self._last = self._pool.submit(job)
 
 
 def _payload(table: StoredTable) -> list[str]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import NOT_HOST, Column
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
-from stepscope.store.links import Aside, Run, sweep_thread
+from stepscope.store.links import Run, sweep_thread
+from stepscope.threads import Aside
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from stepscope.streams import Progress
 
 __all__ = ["HOST_TREE", "write_host_tree"]
@@ -71,8 +71,7 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
             if sweep.rows(0) < least:
                 return
             written += sweep.rows(0)
-            found = sweep.take(0, 3)
-            aside.run(lambda: writer.write_batch(_records(found), row_group_size=ROW_GROUP))
+            aside.run(partial(_write, writer, sweep.take(0, 3)))
             if progress:
                 progress(_DOING, min(written / total, 0.999), 0, written)
 
@@ -157,7 +156,7 @@ def _pieces(file: Any, group: int, first: int, rows: int, name: str, shapes: Any
             return
 
 
-def _records(found: dict[str, Any]) -> pa.RecordBatch:
+def _write(writer: Any, found: dict[str, Any]) -> None:
     import pyarrow as pa
 
     name, thread, stored_in = found["payload"]
@@ -168,4 +167,4 @@ def _records(found: dict[str, Any]) -> pa.RecordBatch:
     rows = record_batch(schema.set(at, pa.field("stored_in", pa.int32())), columns)
     words = pa.DictionaryArray.from_arrays(rows.column(at), pa.array(_HOST)).cast(pa.string())
     arrays = [*rows.columns[:at], words, *rows.columns[at + 1 :]]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema), row_group_size=ROW_GROUP)

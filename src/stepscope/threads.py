@@ -1,0 +1,78 @@
+"""Work beside the main thread: handing things over, and jobs done aside.
+
+An interrupt may come at any moment. `queue.Queue` can then be left locked, and whoever tidies up waits for
+ever; what is here is built on `queue.SimpleQueue`, which cannot.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Aside", "Handover"]
+
+Item = TypeVar("Item")
+
+
+class Handover(Generic[Item]):
+    """A queue between two threads that holds so many things and no more."""
+
+    def __init__(self, size: int) -> None:
+        self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
+        for _ in range(size):
+            self._room.put(None)
+
+    def put(self, item: Item) -> None:
+        """Waits for room, then hands over."""
+        self._room.get()
+        self._items.put(item)
+
+    def get(self) -> Item:
+        """Waits for the next thing."""
+        item = self._items.get()
+        self._room.put(None)
+        return item
+
+    def let_go(self) -> None:
+        """Makes room for one more: who waits to hand over goes on, though nobody takes."""
+        self._room.put(None)
+
+
+class Aside:
+    """Does jobs one after the other in another thread; what fails is raised at the next job or at the end."""
+
+    def __init__(self, ahead: int = 1) -> None:
+        self._jobs: Handover[Callable[[], object] | None] = Handover(ahead)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name="aside", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        self._jobs.put(None)
+        self._thread.join()
+        if self._error and failed is None:
+            raise self._error
+
+    def run(self, job: Callable[[], object]) -> None:
+        """Takes a job; waits if too many are waiting."""
+        if self._error:
+            raise self._error
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if self._error:
+                continue
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - raised again in the other thread
+                self._error = error

@@ -25,8 +25,12 @@ class StoreWriter:
         self.folder = folder
         self.rows = dict.fromkeys((table.name for table in STORED), 0)
         self._schemas = [arrow_schema(table.read_columns) for table in STORED]
-        self._parquet: dict[str, Any] = {}
-        self._row_groups: dict[str, int] = {}
+        self._parquet = {
+            table.name: parquet_writer(folder / f"{table.name}.parquet", table.all_columns)
+            for table in STORED
+            if not table.linked
+        }
+        self._row_groups = dict.fromkeys(self._parquet, 0)
         self._staged = {table.name: Staged(folder, table) for table in STORED if table.linked}
         self._dictionaries: dict[str, Any] = {}
         self._runs: list[tuple[str, int, int, int, int, int]] = []
@@ -47,11 +51,7 @@ class StoreWriter:
         self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
     ) -> None:
         """One row group or several of full size: what belongs to a thread stays together, sorted by time."""
-        if table.name not in self._parquet:
-            self._parquet[table.name] = parquet_writer(
-                self.folder / f"{table.name}.parquet", table.all_columns
-            )
-        group = self._row_groups.get(table.name, 0)
+        group = self._row_groups[table.name]
         for at in range(0, records.num_rows, ROW_GROUP):
             self._parquet[table.name].write_batch(records.slice(at, ROW_GROUP), row_group_size=ROW_GROUP)
         starts = records.column("start_ns")
@@ -102,12 +102,6 @@ class StoreWriter:
         for staged in self._staged.values():
             staged.close()
         write_linked(self.folder, self._staged)
-        for table in STORED:
-            if table.linked or table.name in self._parquet:
-                continue
-            self._parquet[table.name] = parquet_writer(
-                self.folder / f"{table.name}.parquet", table.all_columns
-            )
         for writer in self._parquet.values():
             writer.close()
         plain = [[json.loads(text) if text else "" for text in pair] for pair in threads]

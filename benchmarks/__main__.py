@@ -1,4 +1,4 @@
-"""What `make bench` runs: reading traces, held against its budgets."""
+"""What `make bench` runs: reading traces, then every analysis, each held against its budgets."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+HERE = Path(__file__).parent
+
 if __name__ == "__main__":
-    script = Path(__file__).with_name("ingest.py")
-    sys.exit(subprocess.call([sys.executable, script, *(sys.argv[1:] or ["--scale"])]))
+    scripts = [["ingest.py", *(sys.argv[1:] or ["--scale"])]]
+    if not sys.argv[1:]:
+        scripts.append(["analyses.py"])
+    codes = [subprocess.call([sys.executable, HERE / script, *arguments]) for script, *arguments in scripts]
+    sys.exit(next((code for code in codes if code), 0))

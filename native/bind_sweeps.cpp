@@ -14,8 +14,8 @@ void same_length(std::initializer_list<size_t> sizes) {
     if (n != *sizes.begin()) throw std::invalid_argument("columns of different length");
 }
 
-size_t add_run(ThreadSweep& self, int table, bool opens, bool marks, bool covers, int weight, int group) {
-  return self.add_run({table, opens, marks, covers, weight, group});
+size_t add_run(ThreadSweep& self, int table, bool opens, bool marks, bool covers, int weight, int group, int label) {
+  return self.add_run({table, opens, marks, covers, weight, group, label});
 }
 
 void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, const Ints& dur, const std::vector<Ints>& payload) {
@@ -55,6 +55,10 @@ nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
   out["fresh"] = to_column(std::move(n.fresh), {});
   out["weight_self"] = to_column(std::move(n.weight_self), {});
   out["weight_once"] = to_column(std::move(n.weight_once), {});
+  auto node_bits = validity(n.node, kNull);
+  out["node"] = to_column(std::move(n.node), std::move(node_bits));
+  out["in_steps"] = to_column(std::move(n.in_steps), {});
+  out["late"] = to_column(std::move(n.late), {});
   nb::list payload;
   for (size_t i = 0; i < n.payload.size(); ++i)
     payload.append(i < narrowed.size() ? to_column(std::move(narrowed[i]), std::move(bits[5 + i]))
@@ -137,8 +141,8 @@ void bind_sweeps(nb::module_& m) {
   m.attr("NULL") = kNull;
   m.def("widened", &widened, nb::arg("values"), nb::arg("valid").none(), nb::arg("offset"), nb::arg("rows"), nb::arg("narrow"));
   nb::class_<ThreadSweep>(m, "ThreadSweep")
-      .def(nb::init<std::vector<size_t>>(), nb::arg("payload_columns"))
-      .def("add_run", &add_run, nb::arg("table"), nb::arg("opens"), nb::arg("marks"), nb::arg("covers"), nb::arg("weight"), nb::arg("group"))
+      .def(nb::init<std::vector<size_t>, CallTree*>(), nb::arg("payload_columns"), nb::arg("tree").none() = nb::none(), nb::keep_alive<1, 3>())
+      .def("add_run", &add_run, nb::arg("table"), nb::arg("opens"), nb::arg("marks"), nb::arg("covers"), nb::arg("weight"), nb::arg("group"), nb::arg("label"))
       .def("give", &give, nb::arg("run"), nb::arg("event"), nb::arg("start"), nb::arg("dur"), nb::arg("payload"))
       .def("end_run", &ThreadSweep::end_run, nb::arg("run"))
       .def("advance", &ThreadSweep::advance, nb::arg("horizon"), nb::call_guard<nb::gil_scoped_release>())

@@ -5,7 +5,13 @@
 
 NB_MODULE(core, m) {
   m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
+  stepscope::bind_priority(m);
+  stepscope::bind_call_tree(m);
+  stepscope::bind_exclusive(m);
+  stepscope::bind_idle(m);
+  stepscope::bind_path(m);
   stepscope::bind_reader(m);
+  stepscope::bind_stretches(m);
   stepscope::bind_sweeps(m);
   stepscope::bind_writeback(m);
 }

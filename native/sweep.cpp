@@ -38,11 +38,12 @@ void Nested::sort() {
   reorder(inside), reorder(marked), reorder(self), reorder(uncovered), reorder(fresh);
   reorder(weight_self), reorder(weight_once), reorder(depth);
   for (auto& column : payload) reorder(column);
+  if (!node.empty()) reorder(node), reorder(in_steps), reorder(late);
   reorder(event), reorder(start), reorder(dur);
 }
 
-ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table)
-    : payload_columns_(std::move(payload_columns_by_table)), out_(payload_columns_.size()) {
+ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree)
+    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), out_(payload_columns_.size()) {
   for (size_t i = 0; i < out_.size(); ++i) out_[i].payload.resize(payload_columns_[i]);
 }
 
@@ -111,7 +112,8 @@ int64_t ThreadSweep::advance(int64_t horizon) {
 
 void ThreadSweep::visit(const Run& run) {
   const int64_t start = run.start[run.at], dur = run.dur[run.at];
-  Open o{run.event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0, 0, run.spec.table, 0, false};
+  Open o{run.event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0};
+  o.table = run.spec.table;
   if (dur != kNull && start != kNull) o.end = saturating_add(start, dur);
   if (start != kNull) {
     settle(start);
@@ -120,7 +122,8 @@ void ThreadSweep::visit(const Run& run) {
     while (!marked_.empty() && marked_.back().second <= start) marked_.pop_back();
     if (!marked_.empty()) o.marked = marked_.back().first;
     if (run.spec.marks) marked_.emplace_back(o.event, o.end);
-    if (run.spec.weight >= 0) weigh(start, run.payload[static_cast<size_t>(run.spec.weight)][run.at]);
+    if (tree_) follow(run, o);
+    else if (run.spec.weight >= 0) weigh(start, run.payload[static_cast<size_t>(run.spec.weight)][run.at]);
     if (run.spec.covers) covered_until_ = std::max(covered_until_, o.end);
   }
   if (run.spec.group >= 0) {
@@ -194,7 +197,16 @@ void ThreadSweep::drop_ended(int64_t now) {
 
 void ThreadSweep::charge(int64_t until) {
   if (until <= cursor_) return;
-  if (!stack_.empty()) {
+  if (tree_) {
+    if (cursor_ == kNull) {
+      // Nothing has been open yet.
+    } else if (stack_.empty()) {
+      tree_->charge(tree_->root(), cursor_, until);
+    } else {
+      const auto charged = tree_->charge(stack_.back().node, cursor_, until);
+      stack_.back().charged.in_steps += charged.in_steps, stack_.back().charged.late += charged.late;
+    }
+  } else if (!stack_.empty()) {
     const int64_t covered = std::max<int64_t>(0, std::min(until, covered_until_) - std::min(cursor_, covered_until_));
     stack_.back().self += until - cursor_;
     stack_.back().uncovered += until - cursor_ - covered;
@@ -214,12 +226,37 @@ void ThreadSweep::weigh(int64_t now, int64_t weight) {
   }
 }
 
+// Finds the path of a call: that of what is open around it, and its label.
+void ThreadSweep::follow(const Run& run, Open& o) {
+  o.node = path(o.start);
+  if (run.spec.marks) o.marked = o.event;  // on a path, what marks is the innermost of its kind itself
+  if (!run.spec.opens) return;
+  o.label = run.payload[static_cast<size_t>(run.spec.label)][run.at];
+  o.node = tree_->child(o.node, o.label);
+  tree_->enter(o.node, o.dur);
+  if (run.spec.weight < 0) return;
+  const int64_t weight = run.payload[static_cast<size_t>(run.spec.weight)][run.at];
+  if (weight != kNull) tree_->launch(o.node, weight);
+}
+
+int64_t ThreadSweep::path(int64_t now) {
+  if (stack_.empty()) return tree_->root();
+  if (!ended_below_) return stack_.back().node;
+  // What crosses others began inside a call that has ended since: only what is open now is on the path.
+  int64_t node = tree_->root();
+  for (const Open& o : stack_)
+    if (o.end > now) node = tree_->child(node, o.label);
+  return node;
+}
+
 void ThreadSweep::emit(const Open& o, const int64_t* payload) {
+  if (o.table < 0) return;
   Nested& out = out_[static_cast<size_t>(o.table)];
   out.event.push_back(o.event), out.start.push_back(o.start), out.dur.push_back(o.dur);
   out.inside.push_back(o.inside), out.marked.push_back(o.marked), out.depth.push_back(o.depth);
   out.self.push_back(o.self), out.uncovered.push_back(o.uncovered), out.fresh.push_back(o.fresh);
   out.weight_self.push_back(o.weight_self), out.weight_once.push_back(o.weight_once);
+  if (tree_) out.node.push_back(o.node), out.in_steps.push_back(o.charged.in_steps), out.late.push_back(o.charged.late);
   for (auto& column : out.payload) column.push_back(*payload++);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "call_tree.hpp"
 #include "numbers.hpp"
 
 namespace stepscope {
@@ -14,6 +15,7 @@ namespace stepscope {
 struct Nested {
   std::vector<size_t> threads;  // where the rows of a thread end
   std::vector<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
+  std::vector<int64_t> node, in_steps, late;  // only where paths are followed
   std::vector<int32_t> depth;
   std::vector<std::vector<int64_t>> payload;
 
@@ -22,18 +24,20 @@ struct Nested {
 
 // What the events of a run do to the others on their thread.
 struct RunSpec {
-  int table = 0;
+  int table = 0;        // where its rows go, or -1: nowhere
   bool opens = false;   // encloses others; the others only ask who encloses them
   bool marks = false;   // the innermost of these is also looked for apart from the others
   bool covers = false;  // its time is not counted as uncovered time of what encloses it
   int weight = -1;      // payload column whose value is charged to the open events, or none
   int group = -1;       // payload column by which open events are told apart for `fresh` and `weight_once`
+  int label = -1;       // payload column that names a call in the tree of paths
 };
 
 // Merges sorted runs of one thread's events and nests them: the innermost event is the open one that started last.
 class ThreadSweep {
  public:
-  ThreadSweep(std::vector<size_t> payload_columns_by_table);
+  // With a tree, calls are followed along their paths there; it must outlive the sweep.
+  ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree = nullptr);
 
   size_t add_run(RunSpec spec);
   // The next rows of a run, sorted by start, then longer first, then event.
@@ -58,10 +62,12 @@ class ThreadSweep {
   };
   struct Open {
     int64_t event, start, end, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once, group;
-    int32_t depth;
-    int table;
-    size_t payload_at;  // in kept_
-    bool crosses;       // its end is in crossing_
+    int64_t label = kNull, node = kNull;
+    CallTree::Charged charged = {};
+    int32_t depth = 0;
+    int table = 0;
+    size_t payload_at = 0;  // in kept_
+    bool crosses = false;   // its end is in crossing_
   };
 
   bool before(size_t a, size_t b) const;
@@ -74,6 +80,8 @@ class ThreadSweep {
   void drop_ended(int64_t now);
   void charge(int64_t until);
   void weigh(int64_t now, int64_t weight);
+  void follow(const Run& run, Open& o);
+  int64_t path(int64_t now);
   void emit(const Open& o, const int64_t* payload);
 
   std::vector<Run> runs_;
@@ -87,6 +95,7 @@ class ThreadSweep {
   std::unordered_map<int64_t, int64_t> fresh_from_;  // per group: until when its time is counted already
   int64_t cursor_ = kNull, covered_until_ = kNull;
   std::vector<size_t> payload_columns_;
+  CallTree* tree_;
   std::vector<Nested> out_;
 };
 

@@ -16,6 +16,8 @@ from stepscope.store.trace import Trace
 from stepscope.streams import ByteStream, is_url, open_stream
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from stepscope.sources import Source
     from stepscope.streams import Progress
 
@@ -40,7 +42,7 @@ def open_trace(
         path = Path(text)
         if is_store(path):
             cache.touch(path)
-            return Trace(path, progress=progress)
+            return Trace(path, progress=progress, analyst=_answer)
         if stat.S_ISDIR(_mode(path)):
             text = _only_trace(path)
     where = Path(store) if store is not None else cache.root()
@@ -53,7 +55,12 @@ def open_trace(
         if store is None:
             cache.evict(where, keep=target)
     cache.touch(target)
-    return Trace(target, progress=progress)
+    return Trace(target, progress=progress, analyst=_answer)
+
+
+def _answer(trace: Trace, name: str) -> pa.Table:
+    """What an analysis finds, as a table for SQL."""
+    return registry.load("analyses", name)(trace).arrow
 
 
 def _target(source: str, where: Path) -> Path:

@@ -10,13 +10,13 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from stepscope import registry
 from stepscope.cli.signature import Argument, arguments
-from stepscope.schema import DICTIONARIES, FORMAT, STORED, StoredTable
-from stepscope.store.tree import HOST_TREE
+from stepscope.schema import DICTIONARIES, FORMAT, MADE, STORED, StoredTable
 from stepscope.store.views import VIEWS
 from stepscope.tables import columns_of
 
@@ -76,17 +76,19 @@ def _stored_tables() -> str:
         "whole profile has been read. Times count from the trace's base time, which `meta.json` holds.\n"
         "These tables may change with the format: build on the [views](views.md)."
     )
-    tree = StoredTable("host_tree", _view_description("host_tree"), HOST_TREE)
+    made = [
+        replace(table, description=f"{table.description} Made at first use.")
+        for making in MADE
+        for table in making.tables
+    ]
     sections = [_stored(table, "parquet") for table in STORED]
-    sections.append(_stored_columns(tree, "parquet", [(column, "") for column in HOST_TREE]))
+    sections += [
+        _stored_columns(table, "parquet", [(column, "") for column in table.columns]) for table in made
+    ]
     sections += [
         _stored_columns(table, "arrow", [(column, "") for column in table.columns]) for table in DICTIONARIES
     ]
     return _page("Stored tables", lead, sections)
-
-
-def _view_description(name: str) -> str:
-    return next(view.description for view in VIEWS if view.name == name)
 
 
 def _stored(table: StoredTable, ending: str) -> str:

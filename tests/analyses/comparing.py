@@ -20,6 +20,7 @@ KEYS = {
     "runtime_calls": ("name",),
     "ops": ("name",),
     "devices": ("device", "window"),
+    "steps": ("step", "name"),
 }
 
 
@@ -55,9 +56,6 @@ def differences(analysis: str, rows: list[Row], expected: list[Row]) -> list[str
 
 
 def keyed(analysis: str, rows: list[Row]) -> dict[tuple[Any, ...], Row]:
-    if analysis == "devices":
-        # Windows of steps come with the steps.
-        rows = [row for row in rows if row["window"] == "span"]
     table = {tuple(row[column] for column in KEYS[analysis]): row for row in rows}
     assert len(table) == len(rows), f"{analysis} has two rows of one key"
     return table

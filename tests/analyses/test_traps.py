@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.analyses.comparing import KEYS, differences, drawn_rows, oracle_of, rows_of
-from tests.analyses.traps import devices, links, nesting, sides, text
+from tests.analyses.traps import devices, links, nesting, sides, steps, text
 from tests.analyses.traps.rows import TRAPS, Trap
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Layout
 
-assert TRAPS, (devices, links, nesting, sides, text)
+assert TRAPS, (devices, links, nesting, sides, steps, text)
 
 
 def name_of(trap: Trap) -> str:

@@ -61,13 +61,13 @@ OF_STEP = """
     SELECT k.name, count(*) AS calls, sum(k.dur_ns)::BIGINT AS total_ns, min(k.dur_ns) AS least,
            max(k.dur_ns) AS most
     FROM kernels k JOIN launches l ON l.event = k.launch
-    JOIN steps s ON l.start_ns >= s.start_ns AND l.start_ns < s.start_ns + s.dur_ns
+    JOIN step_marks s ON l.start_ns >= s.start_ns AND l.start_ns < s.start_ns + s.dur_ns
     WHERE s.step = $step GROUP BY k.name ORDER BY ALL
 """
 OPS_OF_STEP = """
     SELECT o.name, o.start_ns, o.dur_ns, o.tid, o.depth, o.self_ns, o.device_self_ns, o.device_once_ns
     FROM ops o
-    JOIN steps s ON o.start_ns >= s.start_ns AND o.start_ns + o.dur_ns <= s.start_ns + s.dur_ns
+    JOIN step_marks s ON o.start_ns >= s.start_ns AND o.start_ns + o.dur_ns <= s.start_ns + s.dur_ns
     WHERE s.step = $step ORDER BY ALL
 """
 
@@ -78,9 +78,9 @@ class TestSteps:
         source = DATA / f"{name}.pt.trace.json.gz"
         whole = stepscope.open(source)
         links = [tuple(row.values()) for row in rows(whole, LINKS)]
-        for step in (row["step"] for row in rows(whole, "SELECT DISTINCT step FROM steps")):
+        for step in (row["step"] for row in rows(whole, "SELECT DISTINCT step FROM step_marks")):
             part = stepscope.open(cut(source, f"--steps {step}", tmp_path))
-            assert [row["step"] for row in rows(part, "SELECT step FROM steps")] == [step]
+            assert [row["step"] for row in rows(part, "SELECT step FROM step_marks")] == [step]
             assert rows(part, OF_STEP, step=step) == rows(whole, OF_STEP, step=step)
             assert rows(part, OPS_OF_STEP, step=step) == rows(whole, OPS_OF_STEP, step=step)
             assert rows(whole, OPS_OF_STEP, step=step)
@@ -103,14 +103,14 @@ class TestSteps:
         assert [event for event in kept if '"ph": "M"' in event] == metadata
 
     def last(self, source: Path) -> str:
-        return str(rows(stepscope.open(source), "SELECT max(step) AS step FROM steps")[0]["step"])
+        return str(rows(stepscope.open(source), "SELECT max(step) AS step FROM step_marks")[0]["step"])
 
     def test_all_steps(self, name: str, tmp_path: Path) -> None:
         source = DATA / f"{name}.pt.trace.json.gz"
         whole = stepscope.open(source)
-        numbers = [row["step"] for row in rows(whole, "SELECT step FROM steps ORDER BY step")]
+        numbers = [row["step"] for row in rows(whole, "SELECT step FROM step_marks ORDER BY step")]
         part = stepscope.open(cut(source, f"--steps {numbers[0]}:", tmp_path))
-        assert [row["step"] for row in rows(part, "SELECT step FROM steps ORDER BY step")] == numbers
+        assert [row["step"] for row in rows(part, "SELECT step FROM step_marks ORDER BY step")] == numbers
         assert rows(part, OF_STEP, step=numbers[-1]) == rows(whole, OF_STEP, step=numbers[-1])
 
 

@@ -77,7 +77,14 @@ def test_every_kind_of_value_has_its_form() -> None:
     text = grids.render(EVERYTHING, "everything", "table", width=200)
     titles, _, _, values, *_ = text.splitlines()
     assert titles.split() == ["busy", "group"]
-    assert values.split() == ["–", "22:13:20.000000001", "1.50", "KiB", "50.0", "%", "2.35", "4321", "yes"]
+    assert values.split() == ["22:13:20.000000001", "1.50", "KiB", "50.0", "%", "2.35", "4321", "yes"]
+
+
+def test_columns_without_any_value_are_named_and_not_drawn() -> None:
+    text = grids.render(EVERYTHING, "everything", "table", width=200)
+    assert "key" not in text.splitlines()[1].split()
+    assert text.endswith("\n\nNothing to show in: key.\n")
+    assert "–" in grids.render(EVERYTHING, "everything", "markdown")
 
 
 def test_color_makes_the_head_bold_and_changes_no_width() -> None:
@@ -109,10 +116,30 @@ def test_limit_says_how_many_there_are() -> None:
     assert len(grids.render(KERNELS, "kernels", "csv", limit=2).splitlines()) == 3
 
 
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    what: Annotated[str, "which"]
+    explanation: Annotated[str | None, "a sentence"]
+    count: Annotated[int, "how many"]
+
+
+def test_sentences_stand_below_their_rows() -> None:
+    long = "Some work has no launch in the profile, for it was made before the recording began."
+    table = Table.of(Doubt, [Doubt("unlinked", long, 3), Doubt("other", None, 1)])
+    assert grids.render(table, "trust", "table", width=60) == (
+        "what      count\n"
+        "────────  ─────\n"
+        "unlinked      3\n"
+        "    explanation: Some work has no launch in the profile, for\n"
+        "      it was made before the recording began.\n"
+        "other         1\n"
+    )
+
+
 def test_no_rows_are_said() -> None:
-    text = grids.render(Table.of(Kernel, []), "kernels", "table")
-    assert text.splitlines()[0].split()[0] == "name"
-    assert text.endswith("\nno rows\n")
+    table = Table.of(Kernel, [], ["No kernels: the profile has no device work."])
+    text = grids.render(table, "kernels", "table")
+    assert text == "no rows\nNo kernels: the profile has no device work.\n"
 
 
 def test_json_holds_exact_values_and_the_meaning_of_every_column() -> None:

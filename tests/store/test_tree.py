@@ -171,7 +171,7 @@ def test_no_place_at_all(tmp_path: Path) -> None:
     )
     trace.folder.chmod(0o755)
     assert child.returncode == 1
-    assert "no place for the tree of host events" in child.stderr
+    assert "no place for the table host_tree" in child.stderr
     assert "TMPDIR" in child.stderr
     assert "Traceback" not in child.stderr
 

@@ -158,7 +158,7 @@ def test_steps_are_marks_of_the_host(trace: Trace, path: Path) -> None:
         for number, event in enumerate(read(path)[1])
         if event.get("cat") == "user_annotation" and event["name"].startswith("ProfilerStep#")
     ]
-    found = rows(trace, "SELECT step, event, name FROM steps ORDER BY event")
+    found = rows(trace, "SELECT step, event, name FROM step_marks ORDER BY event")
     assert [(row["step"], row["event"]) for row in found] == marks
 
 

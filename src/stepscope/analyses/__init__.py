@@ -17,12 +17,18 @@ Analysis = Callable[Concatenate[Trace, Options], Table[Row]]
 
 
 def analysis(*, reads: Reads) -> Callable[[Analysis[Options, Row]], Analysis[Options, Row]]:
-    """Marks a function as an analysis; it sees the views and columns that it names here, and no others."""
+    """Marks a function as an analysis; it sees the views and columns that it names here, and no others.
+
+    What it found is kept with the trace, so that analyses can build on one another without doing work twice.
+    """
 
     def mark(function: Analysis[Options, Row]) -> Analysis[Options, Row]:
         @functools.wraps(function)
         def limited(trace: Trace, *args: Options.args, **options: Options.kwargs) -> Table[Row]:
-            return function(trace.reading(reads), *args, **options)
+            asked = (function, args, tuple(sorted(options.items())))
+            if asked not in trace.answers:
+                trace.answers[asked] = function(trace.reading(reads), *args, **options)
+            return cast("Table[Row]", trace.answers[asked])
 
         limited.reads = reads  # type: ignore[attr-defined]
         return cast("Analysis[Options, Row]", limited)

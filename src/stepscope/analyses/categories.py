@@ -25,7 +25,7 @@ class Category:
 @analysis(reads={"shapes": ("category", "phase", "events", "total_ns")})
 def categories(trace: Trace) -> Table[Category]:
     """Counts events and their time by category, exactly as the profile writes them."""
-    return trace.query(
+    found = trace.query(
         Category,
         """
         SELECT category, phase, sum(events)::BIGINT AS events,
@@ -34,3 +34,4 @@ def categories(trace: Trace) -> Table[Category]:
         ORDER BY total_ns DESC NULLS LAST, events DESC, category, phase
         """,
     )
+    return found if len(found) else Table(Category, found.arrow, ["The profile holds no events."])

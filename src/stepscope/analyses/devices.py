@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
+from stepscope.analyses._device_time import NUMBERED, Windows
+from stepscope.analyses._occupancy import LaunchShape, Multiprocessor, occupancy_share
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -22,7 +24,9 @@ class Device:
     rank: Annotated[int, "Rank that recorded the profile."]
     device: Annotated[str, "The device, by its index."]
     name: Annotated[str | None, "Its product name, where the profile has it."]
-    window: Annotated[str, "span: from the first start to the last end of its work."]
+    window: Annotated[
+        str, "span: from the first start to the last end of its work; steps: inside the marked steps."
+    ]
     window_ns: Annotated[int, "Length of the window."]
     busy_ns: Annotated[int, "Time in which anything ran on it."]
     idle_ns: Annotated[int, "The rest of the window."]
@@ -40,8 +44,12 @@ class Device:
     sm_efficiency_share: Annotated[
         float | None, "Part of the multiprocessors that had a block, over the window."
     ]
-    occupancy_share: Annotated[float | None, "Mean occupancy over kernel time; NULL: not worked out yet."]
-    occupancy_known_share: Annotated[float | None, "Part of kernel time whose occupancy is known."]
+    occupancy_share: Annotated[
+        float | None, "Estimated: part of the threads that it could hold, mean over the summed kernel time."
+    ]
+    occupancy_known_share: Annotated[
+        float | None, "Part of the summed kernel time whose occupancy is known and in that mean."
+    ]
 
 
 _SPANS = """
@@ -50,18 +58,35 @@ _SPANS = """
            count(*) FILTER (kind = 'kernel' AND blocks_per_sm > 0 AND isfinite(blocks_per_sm)) > 0 AS known
     FROM device_work WHERE start_ns IS NOT NULL GROUP BY device_name ORDER BY device_name
 """
+_MARKED = "SELECT start_ns, end_ns FROM steps WHERE source = 'mark' ORDER BY start_ns, end_ns"
+_NO_ESTIMATE = "occupancy_percent = 0 AND warps_per_sm >= 1"
+# The profiler's estimate of occupancy, or all that is needed for one where it wrote 0 for want of one.
+_ESTIMATED = f"""
+    SELECT *, CASE WHEN kind <> 'kernel' THEN NULL
+                   WHEN {_NO_ESTIMATE} THEN concat_ws(' ', grid, block, registers, shared_bytes)
+                   ELSE occupancy_percent::VARCHAR END AS grouped
+    FROM device_work WHERE start_ns IS NOT NULL AND device_name = $device
+"""
+_ESTIMATES = f"""
+    SELECT grouped, bool_or({_NO_ESTIMATE}) AS missing, any_value(occupancy_percent) AS percent,
+           any_value(grid) AS grid, any_value(block) AS block, any_value(registers) AS registers,
+           any_value(shared_bytes) AS shared
+    FROM ({_ESTIMATED}) WHERE grouped IS NOT NULL GROUP BY grouped ORDER BY grouped
+"""
 # Weights are parts of 1e12, a filled device: whole numbers add up without drift.
-_WORK = """
+_WORK = f"""
     SELECT start_ns, coalesce(dur_ns, 0) AS dur_ns,
            (CASE kind WHEN 'memcpy' THEN 2 WHEN 'memset' THEN 3 ELSE communicates::INT END)::BIGINT AS kind,
            (CASE WHEN kind = 'kernel' AND blocks_per_sm > 0 AND isfinite(blocks_per_sm)
-                 THEN round(least(blocks_per_sm, 1) * 1e12) ELSE 0 END)::BIGINT AS weight
-    FROM device_work WHERE start_ns IS NOT NULL AND device_name = $device ORDER BY start_ns
+                 THEN round(least(blocks_per_sm, 1) * 1e12) ELSE 0 END)::BIGINT AS weight,
+           (CASE WHEN kind <> 'kernel' THEN -1 ELSE coalesce(number, $unknown) END)::BIGINT AS occupancy
+    FROM ({_ESTIMATED}) LEFT JOIN {NUMBERED} USING (grouped) ORDER BY start_ns
 """
 
 
 @analysis(
     reads={
+        "steps": ("start_ns", "end_ns", "source"),
         "device_work": (
             "device_name",
             "start_ns",
@@ -69,52 +94,118 @@ _WORK = """
             "kind",
             "communicates",
             "blocks_per_sm",
+            "warps_per_sm",
+            "occupancy_percent",
+            "grid",
+            "block",
+            "registers",
+            "shared_bytes",
             "launch",
-        )
+        ),
     }
 )
 def devices(trace: Trace) -> Table[Device]:
-    """Says how busy each device was: compute, communication, copies, idle."""
-    return Table.of(Device, _rows(trace))
+    """Says how busy each device was: compute, communication, copies, idle.
+
+    Each device has a row for the span of its work and, where the profiler marked steps, one for the union of
+    the steps.
+    """
+    rows = list(_rows(trace))
+    notes = [] if rows else ["No device work: record with ProfilerActivity.CUDA among the activities."]
+    if any((row.occupancy_known_share or 0) < 1 for row in rows if row.kernel_ns):
+        notes.append(
+            "Occupancy is unknown where the profile has neither an estimate nor both launch shape and device "
+            "properties; profiles of AMD devices have none of these."
+        )
+    return Table.of(Device, rows, notes)
 
 
 def _rows(trace: Trace) -> Iterator[Device]:
-    names = _product_names(trace.meta["metadata"].get("deviceProperties"))
+    properties = _properties(trace.meta["metadata"].get("deviceProperties"))
+    marked = trace.arrow(_MARKED).to_pylist()
+    steps = Windows([row["start_ns"] for row in marked], [row["end_ns"] for row in marked])
     for span in trace.arrow(_SPANS).to_pylist():
-        sweep = _native.DeviceSweep([span["low"]], [span["high"]])
-        for batch in trace.batches(_WORK, device=span["device_name"]):
-            sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "kind", "weight")))
-        sweep.finish()
-        window = sweep.window_ns
-        compute, communication, memcpy, memset = sweep.by_kind_ns
-        yield Device(
-            rank=trace.rank,
-            device=span["device_name"],
-            name=names.get(span["device_name"]),
-            window="span",
-            window_ns=window,
-            busy_ns=sweep.busy_ns,
-            idle_ns=window - sweep.busy_ns,
-            kernel_ns=sweep.kernel_ns,
-            compute_ns=compute,
-            communication_ns=communication,
-            exposed_communication_ns=communication - sweep.overlap_ns,
-            overlap_share=sweep.overlap_ns / communication if communication else None,
-            memcpy_ns=memcpy,
-            memset_ns=memset,
-            unlinked_ns=span["unlinked"],
-            utilization_share=sweep.kernel_ns / window if window else None,
-            sm_efficiency_share=sweep.filled_ns / window if window and span["known"] else None,
-            occupancy_share=None,
-            occupancy_known_share=None,
-        )
+        device = properties.get(span["device_name"], {})
+        windows = {"span": Windows([span["low"]], [span["high"]])} | ({"steps": steps} if marked else {})
+        estimates = _estimates(trace, span["device_name"], Multiprocessor.of(device))
+        sweeps = {
+            name: (
+                _native.DeviceSweep(window.starts, window.ends),
+                _native.ExclusiveSweep(window.starts, window.ends, len(estimates) + 1),
+            )
+            for name, window in windows.items()
+        }
+        params: dict[str, Any] = {"groups": list(estimates), "numbers": list(range(len(estimates)))}
+        params |= {"device": span["device_name"], "unknown": len(estimates)}
+        for batch in trace.batches(_WORK, **params):
+            start, dur, kind, weight, occupancy = (view(batch[column]) for column in _COLUMNS)
+            for busy, held in sweeps.values():
+                busy.push(start, dur, kind, weight)
+                held.push(start, dur, occupancy)
+        for name, (busy, held) in sweeps.items():
+            busy.finish()
+            held.finish()
+            mean, known = _mean_occupancy(held.total_ns, list(estimates.values()))
+            yield Device(
+                rank=trace.rank,
+                device=span["device_name"],
+                name=str(device.get("name") or "") or None,
+                window=name,
+                **_figures(busy, known_blocks=span["known"]),
+                unlinked_ns=span["unlinked"],
+                occupancy_share=mean,
+                occupancy_known_share=known,
+            )
 
 
-def _product_names(properties: Any) -> dict[str, str]:
-    if not isinstance(properties, list):
-        return {}
+_COLUMNS = ("start_ns", "dur_ns", "kind", "weight", "occupancy")
+
+
+def _figures(sweep: _native.DeviceSweep, *, known_blocks: bool) -> dict[str, Any]:
+    window = sweep.window_ns
+    compute, communication, memcpy, memset = sweep.by_kind_ns
     return {
-        str(one["id"]): str(one["name"])
-        for one in properties
-        if isinstance(one, dict) and "id" in one and "name" in one
+        "window_ns": window,
+        "busy_ns": sweep.busy_ns,
+        "idle_ns": window - sweep.busy_ns,
+        "kernel_ns": sweep.kernel_ns,
+        "compute_ns": compute,
+        "communication_ns": communication,
+        "exposed_communication_ns": communication - sweep.overlap_ns,
+        "overlap_share": sweep.overlap_ns / communication if communication else None,
+        "memcpy_ns": memcpy,
+        "memset_ns": memset,
+        "utilization_share": sweep.kernel_ns / window if window else None,
+        "sm_efficiency_share": sweep.filled_ns / window if window and known_blocks else None,
     }
+
+
+def _estimates(trace: Trace, device: str, on: Multiprocessor | None) -> dict[str, float | None]:
+    """The occupancy that each distinct text of an estimate stands for."""
+    found: dict[str, float | None] = {}
+    for row in trace.arrow(_ESTIMATES, device=device).to_pylist():
+        if row["missing"]:
+            shape = LaunchShape.of(row["grid"], row["block"], row["registers"], row["shared"])
+            found[row["grouped"]] = occupancy_share(shape, on) if shape and on else None
+        else:
+            # What is no share of anything (-99, inf) is what the profiler writes when it does not know.
+            found[row["grouped"]] = row["percent"] / 100 if 0 <= row["percent"] <= 100 else None
+    return found
+
+
+def _mean_occupancy(times: list[int], estimates: list[float | None]) -> tuple[float | None, float | None]:
+    """The mean over kernel time where it is known, and the part of kernel time where it is."""
+    total = sum(times)
+    if not total:
+        return None, None
+    known = [(time, share) for time, share in zip(times, estimates, strict=False) if share is not None]
+    known_ns = sum(time for time, _ in known)
+    mean = sum(time * share for time, share in known) / known_ns if known_ns else None
+    return mean, known_ns / total
+
+
+def _properties(written: Any) -> dict[str, Mapping[str, Any]]:
+    """Device properties by the index of the device."""
+    if not isinstance(written, list):
+        return {}
+    return {str(one["id"]): one for one in written if isinstance(one, dict) and "id" in one}

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from stepscope.analyses import analysis
+from stepscope.analyses._device_time import spent_by_group, whole_span
+from stepscope.analyses._families import family_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -14,7 +19,7 @@ __all__ = ["Kernel", "kernels"]
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """All runs of the kernels of one name."""
+    """All runs of the kernels of one name, or of one name and launch shape."""
 
     name: Annotated[str | None, "Name of the kernel."]
     calls: Annotated[int, "How often it ran."]
@@ -23,21 +28,90 @@ class Kernel:
     min_ns: Annotated[int, "Shortest duration."]
     max_ns: Annotated[int, "Longest duration."]
     share: Annotated[float | None, "Part of the summed time of all kernels."]
+    exclusive_ns: Annotated[
+        int, "The same with kernels that ran at once on a device sharing the time; adds up to kernel time."
+    ]
+    family: Annotated[str, "What kind of work it does, as in `kernel_families`; by most of its time."]
+    grid: Annotated[str | None, "Blocks in x, y, z; NULL if its runs differ."]
+    block: Annotated[str | None, "Threads of a block in x, y, z; NULL if its runs differ."]
+    registers: Annotated[int | None, "Registers of a thread; NULL if its runs differ."]
+    shared_bytes: Annotated[int | None, "Shared memory of a block; NULL if its runs differ."]
 
 
-@analysis(reads={"kernels": ("name", "dur_ns")})
-def kernels(trace: Trace) -> Table[Kernel]:
-    """Sums up kernels by name: calls, time, and share of all kernel time."""
-    return trace.query(
-        Kernel,
-        """
-        WITH timed AS (SELECT name, coalesce(dur_ns, 0) AS dur_ns FROM kernels),
-             named AS (
-                 SELECT name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns,
-                        min(dur_ns) AS min_ns, max(dur_ns) AS max_ns
-                 FROM timed GROUP BY name)
-        SELECT name, calls, total_ns, total_ns / calls AS mean_ns, min_ns, max_ns,
-               total_ns / nullif(sum(total_ns) OVER (), 0)::DOUBLE AS share
-        FROM named ORDER BY total_ns DESC, name
-        """,
-    )
+_SHAPE = ("grid", "block", "registers", "shared_bytes")
+# An absent name is none that could be written.
+_TEXTS = [f"coalesce({column}::VARCHAR, chr(0))" for column in ("name", *_SHAPE)]
+_KEYS = {"name": _TEXTS[0], "shape": f"concat_ws(chr(31), {', '.join(_TEXTS)})"}
+_KERNELS = "SELECT *, {key} AS grouped FROM device_work WHERE kind = 'kernel'"
+_GROUPS = f"""
+    SELECT grouped, k.name, o.name AS op, communicates, count(*) AS calls,
+           sum(coalesce(dur_ns, 0))::BIGINT AS total_ns, min(coalesce(dur_ns, 0)) AS min_ns,
+           max(coalesce(dur_ns, 0)) AS max_ns,
+           {", ".join(f"CASE WHEN min({c}) = max({c}) THEN min({c}) END AS {c}" for c in _SHAPE)}
+    FROM ({_KERNELS}) k LEFT JOIN (SELECT event, name FROM ops) o ON o.event = k.op
+    GROUP BY grouped, k.name, o.name, communicates ORDER BY grouped, op
+"""
+_TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({_KERNELS})"
+
+
+@analysis(
+    reads={
+        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "op", *_SHAPE),
+        "ops": ("event", "name"),
+    }
+)
+def kernels(
+    trace: Trace,
+    *,
+    by: Annotated[
+        Literal["name", "shape"], "What is summed up: a name, or a name with a launch shape."
+    ] = "name",
+) -> Table[Kernel]:
+    """Sums up kernels by name: calls, time, and share of all kernel time.
+
+    The figures are those of the whole trace, not of its steps alone.
+    """
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in trace.arrow(_GROUPS.format(key=_KEYS[by])).to_pylist():
+        groups[row["grouped"]].append(row)
+    numbers = {grouped: number for number, grouped in enumerate(groups)}
+    spent = spent_by_group(trace, _TIMES.format(key=_KEYS[by]), numbers, whole_span(trace))
+    rows = _rows(list(groups.values()), [one.exclusive_ns for one in spent])
+    nothing = [] if groups else ["No kernels: the profile has no device work, or only copies and fills."]
+    return Table.of(Kernel, sorted(rows, key=_order), nothing)
+
+
+def _rows(groups: list[list[dict[str, Any]]], exclusive: list[int]) -> Iterator[Kernel]:
+    whole = sum(part["total_ns"] for parts in groups for part in parts)
+    for parts, exclusive_ns in zip(groups, exclusive, strict=True):
+        calls = sum(part["calls"] for part in parts)
+        total = sum(part["total_ns"] for part in parts)
+        yield Kernel(
+            name=parts[0]["name"],
+            calls=calls,
+            total_ns=total,
+            mean_ns=total / calls,
+            min_ns=min(part["min_ns"] for part in parts),
+            max_ns=max(part["max_ns"] for part in parts),
+            share=total / whole if whole else None,
+            exclusive_ns=exclusive_ns,
+            family=_family(parts),
+            **{column: _same([part[column] for part in parts]) for column in _SHAPE},
+        )
+
+
+def _family(parts: list[dict[str, Any]]) -> str:
+    """The family of most of the time: one kernel may serve operators of several."""
+    times: dict[str, int] = defaultdict(int)
+    for part in parts:
+        family = "communication" if part["communicates"] else family_of(part["name"], part["op"])
+        times[family] += part["total_ns"]
+    return max(sorted(times), key=times.__getitem__)
+
+
+def _same(values: list[Any]) -> Any:
+    return values[0] if all(value == values[0] for value in values) else None
+
+
+def _order(row: Kernel) -> tuple[Any, ...]:
+    return -row.total_ns, row.name is None, row.name or "", json.dumps([row.grid, row.block])

@@ -24,10 +24,12 @@ class RuntimeCall:
 @analysis(reads={"launches": ("name", "dur_ns")})
 def runtime_calls(trace: Trace) -> Table[RuntimeCall]:
     """Sums up calls into the device's runtime and driver by name."""
-    return trace.query(
+    found = trace.query(
         RuntimeCall,
         """
         SELECT name, count(*) AS calls, coalesce(sum(dur_ns), 0)::BIGINT AS total_ns
         FROM launches GROUP BY name ORDER BY total_ns DESC, name
         """,
     )
+    nothing = ["No calls into a device's runtime: record with ProfilerActivity.CUDA among the activities."]
+    return found if len(found) else Table(RuntimeCall, found.arrow, nothing)

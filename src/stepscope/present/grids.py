@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import textwrap
 from typing import Any, Literal
 
 from stepscope import units
@@ -23,6 +24,8 @@ _IDENTIFIERS = frozenset(
     {"correlation", "device", "line", "pid", "process", "rank", "sequence", "step", "stream", "thread", "tid"}
 )
 _INSTANTS = frozenset({"start_ns", "end_ns"})
+_PROSE = frozenset({"advice", "explanation", "reason"})
+"""Columns of sentences, which would not fit beside others."""
 
 
 def render(
@@ -55,12 +58,40 @@ def render(
     if format == "markdown":
         return _markdown(table.columns, cells, notes)
     if not shown.num_rows:
-        notes.insert(0, "no rows")
+        return "".join(f"{line}\n" for line in ["no rows", *notes])
+    # Columns without any value take room and say nothing.
+    filled = [i for i, column in enumerate(shown.columns) if column.null_count < shown.num_rows]
+    columns, cells = [table.columns[i] for i in filled], [cells[i] for i in filled]
+    if empty := [column.name for i, column in enumerate(table.columns) if i not in filled]:
+        notes.append(f"Nothing to show in: {', '.join(empty)}.")
+    prose = [i for i, column in enumerate(columns) if column.name in _PROSE]
+    below = [_below([(columns[i].name, row[i]) for i in prose], width) for row in zip(*cells, strict=True)]
+    beside = [i for i in range(len(columns)) if i not in prose]
+    columns, cells = [columns[i] for i in beside], [cells[i] for i in beside]
+    panels = _panels(columns, cells, width)
     grids = [
-        _grid([table.columns[i] for i in panel], [cells[i] for i in panel], width, color)
-        for panel in _panels(table.columns, cells, width)
+        _grid(
+            [columns[i] for i in panel],
+            [cells[i] for i in panel],
+            width,
+            color,
+            below * (panel is panels[-1]),
+        )
+        for panel in panels
     ]
-    return "\n".join(grids + [f"{note}\n" for note in notes])
+    return "\n".join(grids + ["".join(f"{note}\n" for note in notes)] * bool(notes))
+
+
+def _below(texts: list[tuple[str, str]], width: int) -> list[str]:
+    """Sentences that belong to a row, as lines to stand under it."""
+    return [
+        line
+        for name, text in texts
+        if text != units.ABSENT
+        for line in textwrap.wrap(
+            f"{name}: {text}", max(width, 40), initial_indent="    ", subsequent_indent="      "
+        )
+    ]
 
 
 def _json(name: str, columns: list[Column], records: list[dict[str, Any]]) -> str:
@@ -88,7 +119,9 @@ def _markdown(columns: list[Column], cells: list[list[str]], notes: list[str]) -
     return grid + "".join(f"\n{note}\n" for note in notes)
 
 
-def _grid(columns: list[Column], cells: list[list[str]], width: int, color: bool) -> str:
+def _grid(
+    columns: list[Column], cells: list[list[str]], width: int, color: bool, below: list[list[str]]
+) -> str:
     widths = _widths(columns, cells, width)
     titles = [_title(column) for column in columns]
     height = max(map(len, titles))
@@ -98,7 +131,9 @@ def _grid(columns: list[Column], cells: list[list[str]], width: int, color: bool
     lines.append(_GAP.join("─" * n for n in widths))
     if color:
         lines = [f"\x1b[1m{line}\x1b[0m" for line in lines]
-    lines += [_line(columns, list(row), widths) for row in zip(*cells, strict=True)]
+    for number, row in enumerate(zip(*cells, strict=True)):
+        lines.append(_line(columns, list(row), widths))
+        lines += below[number] if below else []
     return "".join(f"{line}\n" for line in lines)
 
 

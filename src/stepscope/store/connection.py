@@ -16,7 +16,7 @@ from stepscope.store.layout import check_place
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["check_read_only", "connect", "run"]
+__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "run"]
 
 MEMORY = "384MB"
 
@@ -30,17 +30,20 @@ def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckd
     import pyarrow as pa
 
     check_place(folder)
-    connection = duckdb.connect(":memory:", config={"memory_limit": MEMORY, "threads": 2})
+    # Variables of the program are no tables; set here, it holds for every cursor.
+    connection = duckdb.connect(
+        ":memory:", config={"memory_limit": MEMORY, "threads": 2, "python_enable_replacements": False}
+    )
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
-    connection.execute("SET python_enable_replacements = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.
     spill = Path(tempfile.gettempdir()) / f"stepscope-spill-{uuid.uuid4().hex[:12]}"
     connection.execute(f"SET temp_directory = {_literal(str(spill))}")
     folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
     connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
-    connection.register("stored_meta", _meta_table(meta))
     try:
+        connection.execute("CREATE SCHEMA stored; CREATE SCHEMA analyses")
+        add_arrow(connection, "stored.meta", _meta_table(meta))
         _add_tables(connection, folder, extra)
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
         raise StepscopeError(
@@ -54,17 +57,26 @@ def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckd
 def _add_tables(connection: duckdb.DuckDBPyConnection, folder: Path, extra: dict[str, Path]) -> None:
     import pyarrow as pa
 
-    connection.execute("CREATE SCHEMA stored")
     for table in DICTIONARIES:
         with pa.memory_map(str(folder / f"{table.name}.arrow")) as file:
-            connection.register(f"stored_{table.name}", pa.ipc.open_file(file).read_all())
-        connection.execute(f"CREATE VIEW stored.{table.name} AS SELECT * FROM stored_{table.name}")
-    connection.execute("CREATE VIEW stored.meta AS SELECT * FROM stored_meta")
+            add_arrow(connection, f"stored.{table.name}", pa.ipc.open_file(file).read_all())
     files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
     for name, path in files.items():
-        # A folder called `event=5` is no partition: its name is not to replace the column.
-        scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
-        connection.execute(f"CREATE VIEW stored.{name} AS SELECT * FROM {scan}")
+        add_parquet(connection, name, path)
+
+
+def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
+    """A file as a table of the schema `stored`."""
+    # A folder called `event=5` is no partition: its name is not to replace the column.
+    scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
+    connection.execute(f"CREATE VIEW stored.{name} AS SELECT * FROM {scan}")
+
+
+def add_arrow(connection: duckdb.DuckDBPyConnection, name: str, table: Any) -> None:
+    """A small table, taken over: what is merely registered is seen by one cursor only."""
+    connection.register("taken_over", table)
+    connection.execute(f"CREATE OR REPLACE TABLE {name} AS SELECT * FROM taken_over")
+    connection.unregister("taken_over")
 
 
 def _literal(text: str) -> str:

@@ -42,7 +42,7 @@ def extent(trace: Trace) -> tuple[int, int]:
 
 def step_numbers(trace: Trace) -> list[int]:
     """The numbers of the profiler's step marks."""
-    numbers: list[int] = trace.arrow("SELECT DISTINCT step FROM steps ORDER BY step")["step"].to_pylist()
+    numbers: list[int] = trace.arrow("SELECT DISTINCT step FROM step_marks ORDER BY step")["step"].to_pylist()
     return numbers
 
 
@@ -51,7 +51,7 @@ def steps_window(trace: Trace, first: int, last: int) -> Window:
     base = int(trace.meta["base_ns"])
     found = trace.arrow(
         """
-        WITH marks AS (SELECT min(start_ns) AS first, max(start_ns + dur_ns) AS last FROM steps
+        WITH marks AS (SELECT min(start_ns) AS first, max(start_ns + dur_ns) AS last FROM step_marks
                        WHERE step BETWEEN $first AND $last)
         SELECT first, last, (SELECT max(w.start_ns + w.dur_ns) FROM device_work w
                              JOIN launches l ON l.event = w.launch WHERE l.start_ns < last)

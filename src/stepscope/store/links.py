@@ -42,6 +42,7 @@ class Run:
     covers: bool = False
     weight: int = -1
     group: int = -1
+    label: int = -1
 
 
 class Staged:
@@ -107,7 +108,9 @@ def sweep_thread(sweep: _native.ThreadSweep, runs: list[Run], flush: Callable[[]
             flush()
         elif waiting:
             run = waiting.pop()
-            number = sweep.add_run(run.table, run.opens, run.marks, run.covers, run.weight, run.group)
+            number = sweep.add_run(
+                run.table, run.opens, run.marks, run.covers, run.weight, run.group, run.label
+            )
             pieces[number] = run.pieces
         else:
             break

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stepscope.errors import StepscopeError
+from stepscope.schema import MADE
 from stepscope.store import connection as fenced
-from stepscope.store.layout import locked, read_meta
+from stepscope.store.layout import read_meta
+from stepscope.store.made import Workshop
 from stepscope.store.views import VIEWS
 from stepscope.tables import Table
 
@@ -27,19 +27,71 @@ Row = TypeVar("Row")
 Reads = dict[str, tuple[str, ...]]
 """Which views and which of their columns an analysis reads."""
 
-_LAZY = "host_tree"
+Analyst = Callable[["Trace", str], "pa.Table"]
+"""Answers for the tables `analyses.NAME` of a query."""
+
+_WORDS = re.compile(r"[a-z_]+")
+_ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
+
+
+class _Shared:
+    """What a trace and its limited forms have in common: one database, tables made so far, answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.meta = read_meta(folder)
+        self.workshop = Workshop()
+        self.answers: dict[Any, Any] = {}
+        self._database: duckdb.DuckDBPyConnection | None = None
+        self._seen: dict[str, Path] = {}
+        self._schemas: dict[Any, str] = {}
+
+    def cursor(self, reads: Reads | None) -> duckdb.DuckDBPyConnection:
+        """A cursor of its own for every query, in a schema that has these views and columns alone."""
+        database = self._connected()
+        asked = None if reads is None else tuple(sorted(reads.items()))
+        if asked not in self._schemas:
+            schema = self._schemas[asked] = f"views_{len(self._schemas)}_{len(self._seen)}"
+            database.execute(f"CREATE SCHEMA {schema}")
+            for view in VIEWS:
+                if (not view.made or view.made in self._seen) and (reads is None or view.name in reads):
+                    only = reads[view.name] if reads else None
+                    database.execute(f"CREATE VIEW {schema}.{view.name} AS {view.sql(self.meta, only)}")
+        cursor = database.cursor()
+        cursor.execute(f"USE {self._schemas[asked]}")
+        return cursor
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        fresh = {name: path for name, path in self.workshop.made.items() if name not in self._seen}
+        # A database sees the folders that it was opened with, and no others.
+        elsewhere = any(path.parent != self.folder for path in fresh.values())
+        if self._database is None or elsewhere:
+            self._database = fenced.connect(self.folder, self.meta, self.workshop.made)
+        else:
+            for name, path in fresh.items():
+                fenced.add_parquet(self._database, name, path)
+        if fresh:
+            self._seen = dict(self.workshop.made)
+            self._schemas.clear()  # their views know nothing of the new tables
+        return self._database
 
 
 class Trace:
     """A trace in a store. Large tables stay on disk; answers are Arrow tables."""
 
-    def __init__(self, folder: Path, *, reads: Reads | None = None, progress: Progress | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, progress: Progress | None = None, analyst: Analyst | None = None
+    ) -> None:
         self.folder = folder
-        self.meta = read_meta(folder)
-        self._reads = reads
+        self._reads: Reads | None = None
         self._progress = progress
-        self._open: duckdb.DuckDBPyConnection | None = None
-        self._lazy: dict[str, Path] = {}
+        self._analyst = analyst
+        self._shared = _Shared(folder)
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the store says of itself, and under `metadata` the profile."""
+        return self._shared.meta
 
     @property
     def path(self) -> str:
@@ -51,6 +103,16 @@ class Trace:
         """The rank that recorded it."""
         return int(self.meta["rank"])
 
+    @property
+    def made(self) -> dict[str, Path]:
+        """The tables that were made at first use so far, and where they are."""
+        return self._shared.workshop.made
+
+    @property
+    def answers(self) -> dict[Any, Any]:
+        """What analyses found, kept for those that build on them."""
+        return self._shared.answers
+
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
         return bool(self.meta["rows"].get(table))
@@ -61,51 +123,28 @@ class Trace:
 
     def arrow(self, sql: str, /, **params: Any) -> pa.Table:
         """The answer to a query as an Arrow table."""
-        return fenced.run(self._connection(sql), sql, params, None)
+        return fenced.run(self._cursor(sql), sql, params, None)
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
-        batches: Iterator[pa.RecordBatch] = fenced.run(self._connection(sql), sql, params, rows)
+        batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql), sql, params, rows)
         return batches
 
-    def reading(self, reads: Reads) -> Trace:
+    def reading(self, reads: Reads | None) -> Trace:
         """The same trace, in which only these views and columns exist."""
-        return Trace(self.folder, reads=reads, progress=self._progress)
+        limited = copy(self)
+        limited._reads, limited._analyst = reads, None  # noqa: SLF001  # its own class
+        return limited
 
-    def _connection(self, sql: str) -> duckdb.DuckDBPyConnection:
+    def _cursor(self, sql: str) -> duckdb.DuckDBPyConnection:
         fenced.check_read_only(sql)
-        if _LAZY not in self._lazy and _LAZY in sql.lower():
-            self._lazy[_LAZY] = self._made_lazily()
-            self._open = None
-        if self._open is None:
-            self._open = fenced.connect(self.folder, self.meta, self._lazy)
-            for view in VIEWS:
-                if view.lazy and view.name not in self._lazy:
-                    continue
-                if self._reads is None or view.name in self._reads:
-                    only = self._reads[view.name] if self._reads else None
-                    self._open.execute(f"CREATE VIEW {view.name} AS {view.sql(self.meta, only)}")
-        return self._open
-
-    def _made_lazily(self) -> Path:
-        """The tree of all host events, made once and kept; beside a read-only store, in a temporary place."""
-        from stepscope.store.tree import write_host_tree
-
-        target = self.folder / f"{_LAZY}.parquet"
-        if target.is_file():
-            return target
-        try:
-            with locked(self.folder):
-                return (
-                    target if target.is_file() else write_host_tree(self.folder, self.folder, self._progress)
-                )
-        except OSError as refused:
-            try:
-                place = tempfile.mkdtemp(prefix="stepscope-")
-                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-                return write_host_tree(self.folder, Path(place), self._progress)
-            except OSError as error:
-                raise StepscopeError(
-                    f"no place for the tree of host events: {refused}; {error}",
-                    hint="free some space, or set TMPDIR to a folder with space",
-                ) from error
+        words = set(_WORDS.findall(sql.lower()))
+        for name in (name for making in MADE for name in making.names):
+            if name in words:
+                self._shared.workshop.have(name, self.reading(None), self._progress)
+        analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)})
+        found = {name: self._analyst(self, name) for name in analyses} if self._analyst else {}
+        cursor = self._shared.cursor(self._reads)
+        for name, table in found.items():
+            fenced.add_arrow(cursor, f"analyses.{name}", table)
+        return cursor

@@ -9,58 +9,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import NOT_HOST, Column
+from stepscope.schema import MADE, NOT_HOST
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
 from stepscope.threads import Aside
 
 if TYPE_CHECKING:
+    from stepscope.store.trace import Trace
     from stepscope.streams import Progress
 
-__all__ = ["HOST_TREE", "write_host_tree"]
+__all__ = ["host_runs", "host_shapes", "stretch", "write_host_tree"]
 
-HOST_TREE = (
-    Column("event", "int64", "Place of the event in the profile, from 0."),
-    Column("thread", "int32", "Its thread: a row of `threads`."),
-    Column("name", "int32", "Its name: a row of `names`."),
-    Column("start_ns", "int64", "When it began, in ns after the trace's base time."),
-    Column("dur_ns", "int64", "How long it took."),
-    Column("stored_in", "string", "The table it is in."),
-    Column("parent", "int64", "Event around it on its thread."),
-    Column("depth", "int32", "How many events are around it."),
-    Column("self_ns", "int64", "Time in which it was the innermost event of its thread."),
-    Column("frame", "int64", "Event of the innermost Python frame around it."),
-)
+HOST_TREE = MADE[0].tables[0].columns
 
 _HOST = ("python_frames", "ops", "launches", "annotations", "other_events")
 _PIECE = 1 << 15
 _DOING = "nesting"
 
 
-def write_host_tree(store: Path, folder: Path, progress: Progress | None = None) -> Path:
+def write_host_tree(trace: Trace, target: Path, *, progress: Progress | None = None) -> None:
     """Merges and nests every duration event of host threads; memory is a piece of each open run."""
     import pyarrow.parquet as pq
 
-    target = folder / "host_tree.parquet"
-    # One name for all: who writes has the lock, and what a killed run left is written over.
-    partial = folder / ".host_tree.partial"
+    store = trace.folder
     files = {name: pq.ParquetFile(store / f"{name}.parquet") for name in _HOST}
     try:
-        with parquet_writer(partial, HOST_TREE) as writer:
+        with parquet_writer(target, HOST_TREE) as writer:
             _sweep_all(store, files, writer, progress)
-        partial.replace(target)
     finally:
-        partial.unlink(missing_ok=True)
         for file in files.values():
             file.close()
-        if progress:
-            progress(_DOING, 1.0, 0, 0)
-    return target
 
 
 def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progress | None) -> None:
-    shapes = _host_shapes(store)
-    runs = _runs(store, files)
+    shapes = host_shapes(store)
+    runs = host_runs(store, files)
     total = sum(rows for of_thread in runs.values() for _, _, _, rows, _ in of_thread)
     written = 0
     sweep = _native.ThreadSweep([3])
@@ -90,7 +73,7 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
         flush(least=1)
 
 
-def _host_shapes(store: Path) -> Any:
+def host_shapes(store: Path) -> Any:
     """Shapes of complete events that belong to host threads."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -102,7 +85,7 @@ def _host_shapes(store: Path) -> Any:
     return shapes.filter(kept)["id"].combine_chunks()
 
 
-def _runs(store: Path, files: dict[str, Any]) -> dict[int, list[tuple[str, int, int, int, int]]]:
+def host_runs(store: Path, files: dict[str, Any]) -> dict[int, list[tuple[str, int, int, int, int]]]:
     """For each thread its stretches of rows: (table, row group, first row, rows, first start)."""
     import pyarrow as pa
 
@@ -133,27 +116,32 @@ def _add_group(file: Any, name: str, group: int, found: Any) -> None:
         first += run["counts"]
 
 
-def _pieces(file: Any, group: int, first: int, rows: int, name: str, shapes: Any) -> Iterator[Any]:
-    """A stretch of rows piece by piece; only the columns that the tree needs are read."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    table = pa.scalar(_HOST.index(name), pa.int64())
+def stretch(file: Any, group: int, first: int, rows: int, columns: list[str]) -> Iterator[Any]:
+    """A stretch of rows piece by piece; only the columns that are asked for are read."""
     at = 0
-    columns = ["event", "thread", "name", "start_ns", "dur_ns", "shape"]
     for batch in file.iter_batches(_PIECE, row_groups=[group], columns=columns):
         low, high = max(first - at, 0), min(first + rows - at, batch.num_rows)
         at += batch.num_rows
         if low >= high:
             continue
-        piece = batch.slice(low, high - low)
+        yield batch.slice(low, high - low)
+        if at >= first + rows:
+            return
+
+
+def _pieces(file: Any, group: int, first: int, rows: int, name: str, shapes: Any) -> Iterator[Any]:
+    """A stretch of rows as the sweep takes them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.scalar(_HOST.index(name), pa.int64())
+    columns = ["event", "thread", "name", "start_ns", "dur_ns", "shape"]
+    for piece in stretch(file, group, first, rows, columns):
         if name in ("annotations", "other_events"):
-            piece = piece.filter(pc.is_in(piece["shape"], shapes))
+            piece = piece.filter(pc.is_in(piece["shape"], shapes))  # noqa: PLW2901
         stored_in = pa.repeat(table, piece.num_rows)
         payload = [view(piece["name"]), view(piece["thread"]), view(stored_in)]
         yield view(piece["event"]), view(piece["start_ns"]), view(piece["dur_ns"]), payload
-        if at >= first + rows:
-            return
 
 
 def _write(writer: Any, found: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.schema import COPIES, KERNELS, STORED
+from stepscope.schema import COPIES, KERNELS, MADE, STORED, StoredTable
 
 __all__ = ["VIEWS", "View"]
 
@@ -21,7 +21,8 @@ class View:
     columns: tuple[tuple[str, str, str], ...]
     source: str
     where: str = ""
-    lazy: bool = False
+    made: str = ""
+    """The table behind it that is made at first use."""
 
     def sql(self, meta: dict[str, Any], only: tuple[str, ...] | None = None) -> str:
         """The SELECT of the view, or of some of its columns."""
@@ -110,13 +111,39 @@ _WORK_COLUMNS = (
     ("kind", _KIND, "kernel, memcpy or memset."),
     (
         "communicates",
-        f"n.communicates AND s.category IN ({_quoted(KERNELS)})",
+        f"coalesce(n.communicates, FALSE) AND s.category IN ({_quoted(KERNELS)})",
         "Whether it is a kernel whose name says that it moves data between devices.",
     ),
     ("device_name", "coalesce(t.device::VARCHAR, h.pid)", "The device, by its index."),
     *_own_columns("device_work"),
     *((name, f"s.{name}", description) for name, _, description in _LAUNCH_SHAPE),
 )
+
+
+def _made(table: StoredTable) -> View:
+    """A table made at first use, with names and absolute times."""
+    columns: list[tuple[str, str, str]] = []
+    for column in table.columns:
+        expression = f"t.{column.name}"
+        if column.name in _INSTANTS:
+            expression += " + {base}"
+        elif column.name == "name" and column.type == "int32":
+            expression = "n.text"
+        if column.name == "thread":
+            columns += _EVENT[4:6]
+        columns.append((column.name, expression, column.description))
+    numbered = {column.name for column in table.columns if column.type == "int32"}
+    source = f"stored.{table.name} t"
+    if "name" in numbered:
+        source += " LEFT JOIN stored.names n ON n.id = t.name"
+    if "thread" in numbered:
+        source += " LEFT JOIN stored.threads h ON h.id = t.thread"
+    return View(
+        table.name, f"{table.description} Made at first use.", tuple(columns), source, made=table.name
+    )
+
+
+_INSTANTS = ("start_ns", "end_ns", "host_start_ns", "host_end_ns", "launch_start_ns")
 _STEP_MARK = r"regexp_full_match(n.text, 'ProfilerStep#\d+')"
 
 VIEWS = (
@@ -147,7 +174,7 @@ VIEWS = (
     _of("flows"),
     _of("other_events"),
     View(
-        "steps",
+        "step_marks",
         "The profiler's step marks on the host (ProfilerStep#k).",
         (
             ("step", "CAST(regexp_extract(n.text, '#(\\d+)', 1) AS BIGINT)", "Number in the mark."),
@@ -174,22 +201,7 @@ VIEWS = (
         ),
         "stored.shapes t",
     ),
-    View(
-        "host_tree",
-        "All duration events of host threads, nested: frames, operators, calls, ranges. Made at first use.",
-        (
-            *_EVENT[:2],
-            ("stored_in", "t.stored_in", "Which kind of event: the table it is in."),
-            *_EVENT[4:9],
-            ("parent", "t.parent", "Event around it on its thread; NULL at the outermost."),
-            ("depth", "t.depth", "How many events are around it."),
-            ("self_ns", "t.self_ns", "Time in which it was the innermost event of its thread."),
-            ("frame", "t.frame", "Event of the innermost Python frame around it."),
-        ),
-        "stored.host_tree t LEFT JOIN stored.names n ON n.id = t.name "
-        "LEFT JOIN stored.threads h ON h.id = t.thread",
-        lazy=True,
-    ),
+    *(_made(table) for making in MADE for table in making.tables),
     View(
         "meta",
         "What the profile and the store say of themselves, a key and its JSON value a row.",

@@ -10,18 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "COPIES",
     "DEVICE_WORK",
     "DICTIONARIES",
+    "EVERY_EVENT",
+    "FILLS",
     "FORMAT",
+    "HOST_OPS",
     "HOST_RUNTIME",
+    "KERNELS",
     "METADATA_KEYS",
+    "NOT_HOST",
     "STORED",
     "Column",
     "StoredTable",
     "native_tables",
 ]
 
-FORMAT = 1
+
+FORMAT = 2
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

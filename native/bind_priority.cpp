@@ -1,0 +1,39 @@
+#include "bindings.hpp"
+#include "priority.hpp"
+#include "repetition.hpp"
+
+#include <stdexcept>
+
+namespace stepscope {
+
+namespace {
+
+void push(PrioritySweep& self, const Ints& start, const Ints& dur, const Ints& label) {
+  if (dur.shape(0) != start.shape(0) || label.shape(0) != start.shape(0)) throw std::invalid_argument("columns of different length");
+  nb::gil_scoped_release release;
+  self.push(start.data(), dur.data(), label.data(), start.shape(0));
+}
+
+// First row, period, rows, and whether strange symbols stand before and after; None where nothing repeats.
+nb::object repetition(const Ints& symbols, size_t least_period, double least_share) {
+  std::optional<Repetition> found;
+  {
+    nb::gil_scoped_release release;
+    found = find_repetition(symbols.data(), symbols.shape(0), least_period, least_share);
+  }
+  if (!found) return nb::none();
+  return nb::make_tuple(found->first, found->period, found->rows, found->foreign_before, found->foreign_after);
+}
+
+}  // namespace
+
+void bind_priority(nb::module_& m) {
+  m.def("find_repetition", &repetition, nb::arg("symbols"), nb::arg("least_period"), nb::arg("least_share"));
+  nb::class_<PrioritySweep>(m, "PrioritySweep")
+      .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, size_t>(), nb::arg("window_starts"), nb::arg("window_ends"), nb::arg("labels"))
+      .def("push", &push, nb::arg("start"), nb::arg("dur"), nb::arg("label"))
+      .def("finish", &PrioritySweep::finish)
+      .def_prop_ro("by_window_ns", &PrioritySweep::by_window);
+}
+
+}  // namespace stepscope

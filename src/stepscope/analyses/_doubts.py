@@ -1,0 +1,367 @@
+"""What in a trace could bend a figure, and how far; each check looks at one thing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stepscope import _native, units
+from stepscope.analyses.compilations import compilations
+from stepscope.analyses.devices import devices
+from stepscope.analyses.step_classes import step_classes
+from stepscope.store.columns import view
+from stepscope.store.trace import Reads, Trace
+
+__all__ = ["DOUBT_READS", "EVENT_CHECKS", "Check", "Doubt", "Steps"]
+
+_TIMES = ("event", "start_ns", "dur_ns", "name", "thread", "pid", "category", "phase")
+
+DOUBT_READS: Reads = {
+    "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns"),
+    "device_work": (*_TIMES, "launch", "kind", "communicates", "occupancy_percent"),
+    "launches": _TIMES,
+    "ops": _TIMES,
+    "python_frames": _TIMES,
+    "annotations": _TIMES,
+    "other_events": _TIMES,
+    "shapes": ("category", "phase", "stored_in", "events", "text"),
+}
+"""What all checks read."""
+
+HOUR_NS = 3_600_000_000_000
+LEAST_LAUNCHES = 8
+BLOCKING_SHARE = 0.5
+WARM_UP = 1.5
+"""By how much the first step must be longer than others of its kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """One thing that could bend figures of this trace."""
+
+    rank: Annotated[int, "Rank that recorded the profile."]
+    what: Annotated[str, "What it is."]
+    count: Annotated[int, "How many events, steps or entries it concerns."]
+    effect_ns: Annotated[
+        int | None, "How far it could move the headline, in time; NULL if that is not known."
+    ]
+    effect_share: Annotated[float | None, "The same as a part of what `of` names."]
+    of: Annotated[str | None, "What the share is a part of."]
+    explanation: Annotated[str, "What it means."]
+    advice: Annotated[str, "What to do."]
+    reason: Annotated[str | None, "Why the effect is not known."]
+
+
+class Steps:
+    """The windows of all steps: the headline that a doubt is held against."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.rows = trace.arrow(
+            "SELECT step, source, start_ns, end_ns, host_start_ns FROM steps WHERE end_ns > start_ns "
+            "ORDER BY start_ns, end_ns, host_start_ns"
+        ).to_pylist()
+        self.lengths = [row["end_ns"] - row["start_ns"] for row in self.rows]
+        self.total_ns = sum(self.lengths)
+
+    def covered(self, events: str, **params: Any) -> int:
+        """For how long in all steps an event of a query was open, given its `start_ns` and `dur_ns`."""
+        if not self.rows:
+            return 0
+        starts, ends = ([row[key] for row in self.rows] for key in ("start_ns", "end_ns"))
+        sweep = _native.PrioritySweep(starts, ends, 1)
+        sql = (
+            f"SELECT start_ns, dur_ns, 0::BIGINT AS label FROM ({events}) WHERE dur_ns > 0 ORDER BY start_ns"
+        )
+        for batch in self._trace.batches(sql, **params):
+            sweep.push(*map(view, batch.columns))
+        sweep.finish()
+        return sum(parts[0] for parts in sweep.by_window_ns)
+
+    def doubt(self, what: str, count: int, effect_ns: int, text: str, advice: str) -> Doubt:
+        """A doubt whose effect is a part of the time of all steps."""
+        share = min(1.0, effect_ns / self.total_ns) if self.total_ns else None
+        return Doubt(self._trace.rank, what, count, effect_ns, share, "step time", text, advice, None)
+
+    def vague(self, what: str, count: int, text: str, advice: str, reason: str) -> Doubt:
+        """A doubt whose effect is not known."""
+        return Doubt(self._trace.rank, what, count, None, None, None, text, advice, reason)
+
+
+Check = Callable[[Trace, Steps], Iterator[Doubt]]
+
+
+def _one(trace: Trace, sql: str, **params: Any) -> dict[str, Any]:
+    row: dict[str, Any] = trace.arrow(sql, **params).to_pylist()[0]
+    return row
+
+
+_FIRST_LINKED = "(SELECT min(start_ns) FROM device_work WHERE launch IS NOT NULL)"
+_EARLY = f"launch IS NULL AND coalesce(start_ns < {_FIRST_LINKED}, FALSE)"
+_UNLINKED = f"launch IS NULL AND NOT ({_EARLY})"
+
+
+def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Device work without a launch, among work that has one."""
+    count = _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {_UNLINKED}")["n"]
+    if count:
+        effect = steps.covered(f"SELECT start_ns, dur_ns FROM device_work WHERE {_UNLINKED}")
+        yield steps.doubt(
+            "unlinked work",
+            count,
+            effect,
+            "Device work whose launch is not in the profile counts for the device, but for no operator, "
+            "module or line, and its step is not known.",
+            "Record host and device together (activities=[CPU, CUDA]), and stop the profiler between steps.",
+        )
+
+
+def work_launched_before(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Work that was under way when the profile began, and so moves the start of the first step."""
+    count = _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {_EARLY}")["n"]
+    if count:
+        first = steps.rows[0] if steps.rows else None
+        yield steps.doubt(
+            "work launched before the profile",
+            count,
+            max(0, first["start_ns"] - first["host_start_ns"]) if first else 0,
+            "The device still had work when the profile began: the first step starts when that was done.",
+            "Synchronise before the profiler starts, or give it a warm-up: schedule(warmup=1, ...).",
+        )
+
+
+_OVERLAPS = f"""
+    SELECT start_ns, least(before_ns, end_ns) - start_ns AS dur_ns FROM (
+        SELECT start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns, max(start_ns + coalesce(dur_ns, 0)) OVER (
+                   PARTITION BY thread ORDER BY start_ns, event
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+        FROM device_work WHERE start_ns IS NOT NULL AND coalesce(dur_ns, 0) <= {HOUR_NS})
+    WHERE before_ns > start_ns AND end_ns > start_ns
+"""
+
+
+def overlapping_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Work on one stream at the same time."""
+    count = _one(trace, f"SELECT count(*) AS n FROM ({_OVERLAPS})")["n"]
+    if count:
+        yield steps.doubt(
+            "overlapping work",
+            count,
+            steps.covered(_OVERLAPS),
+            "Work that ran on one stream while other work did: kernels that are allowed to start early "
+            "wait inside, so their durations sum to more than the time they took.",
+            "Read `exclusive_ns` of `kernels` in place of `total_ns`.",
+        )
+
+
+_HOST_TABLES = ("launches", "ops", "python_frames", "annotations")
+_ENDLESS = " UNION ALL ".join(
+    f"SELECT start_ns, dur_ns, {table == 'device_work'} AS on_device FROM {table} WHERE dur_ns > {HOUR_NS}"
+    for table in ("device_work", *_HOST_TABLES)
+)
+_NO_TIME = ("a negative duration", "a time that is no number")
+
+
+def impossible_times(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Durations below zero, times that are no numbers, events of more than an hour."""
+    bad = sum(one["count"] for one in trace.meta["damage"] if one["reason"].startswith(_NO_TIME))
+    endless = _one(trace, f"SELECT count(*) AS n FROM ({_ENDLESS})")["n"]
+    text = (
+        f"{units.count(bad)} durations were negative or no numbers and count as 0, {units.count(endless)} "
+        "events claim to have taken more than an hour: the clock or the writer was wrong."
+    )
+    advice = "Record again, with a newer torch if there is one; leave these events out of what you read."
+    if endless:
+        yield steps.doubt("impossible times", bad + endless, steps.covered(_ENDLESS), text, advice)
+    elif bad:
+        yield steps.vague(
+            "impossible times", bad, text, advice, "How long they really took is not in the profile."
+        )
+
+
+_WINDOW_END = """
+    SELECT min(end_ns) AS end_ns FROM (
+        SELECT start_ns AS end_ns FROM other_events WHERE name = 'Record Window End'
+        UNION ALL SELECT start_ns + dur_ns FROM other_events WHERE category = 'Trace' AND phase = 'X')
+"""
+_UNFINISHED = " UNION ALL ".join(
+    f"SELECT start_ns, dur_ns FROM {table} WHERE start_ns < $at AND start_ns + dur_ns >= $at {more}"
+    for table, more in (("ops", ""), ("launches", ""), ("annotations", "AND category = 'user_annotation'"))
+)
+
+
+def unfinished_events(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Events that were open when the profiler stopped, and were ended by it."""
+    at = _one(trace, _WINDOW_END)["end_ns"]
+    count = _one(trace, f"SELECT count(*) AS n FROM ({_UNFINISHED})", at=at)["n"] if at is not None else 0
+    if count:
+        yield steps.doubt(
+            "unfinished events",
+            count,
+            steps.covered(_UNFINISHED, at=at),
+            "Operators, calls or ranges that reach to the end of the profile or beyond were still open "
+            "when it was stopped: their durations are those of the profile.",
+            "Stop the profiler after the step: call its step() as the last thing of the loop.",
+        )
+
+
+_WAITED = """
+    SELECT l.start_ns, l.dur_ns, l.start_ns + l.dur_ns >= w.end_ns AS waited
+    FROM launches l JOIN (
+        SELECT launch, max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM device_work
+        WHERE kind = 'kernel' AND launch IS NOT NULL GROUP BY launch) w ON w.launch = l.event
+"""
+
+
+def blocking_launches(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Launches that return after their kernel: the program was told to wait for each."""
+    found = _one(trace, f"SELECT count(*) FILTER (waited) AS waited, count(*) AS launches FROM ({_WAITED})")
+    if found["launches"] >= LEAST_LAUNCHES and found["waited"] >= BLOCKING_SHARE * found["launches"]:
+        yield steps.doubt(
+            "blocking launches",
+            found["waited"],
+            steps.covered(f"SELECT start_ns, dur_ns FROM ({_WAITED}) WHERE waited"),
+            f"{units.share(found['waited'] / found['launches'])} of the calls that launch kernels return "
+            "after their kernel is done: host and device take turns, and no figure here is that of a "
+            "normal run.",
+            "Unset CUDA_LAUNCH_BLOCKING (AMD_SERIALIZE_KERNEL) and record again.",
+        )
+
+
+_TOO_EARLY = """
+    SELECT count(*) AS n, max(l.start_ns - w.start_ns) AS most
+    FROM device_work w JOIN launches l ON l.event = w.launch WHERE w.start_ns < l.start_ns
+"""
+_DISORDER = """
+    SELECT count(*) AS n, max(before_ns - start_ns) AS most FROM (
+        SELECT w.start_ns, max(w.start_ns) OVER (
+                   PARTITION BY w.thread, l.thread ORDER BY l.start_ns, l.event
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+        FROM (SELECT launch, thread, min(start_ns) AS start_ns FROM device_work WHERE launch IS NOT NULL
+              GROUP BY launch, thread) w JOIN launches l ON l.event = w.launch)
+    WHERE start_ns < before_ns
+"""
+
+
+def clock_offset(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Work that began before its launch did: the clocks of host and device are apart."""
+    found = _one(trace, _TOO_EARLY)
+    if found["n"]:
+        yield steps.doubt(
+            "clock offset",
+            found["n"],
+            found["most"],
+            f"Work that begins before its launch, by up to {units.duration(found['most'])}: the clocks of "
+            "host and device are apart, so delays of launches and the ends of steps are off by as much.",
+            "Take delays below that as unknown; a newer driver or torch converts the clocks better.",
+        )
+
+
+def disordered_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Work of one stream that began before work which the same thread had launched earlier."""
+    found = _one(trace, _DISORDER)
+    if found["n"]:
+        yield steps.doubt(
+            "disordered work",
+            found["n"],
+            found["most"],
+            "Work began before work that its thread had launched earlier on the same stream, by up to "
+            f"{units.duration(found['most'])}: a clock went backwards, or links are wrong.",
+            "Do not trust delays of launches and the critical path to less than that.",
+        )
+
+
+def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Events in which the profiler itself worked."""
+    events = "SELECT start_ns, dur_ns FROM other_events WHERE category = 'overhead' AND phase = 'X'"
+    count = _one(trace, f"SELECT count(*) AS n FROM ({events})")["n"]
+    effect = steps.covered(events) if count else 0
+    if effect:
+        yield steps.doubt(
+            "profiler overhead",
+            count,
+            effect,
+            "The profiler fetched buffers or loaded code while the program ran (Buffer Flush and the like).",
+            "Record fewer steps at once, or leave the first recorded one out.",
+        )
+
+
+def warm_up(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """A first step that is much longer than others of its kind."""
+    if len(steps.lengths) < 3:
+        return
+    first, others = steps.lengths[0], steps.lengths[1:]
+    if first <= WARM_UP * min(others):
+        return
+    number = str(steps.rows[0]["step"])
+    usual: float = max(others)
+    for like in step_classes(trace):
+        if like.steps >= 3 and like.first_steps.split(", ")[0] == number:
+            usual = (like.mean_ns * like.steps - first) / (like.steps - 1)
+    if first > WARM_UP * usual:
+        yield steps.doubt(
+            "warm-up",
+            1,
+            round(first - usual),
+            f"The first step took {units.duration(first)}, others like it {units.duration(usual)}: caches, "
+            "allocations and choices of algorithms are in it.",
+            "Leave it out, or give the profiler more steps to wait: schedule(wait=5, warmup=2, ...).",
+        )
+
+
+def compilation(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Compiling inside of steps."""
+    found = [row for row in compilations(trace) if row.step is not None]
+    if found:
+        yield steps.doubt(
+            "compilation",
+            sum(row.times for row in found),
+            sum(row.total_ns for row in found),
+            "Something was compiled or tuned inside of the steps; a run without the profiler does that once.",
+            (
+                "Record after the compiler is done: more steps to wait, and look at `compilations` for what "
+                "recompiles."
+            ),
+        )
+
+
+def unknown_occupancy(trace: Trace, _: Steps) -> Iterator[Doubt]:
+    """Kernels whose occupancy neither the profile says nor can be worked out."""
+    rows = [row for row in devices(trace) if row.window == "span" and row.kernel_ns]
+    kernel_ns = sum(row.kernel_ns for row in rows)
+    unknown_ns = round(sum(row.kernel_ns * (1 - (row.occupancy_known_share or 0.0)) for row in rows))
+    if unknown_ns:
+        unsaid = "kind = 'kernel' AND coalesce(occupancy_percent, 0) <= 0"
+        yield Doubt(
+            trace.rank,
+            "unknown occupancy",
+            _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {unsaid}")["n"],
+            unknown_ns,
+            unknown_ns / kernel_ns,
+            "kernel time",
+            "The profile has no occupancy for these kernels, and for part of their time it cannot be "
+            "worked out from the launch: the mean occupancy is that of the rest.",
+            (
+                "Nothing: profiles of this device do not have it. Use the vendor's kernel profiler where it "
+                "matters."
+            ),
+            None,
+        )
+
+
+EVENT_CHECKS: tuple[Check, ...] = (
+    unlinked_work,
+    work_launched_before,
+    overlapping_work,
+    impossible_times,
+    unfinished_events,
+    blocking_launches,
+    clock_offset,
+    disordered_work,
+    profiler_overhead,
+    warm_up,
+    compilation,
+    unknown_occupancy,
+)
+"""Those that look at events."""

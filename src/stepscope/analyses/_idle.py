@@ -1,0 +1,378 @@
+"""Why devices were idle: every gap divided among what the host, the launch or the device did in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from stepscope import _native
+from stepscope.analyses._calls import WAITING_CALLS, WAITING_READS, call_names
+from stepscope.store.call_tree import handing_threads
+from stepscope.store.columns import record_batch, view
+from stepscope.store.host_time import ALLOCATION, KINDS, WAIT, host_time
+from stepscope.store.trace import Reads, Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CAUSES", "IDLE_READS", "Idle", "Part", "Window", "arrays", "idle_time", "side_of"]
+
+Window = Literal["steps", "span"]
+
+CAUSES = (
+    *KINDS,
+    "nothing recorded",
+    "launch latency",
+    "waited for another stream",
+    "waited for a collective",
+    "waited on the device",
+    "device scheduling",
+    "graph latency",
+    "launch not recorded",
+    "no work followed",
+)
+"""What the time of a gap can have gone to."""
+_LATENCY = CAUSES.index("launch latency")
+_STREAM, _COLLECTIVE, _DEVICE, _SCHEDULING, _GRAPH, _UNLINKED, _LAST = range(_LATENCY + 1, len(CAUSES))
+_SCHEDULING_NS = 3000
+
+IDLE_READS: Reads = {
+    "steps": ("step", "source", "start_ns", "end_ns"),
+    "gaps": (
+        "device_name",
+        "start_ns",
+        "dur_ns",
+        "before",
+        "after",
+        "launch",
+        "thread",
+        "late_ns",
+    ),
+    "launches": WAITING_READS["launches"],
+    "device_work": (*WAITING_READS["device_work"], "event", "device_name", "stream", "communicates"),
+}
+"""What `idle_time` reads."""
+
+
+def side_of(cause: int) -> str:
+    """Who was waited for, given a place in `CAUSES`."""
+    if cause < _LATENCY:
+        return "host"
+    if cause == _LATENCY:
+        return "launch"
+    return "unknown" if cause in (_UNLINKED, _LAST) else "device"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What the gaps of one device lost to one cause after one kind of blocking call."""
+
+    device: str
+    cause: int
+    drained_by: str | None
+    gaps: int
+    idle_ns: int
+    longest_ns: int
+    after: int | None
+    """Event of the work that ended the gap with the longest such part."""
+    drained: int | None
+    """Event of the blocking call that this gap followed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """The idle time of all devices in a window."""
+
+    parts: list[Part]
+    starved: pa.Table
+    """Per blocking call and device: event, device, gaps, starved_ns."""
+    longest: pa.Table
+    """The longest gaps: device, after, start_ns, idle_ns, cause (of most of it), drained (blocking call)."""
+    gaps: int
+    waits: pa.Table
+    """The blocking calls: event, name, thread, start_ns, dur_ns, op."""
+
+
+def idle_time(trace: Trace, window: Window, longest: int = 0) -> Idle:
+    """Divides every gap of every device inside the steps, or from first to last work; kept with the trace."""
+    asked = ("idle_time", window, longest)
+    if asked not in trace.answers:
+        trace.answers[asked] = _Division(trace, window, longest).divide()
+    found: Idle = trace.answers[asked]
+    return found
+
+
+# ---------------------------------------------------------------- gaps
+
+# Of each device: from when to when it worked, and the first thing it did.
+_SPANS = """
+    WITH timed AS (
+        SELECT device_name, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns, event, launch
+        FROM device_work WHERE start_ns IS NOT NULL),
+    spans AS (
+        SELECT device_name, min(start_ns) AS low, max(end_ns) AS high,
+               arg_min(event, (start_ns, event)) AS first
+        FROM timed GROUP BY device_name)
+    SELECT s.*, l.thread, l.start_ns AS launch_start_ns
+    FROM spans s JOIN device_work w ON w.event = s.first LEFT JOIN launches l ON l.event = w.launch
+    ORDER BY s.device_name
+"""
+_LATE = "SELECT device_name, start_ns, dur_ns, late_ns, thread, after FROM gaps WHERE late_ns > 0"
+# Where the call that launches was open still, the launch was on its way; otherwise the work had to wait. Only
+# where the launch does not decide it is the work itself looked at: that is dear.
+_MADE_BEFORE = f"""
+    WITH linked AS (
+        SELECT g.device_name, g.start_ns, g.dur_ns, g.before, g.after, g.launch,
+               CASE WHEN l.start_ns IS NULL THEN {_UNLINKED}
+                    WHEN l.work_events > 1 THEN NULL
+                    WHEN l.start_ns + coalesce(l.dur_ns, 0) > g.start_ns THEN {_LATENCY}
+                    WHEN g.dur_ns < {_SCHEDULING_NS} THEN {_SCHEDULING} END AS cause,
+               l.start_ns + coalesce(l.dur_ns, 0) AS returned_ns
+        FROM gaps g LEFT JOIN launches l ON l.event = g.launch WHERE g.late_ns = 0),
+    open AS (SELECT * FROM linked WHERE cause IS NULL),
+    around AS (
+        SELECT w.event, w.launch, w.communicates, w.stream FROM device_work w
+        SEMI JOIN (SELECT before AS event FROM open UNION ALL SELECT after FROM open) o ON o.event = w.event)
+    SELECT device_name, start_ns, dur_ns, after, cause::BIGINT AS cause FROM linked WHERE cause IS NOT NULL
+    UNION ALL
+    SELECT g.device_name, g.start_ns, g.dur_ns, g.after,
+           (CASE WHEN b.launch = g.launch THEN {_GRAPH}
+                 WHEN g.returned_ns > g.start_ns THEN {_LATENCY}
+                 WHEN g.dur_ns < {_SCHEDULING_NS} THEN {_SCHEDULING}
+                 WHEN b.communicates OR a.communicates THEN {_COLLECTIVE}
+                 WHEN b.stream IS DISTINCT FROM a.stream THEN {_STREAM}
+                 ELSE {_DEVICE} END)::BIGINT
+    FROM open g JOIN around b ON b.event = g.before JOIN around a ON a.event = g.after
+"""
+_STEPS = "SELECT start_ns, end_ns FROM steps ORDER BY start_ns, end_ns"
+_THREADS = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
+_ALLOCATIONS = """
+    SELECT thread, start_ns, dur_ns FROM launches WHERE list_contains($allocating, name) AND dur_ns > 0
+"""
+
+
+class _Division:
+    """One pass over the gaps of a trace; a batch of them and the sums are held."""
+
+    def __init__(self, trace: Trace, window: Window, longest: int) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._trace, self._window, self._wanted = trace, window, longest
+        self._spans = trace.arrow(_SPANS).to_pylist()
+        self._devices = pa.array([span["device_name"] for span in self._spans], pa.string())
+        self._windows = self._steps() if window == "steps" else self._span()
+        self._names = call_names(trace)
+        waiting = self._names.waiting + self._names.freeing
+        self._waits = trace.arrow(WAITING_CALLS, waiting=waiting).combine_chunks()
+        self._wait_names = pa.array(sorted(set(self._waits["name"].to_pylist())), pa.string())
+        # For each blocking call the number of its name, from 1.
+        named = pc.index_in(self._waits["name"], self._wait_names).cast(pa.int64())
+        self._call_numbers = pc.add(named, 1)
+        self._host = self._host_time()
+        self._tally = _native.Tally(len(self._devices) * len(CAUSES) * (len(self._wait_names) + 1))
+        self._starved: list[pa.Table] = []
+        self._longest: list[pa.Table] = []
+        self._gaps = 0
+
+    def divide(self) -> Idle:
+        """Divides all gaps, and the time in the window before the first work and after the last."""
+        heads, tails = self._edges()
+        self._divide_late(heads, drained=False)
+        for batch in self._trace.batches(_LATE):
+            self._divide_late(batch)
+        self._divide_other(tails)
+        for batch in self._trace.batches(_MADE_BEFORE):
+            self._divide_other(batch)
+        return Idle(
+            list(self._parts()), self._all_starved(), self._most(self._longest), self._gaps, self._waits
+        )
+
+    # ------------------------------------------------ what is needed
+
+    def _steps(self) -> tuple[list[int], list[int]]:
+        rows = self._trace.arrow(_STEPS).to_pylist()
+        return [row["start_ns"] for row in rows], [row["end_ns"] for row in rows]
+
+    def _span(self) -> tuple[list[int], list[int]]:
+        """Gaps lie inside the span of their device: one window is as good as one for each."""
+        ends = [span["high"] for span in self._spans]
+        return [min(span["low"] for span in self._spans)] if ends else [], [max(ends)] if ends else []
+
+    def _host_time(self) -> _native.HostTime:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        threads = self._trace.arrow(_THREADS)["thread"].to_pylist()
+        host = host_time(self._trace, threads, handing_threads(self._trace), self._windows)
+        frees = pc.is_in(self._waits["name"], pa.array(self._names.freeing, pa.string()))
+        allocations = self._trace.arrow(_ALLOCATIONS, allocating=self._names.allocating).combine_chunks()
+        for calls, kind in ((self._waits.filter(pc.invert(frees)), WAIT), (allocations, ALLOCATION)):
+            thread, start, dur = _views(calls, "thread", "start_ns", "dur_ns")
+            host.add(thread, start, dur, _repeated(kind, calls.num_rows))
+        host.add_waits(*_views(self._waits, "thread", "start_ns", "dur_ns", "event"))
+        host.build()
+        return host
+
+    def _edges(self) -> tuple[pa.Table, pa.Table]:
+        """Time in the windows before a device's first work, as late gaps, and after its last."""
+        import pyarrow as pa
+
+        starts, ends = self._windows
+        heads, tails = [], []
+        for span in self._spans if starts and self._window == "steps" else []:
+            device = {"device_name": span["device_name"]}
+            idle = span["low"] - starts[0]
+            if idle > 0 and span["launch_start_ns"] is not None:
+                late = min(max(span["launch_start_ns"] - starts[0], 0), idle)
+                edge = {"start_ns": starts[0], "dur_ns": idle, "late_ns": late, "thread": span["thread"]}
+                heads.append(device | edge | {"after": span["first"]})
+            elif idle > 0:
+                edge = {"start_ns": starts[0], "dur_ns": idle, "after": span["first"], "cause": _UNLINKED}
+                tails.append(device | edge)
+            if ends[-1] > span["high"]:
+                edge = {"start_ns": span["high"], "dur_ns": ends[-1] - span["high"], "cause": _LAST}
+                tails.append(device | edge | {"after": None})
+        numbers = [(name, pa.int64()) for name in ("start_ns", "dur_ns")]
+        late = [("late_ns", pa.int64()), ("thread", pa.int64()), ("after", pa.int64())]
+        columns = [("device_name", pa.string()), *numbers]
+        return (
+            pa.Table.from_pylist(heads, pa.schema([*columns, *late])),
+            pa.Table.from_pylist(tails, pa.schema([*columns, ("after", pa.int64()), ("cause", pa.int64())])),
+        )
+
+    # ------------------------------------------------ dividing
+
+    def _divide_late(self, batch: Any, *, drained: bool = True) -> None:
+        """The launch came late: until it began the time is what its thread did, from then on latency."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        thread, start, dur, late = _views(batch, "thread", "start_ns", "dur_ns", "late_ns")
+        (idle,) = arrays([self._host.inside(start, dur)])
+        spent = arrays(self._host.charged(thread, start, late))
+        latency = idle
+        for column in spent:
+            latency = pc.subtract(latency, column)
+        call = pa.nulls(batch.num_rows, pa.int64())
+        if drained:
+            (call,) = arrays([self._host.waits_at(thread, start)])
+        self._count(batch, idle, dict(enumerate([*spent, latency])), call)
+        columns = {"event": call, "device": batch["device_name"], "starved_ns": idle}
+        starved = pa.table(columns).filter(pc.and_(pc.is_valid(call), pc.greater(idle, 0)))
+        if starved.num_rows:
+            self._starved.append(starved)
+
+    def _divide_other(self, batch: Any) -> None:
+        """The whole gap has one cause."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        (idle,) = arrays([self._host.inside(*_views(batch, "start_ns", "dur_ns"))])
+        causes = batch["cause"]
+        parts = {
+            cause: pc.if_else(pc.equal(causes, cause), idle, 0) for cause in pc.unique(causes).to_pylist()
+        }
+        self._count(batch, idle, parts, pa.nulls(batch.num_rows, pa.int64()))
+
+    def _count(self, batch: Any, idle: pa.Array, parts: dict[int, pa.Array], drained: pa.Array) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._gaps += pc.sum(pc.greater(idle, 0)).as_py() or 0
+        device = pc.index_in(batch["device_name"], self._devices).cast(pa.int64())
+        call = pc.fill_null(pc.take(self._call_numbers, pc.index_in(drained, self._waits["event"])), 0)
+        width = len(self._wait_names) + 1
+        items = _view(pc.fill_null(batch["after"], _NO_EVENT))
+        (since,) = _views(batch, "start_ns")
+        for cause, amount in parts.items():
+            group = pc.add(pc.multiply(pc.add(pc.multiply(device, len(CAUSES)), cause), width), call)
+            self._tally.add(_view(group), _view(amount), since, items, _view(drained))
+        if self._wanted:
+            self._keep_longest(batch, idle, parts, drained)
+
+    def _keep_longest(
+        self, batch: Any, idle: pa.Array, parts: dict[int, pa.Array], drained: pa.Array
+    ) -> None:
+        """The longest gaps so far, each with what took most of it."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        most = pc.max_element_wise(*parts.values()) if parts else idle
+        cause = pa.nulls(batch.num_rows, pa.int64())
+        for number, amount in parts.items():
+            cause = pc.coalesce(
+                cause, pc.if_else(pc.equal(amount, most), number, pa.scalar(None, pa.int64()))
+            )
+        columns = {"device": batch["device_name"], "after": batch["after"], "start_ns": batch["start_ns"]}
+        found = pa.table(columns | {"idle_ns": idle, "cause": cause, "drained": drained})
+        self._longest = [self._most([*self._longest, found.filter(pc.greater(idle, 0))])]
+
+    # ------------------------------------------------ what was found
+
+    def _most(self, tables: list[pa.Table]) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not tables:
+            return pa.table({})
+        whole = pa.concat_tables(tables)
+        order = [("idle_ns", "descending"), ("start_ns", "ascending"), ("device", "ascending")]
+        return whole.take(pc.sort_indices(whole, sort_keys=order)[: self._wanted])
+
+    def _parts(self) -> Iterator[Part]:
+        width = len(self._wait_names) + 1
+        found = self._tally
+        columns = found.count, found.sum, found.largest, found.item, found.other
+        for number, (gaps, idle, longest, item, drained) in enumerate(zip(*columns, strict=True)):
+            if not gaps:
+                continue
+            rest, call = divmod(number, width)
+            device, cause = divmod(rest, len(CAUSES))
+            yield Part(
+                device=self._devices[device].as_py(),
+                cause=cause,
+                drained_by=self._wait_names[call - 1].as_py() if call else None,
+                gaps=gaps,
+                idle_ns=idle,
+                longest_ns=longest,
+                after=None if item == _NO_EVENT else item,
+                drained=None if drained == _native.NULL else drained,
+            )
+
+    def _all_starved(self) -> pa.Table:
+        import pyarrow as pa
+
+        empty = pa.table({"event": pa.array([], pa.int64()), "device": pa.array([], pa.string())})
+        empty = empty.append_column("starved_ns", pa.array([], pa.int64()))
+        whole = pa.concat_tables([empty, *self._starved])
+        summed = whole.group_by(["event", "device"]).aggregate(
+            [("starved_ns", "sum"), ("starved_ns", "count")]
+        )
+        return summed.rename_columns({"starved_ns_sum": "starved_ns", "starved_ns_count": "gaps"})
+
+
+_NO_EVENT = -1
+
+
+def _view(array: Any) -> memoryview:
+    return view(array.combine_chunks() if hasattr(array, "combine_chunks") else array)
+
+
+def _views(rows: Any, *names: str) -> list[memoryview]:
+    return [_view(rows[name]) for name in names]
+
+
+def _repeated(value: int, rows: int) -> memoryview:
+    import pyarrow as pa
+
+    return view(pa.repeat(pa.scalar(value, pa.int64()), rows))
+
+
+def arrays(columns: Sequence[tuple[memoryview, memoryview | None]]) -> list[pa.Array]:
+    """Columns of int64 as native code gives them."""
+    import pyarrow as pa
+
+    schema = pa.schema([(str(number), pa.int64()) for number in range(len(columns))])
+    return list(record_batch(schema, columns).columns)

@@ -1,0 +1,102 @@
+"""What belongs to each step: the device work launched in it, and the host events begun in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stepscope import _native
+from stepscope.schema import KERNELS
+from stepscope.store.columns import view
+from stepscope.store.trace import Trace
+
+__all__ = ["STEP_COLUMNS", "WORK_COLUMNS", "begun_in_steps", "busy_of", "steps_of", "work_of"]
+
+STEP_COLUMNS = ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread")
+WORK_COLUMNS = {
+    "device_work": ("start_ns", "dur_ns", "launch", "graph_id"),
+    "launches": ("event", "name", "start_ns"),
+}
+
+_ORDER = "ORDER BY start_ns, end_ns, host_start_ns"
+_MARKS = f"marks AS (SELECT *, row_number() OVER ({_ORDER}) - 1 AS place FROM steps)"
+# Work belongs to the step in whose mark its launch began; without a launch, to that in whose window it began.
+# Where the boundaries of steps lie on the device (they have no thread then), the window decides for all.
+# Read from the stored tables: for millions of launches, names and arguments are dear to carry along.
+_OF_KERNELS = """
+    FROM stored.device_work w JOIN (SELECT id FROM stored.shapes WHERE list_contains($kernels, category)) s
+      ON s.id = w.shape
+"""
+_LAUNCHED = f"""
+    SELECT l.start_ns, coalesce(w.dur_ns, 0) AS dur_ns,
+           w.graph_id IS NOT NULL
+           OR l.name IN (SELECT id FROM stored.names WHERE text LIKE '%GraphLaunch%') AS in_graph
+    {_OF_KERNELS} JOIN stored.launches l ON l.event = w.launch WHERE w.start_ns IS NOT NULL
+"""
+_RUN = f"""
+    SELECT w.start_ns, coalesce(w.dur_ns, 0) AS dur_ns, w.graph_id IS NOT NULL AS in_graph
+    {_OF_KERNELS} WHERE w.start_ns IS NOT NULL
+"""
+_KERNELS = f"""
+    WITH {_MARKS.replace("FROM steps", "FROM stored.steps")}
+    SELECT m.place, count(*) AS kernels, sum(w.dur_ns)::BIGINT AS kernel_ns,
+           coalesce(sum(w.dur_ns) FILTER (w.in_graph), 0)::BIGINT AS graph_ns
+    FROM ({{work}}) w ASOF JOIN marks m ON w.start_ns >= m.{{since}}
+    WHERE w.start_ns < m.{{until}} GROUP BY m.place
+"""
+_BEGUN = f"""
+    WITH {_MARKS}
+    SELECT m.place, {{columns}}
+    FROM ({{events}}) e ASOF JOIN marks m ON e.start_ns >= m.host_start_ns
+    WHERE e.start_ns < m.host_end_ns {{grouped}}
+"""
+_RUNNING = """
+    SELECT start_ns, dur_ns, 0::BIGINT AS label FROM device_work
+    WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
+"""
+
+
+def steps_of(trace: Trace) -> list[dict[str, Any]]:
+    """The steps in their order; a step's place in the list is its place everywhere here."""
+    rows: list[dict[str, Any]] = trace.arrow(
+        f"SELECT {', '.join(STEP_COLUMNS)} FROM steps {_ORDER}"
+    ).to_pylist()
+    return rows
+
+
+def work_of(trace: Trace, steps: list[dict[str, Any]]) -> list[dict[str, int]]:
+    """For each step how many kernels were launched in it, their summed time, and that of replayed graphs."""
+    if all(step["thread"] is None and step["source"] != "trace" for step in steps):
+        asked = [_KERNELS.format(work=_RUN, since="start_ns", until="end_ns")]
+    else:
+        asked = [
+            _KERNELS.format(work=_LAUNCHED, since="host_start_ns", until="host_end_ns"),
+            _KERNELS.format(work=f"{_RUN} AND w.launch IS NULL", since="start_ns", until="end_ns"),
+        ]
+    work = [{"kernels": 0, "kernel_ns": 0, "graph_ns": 0} for _ in steps]
+    for sql in asked:
+        for row in trace.arrow(sql, kernels=list(KERNELS)).to_pylist():
+            of_step = work[row["place"]]
+            for figure in of_step:
+                of_step[figure] += row[figure]
+    return work
+
+
+def busy_of(trace: Trace, steps: list[dict[str, Any]]) -> list[int]:
+    """For each step the time in which anything ran on any device."""
+    if not steps:
+        return []
+    starts, ends = [step["start_ns"] for step in steps], [step["end_ns"] for step in steps]
+    sweep = _native.PrioritySweep(starts, ends, 1)
+    for batch in trace.batches(_RUNNING, since=starts[0], until=ends[-1]):
+        sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "label")))
+    sweep.finish()
+    return [parts[0] for parts in sweep.by_window_ns]
+
+
+def begun_in_steps(
+    trace: Trace, events: str, columns: str, grouped: str = "", **params: Any
+) -> list[dict[str, Any]]:
+    """Host events `e` (a query with `start_ns`) with the place of the step `m` in whose mark they began."""
+    sql = _BEGUN.format(events=events, columns=columns, grouped=grouped)
+    rows: list[dict[str, Any]] = trace.arrow(sql, **params).to_pylist()
+    return rows

@@ -1,0 +1,252 @@
+"""How attention was computed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stepscope.analyses import analysis
+from stepscope.analyses._attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
+from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
+from stepscope.analyses._families import family_of
+from stepscope.analyses._precision import is_side_kernel, operands, precision_of
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["Attention", "attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """Attention of one implementation and size, inside the steps."""
+
+    backend: Annotated[
+        str,
+        "flash, cudnn, memory-efficient, flex, paged (of a serving engine), math (torch's own products and "
+        "softmax), hand-written (products and softmax of the model), or unknown.",
+    ]
+    precision: Annotated[str, "Data type that was multiplied, for most of the time; or unknown."]
+    batch: Annotated[int | None, "Sequences at once."]
+    heads: Annotated[int | None, "Heads of the queries."]
+    query_length: Annotated[int | None, "Length of the queries."]
+    key_length: Annotated[int | None, "Length of keys and values."]
+    head_dim: Annotated[int | None, "Size of a head."]
+    forward_calls: Annotated[int, "How often it was computed."]
+    forward_ns: Annotated[int, "Kernel time of that."]
+    backward_calls: Annotated[int, "How often its gradients were computed."]
+    backward_ns: Annotated[int, "Kernel time of that."]
+    share: Annotated[float | None, "Part of the summed time of all kernels inside the steps."]
+    longest: Annotated[str | None, "The kernel with the most time in it."]
+    reason: Annotated[str | None, "Why backend, precision or sizes are unknown."]
+
+
+# A softmax between two batched products is attention; torch's own one is inside an operator of that name.
+# What torch writes around the first and the last operator counts, too: gradients may be tied to it.
+_STRETCHES = """
+    WITH inner_ops AS (
+        SELECT * FROM ops
+        WHERE name IN ('aten::bmm', 'aten::baddbmm', 'aten::mm', 'aten::addmm', 'aten::_softmax',
+                       'aten::_scaled_dot_product_attention_math', 'aten::_native_multi_head_attention')
+           OR starts_with(name, 'triton_') AND contains(name, 'softmax')),
+    wide AS (
+        SELECT i.name, i.thread, coalesce(o.start_ns, i.start_ns) AS low,
+               coalesce(o.start_ns + o.dur_ns, i.start_ns + i.dur_ns) AS high, i.args::VARCHAR AS args
+        FROM inner_ops i LEFT JOIN (
+            SELECT event, start_ns, dur_ns FROM ops
+            WHERE name IN ('aten::matmul', 'aten::einsum', 'aten::scaled_dot_product_attention')) o
+        ON o.event = i.parent),
+    near AS (SELECT * FROM wide WHERE NOT contains(name, 'attention')),
+    chained AS (
+        SELECT name, thread, lag(name) OVER beside AS before, lead(name) OVER beside AS after,
+               lag(low) OVER beside AS low, lead(high) OVER beside AS high, lag(args) OVER beside AS args
+        FROM near WINDOW beside AS (PARTITION BY thread ORDER BY low, high DESC)),
+    chains AS (
+        SELECT thread, low, high, before AS op, args FROM chained
+        WHERE contains(name, 'softmax') AND before IN ('aten::bmm', 'aten::baddbmm') AND after = 'aten::bmm'),
+    torch_s AS (SELECT thread, low, high, name AS op, args FROM wide WHERE contains(name, 'attention'))
+    SELECT thread, low, high, op, args, 'math' AS kind FROM torch_s WHERE contains(op, '_math')
+    UNION ALL
+    SELECT c.thread, c.low, c.high, c.op, c.args, if(c.low < t.high, 'math', 'hand-written') AS kind
+    FROM chains c ASOF LEFT JOIN torch_s t ON t.thread = c.thread AND t.low <= c.low
+    WHERE t.low IS NULL OR c.low >= t.high OR NOT contains(t.op, '_math')
+"""
+"""Start and end of each on its thread, and the operator that tells its sizes."""
+_ALL_KERNELS = """
+    SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, kind AS grouped
+    FROM device_work WHERE kind = 'kernel'
+"""
+_ON_HOST = """
+    SELECT name, count(*) AS calls FROM ops WHERE starts_with(name, 'aten::_scaled_dot_product')
+    GROUP BY name ORDER BY name
+"""
+
+
+def _kernels(stretches: bool) -> str:
+    """SQL of all kernels with the operator that launched them, and the stretch of attention they are in."""
+    if not stretches:
+        inside = "SELECT k.*, NULL AS kind, NULL AS of_op, NULL AS of_args, false AS backward FROM launched k"
+    else:
+        # In backward, the launch belongs where the forward operator of its gradient is.
+        inside = """
+            SELECT k.*, if(k.at < s.high, s.kind, NULL) AS kind, s.op AS of_op, s.args AS of_args,
+                   k.forward IS NOT NULL AS backward
+            FROM (SELECT k.*, coalesce(f.thread, l.thread) AS thread, coalesce(f.start_ns, l.start_ns) AS at,
+                         p.forward
+                  FROM launched k LEFT JOIN launches l ON l.event = k.launch
+                  LEFT JOIN places p ON p.event = k.launch
+                  LEFT JOIN (SELECT event, thread, start_ns FROM ops) f ON f.event = p.forward) k
+            ASOF LEFT JOIN stretches s ON s.thread = k.thread AND s.low <= k.at
+        """
+    return f"""
+        WITH launched AS (
+            SELECT k.*, o.name AS op_name, o.args
+            FROM (SELECT name, device_name, start_ns, dur_ns, launch, op FROM device_work
+                  WHERE kind = 'kernel') k
+            LEFT JOIN (SELECT event, name, args::VARCHAR AS args FROM ops) o ON o.event = k.op),
+        stretches AS ({_STRETCHES}), inside AS ({inside})
+        SELECT *, concat_ws(chr(31), name, op_name) AS pair,
+               concat_ws(chr(31), name, op_name, coalesce(args, chr(0)), kind,
+                         if(kind IS NULL, NULL, concat_ws(chr(30), of_op, of_args, backward))) AS grouped
+        FROM inside
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One kernel's part in attention."""
+
+    backend: str
+    sizes: Sizes
+    backward: bool
+    counts: bool
+    """Whether each of its runs is a call."""
+    kernel: str | None
+    precision: str | None
+    spent: Spent
+    reason: str | None
+
+
+@analysis(
+    reads={
+        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "launch", "op"),
+        "launches": ("event", "thread", "start_ns"),
+        "ops": ("event", "name", "thread", "start_ns", "dur_ns", "args", "parent"),
+        "places": ("event", "forward"),
+        "steps": STEPS,
+    }
+)
+def attention(trace: Trace) -> Table[Attention]:
+    """Says which implementation of attention ran inside the steps, for what sizes, and how long."""
+    windows = step_windows(trace)
+    rows: dict[tuple[str, Sizes], list[_Part]] = defaultdict(list)
+    for part in _parts(trace, windows):
+        rows[part.backend, part.sizes].append(part)
+    whole = spent_by_group(trace, _ALL_KERNELS, {"kernel": 0}, windows)[0].total_ns if rows else 0
+    table = sorted(
+        (_row(backend, sizes, parts, whole) for (backend, sizes), parts in rows.items()),
+        key=lambda row: (-row.forward_ns - row.backward_ns, row.backend),
+    )
+    notes = list(windows.notes)
+    if not table:
+        notes.append("No attention ran on a device inside the steps.")
+        on_host = trace.arrow(_ON_HOST).to_pylist()
+        notes += [f"On the host, {row['name']} ran {row['calls']} times." for row in on_host]
+    return Table.of(Attention, table, notes)
+
+
+def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
+    """What kernels took part in attention."""
+    (found,) = trace.arrow(f"SELECT count(*) AS stretches FROM ({_STRETCHES})").to_pylist()
+    kernels = _kernels(stretches=found["stretches"] > 0)
+    pairs = trace.arrow(f"SELECT DISTINCT pair, name, op_name FROM ({kernels})").to_pylist()
+    named = [pair["pair"] for pair in pairs if family_of(pair["name"], pair["op_name"]) == "attention"]
+    details = trace.arrow(
+        f"""
+        SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,
+               any_value(kind) AS kind, any_value(of_op) AS of_op, any_value(of_args) AS of_args,
+               bool_or(backward) AS backward
+        FROM ({kernels}) WHERE kind IS NOT NULL OR list_contains($named, pair)
+        GROUP BY grouped ORDER BY grouped
+        """,
+        named=named,
+    ).to_pylist()
+    numbers = {one["grouped"]: number for number, one in enumerate(details)}
+    timed = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({kernels})"
+    for one, spent in zip(details, spent_by_group(trace, timed, numbers, windows), strict=True):
+        if spent.calls:
+            yield _part(one, spent)
+
+
+def _part(one: dict[str, Any], spent: Spent) -> _Part:
+    """What a kernel has to do with attention."""
+    name, op = one["name"], one["op"]
+    family = family_of(name, op)
+    used = precision_of(name, operands(op, one["args"]).types)
+    if family == "attention":
+        sizes = sizes_of(op, one["args"])
+        main = not is_side_kernel(name)
+        missing = sizes.head_dim is None or (main and used.reason)
+        return _Part(
+            backend_of(name, op),
+            sizes,
+            is_backward(name, op),
+            main,
+            name,
+            used.precision if main else None,
+            spent,
+            _why(op, used.reason if main else None) if missing else None,
+        )
+    measure = product_sizes if one["of_op"] in ("aten::bmm", "aten::baddbmm") else sizes_of
+    sizes = measure(one["of_op"], one["of_args"])
+    return _Part(
+        one["kind"],
+        sizes,
+        one["backward"],
+        "softmax" in (name or "").lower(),
+        name,
+        used.precision if family == "matmul" and not is_side_kernel(name) else None,
+        spent,
+        _why(one["of_op"]) if sizes.head_dim is None else None,
+    )
+
+
+def _why(op: str | None, reason: str | None = None) -> str:
+    """Why sizes or data types are not known."""
+    if op is None:
+        return "launched outside any operator, as in a replayed graph: its inputs are not in the profile"
+    return reason or "its sizes were not recorded (record_shapes=True)"
+
+
+def _row(backend: str, sizes: Sizes, parts: list[_Part], whole_ns: int) -> Attention:
+    total = sum(part.spent.total_ns for part in parts)
+    sides = [[part for part in parts if part.backward is backward] for backward in (False, True)]
+    calls = [sum(part.spent.calls for part in side if part.counts) for side in sides]
+    times = [sum(part.spent.total_ns for part in side) for side in sides]
+    precision = _most((part.precision, part.spent.total_ns) for part in parts if part.precision)
+    reasons = sorted({part.reason for part in parts if part.reason})
+    return Attention(
+        backend=backend,
+        precision=precision or "unknown",
+        batch=sizes.batch,
+        heads=sizes.heads,
+        query_length=sizes.query_length,
+        key_length=sizes.key_length,
+        head_dim=sizes.head_dim,
+        forward_calls=calls[0],
+        forward_ns=times[0],
+        backward_calls=calls[1],
+        backward_ns=times[1],
+        share=total / whole_ns if whole_ns else None,
+        longest=_most((part.kernel or "", part.spent.total_ns) for part in parts),
+        reason="; ".join(reasons) or None,
+    )
+
+
+def _most(weighed: Iterator[tuple[str, int]]) -> str | None:
+    """What has the most weight."""
+    sums: dict[str, int] = defaultdict(int)
+    for what, weight in weighed:
+        sums[what] += weight
+    return max(sorted(sums), key=sums.__getitem__) if sums else None

@@ -1,0 +1,133 @@
+"""Which phase of training each step's time went to, on the host and on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stepscope import _native
+from stepscope.analyses import analysis
+from stepscope.analyses._windows import DRIVING, how_steps_were_found
+from stepscope.store.columns import view
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["Phase", "phases"]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of one step."""
+
+    rank: Annotated[int, "Rank that recorded the profile."]
+    step: Annotated[int, "Number of the step."]
+    phase: Annotated[str, "dataloader, forward, backward, recomputation, optimizer, or other."]
+    host_ns: Annotated[int, "Time with an operator or range of the phase open; all phases sum to the step."]
+    stretch_ns: Annotated[
+        int, "The same with the pauses between two calls of the phase; all phases sum to the step."
+    ]
+    stretch_share: Annotated[float | None, "Part of the step; NULL for a step without length."]
+    device_ns: Annotated[int, "Summed time of the device work that was launched in the phase, in the mark."]
+    device_share: Annotated[float | None, "Part of that of all phases; NULL without any."]
+    launches: Annotated[int, "Launches of device work in the phase."]
+
+
+# In the order in which they claim an instant that several share; the rest of a step is `other`.
+PHASES = ("dataloader", "optimizer", "recomputation", "backward", "forward")
+_NUMBER = " ".join(f"WHEN '{phase}' THEN {number}" for number, phase in enumerate(PHASES))
+
+_WINDOWS = "SELECT step, start_ns, end_ns, source, thread FROM steps ORDER BY start_ns, end_ns, host_start_ns"
+# The outermost calls of each phase, and with `pauses` the time between two of one phase in which none of
+# another began: what Python does between two operators, and autograd between two nodes.
+_CALLS = f"""
+    WITH called AS (
+        SELECT o.start_ns, o.dur_ns, p.phase
+        FROM ops o JOIN places p ON p.event = o.event LEFT JOIN places around ON around.event = o.parent
+        WHERE list_contains($threads, o.thread) AND around.phase IS DISTINCT FROM p.phase
+        UNION ALL
+        SELECT start_ns, dur_ns, CASE WHEN name LIKE 'Optimizer.%' THEN 'optimizer' ELSE 'dataloader' END
+        FROM annotations
+        WHERE category = 'user_annotation' AND list_contains($threads, thread)
+          AND regexp_matches(name, '^(Optimizer\\.(step|zero_grad)#|enumerate\\(Data(Loader|Pipe)\\)#)')),
+    timed AS (SELECT start_ns, coalesce(dur_ns, 0) AS dur_ns, phase FROM called
+              WHERE phase != 'other' AND start_ns IS NOT NULL),
+    following AS (
+        SELECT start_ns, phase, lag(phase) OVER (ORDER BY start_ns, dur_ns DESC, phase) AS last_phase,
+               max(start_ns + dur_ns) OVER (ORDER BY start_ns, dur_ns DESC, phase
+                                            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS last_end
+        FROM timed),
+    claims AS (
+        SELECT start_ns, dur_ns, phase FROM timed
+        UNION ALL
+        SELECT last_end, start_ns - last_end, phase FROM following
+        WHERE $pauses AND phase = last_phase AND last_end < start_ns)
+    SELECT start_ns, dur_ns, (CASE phase {_NUMBER} END)::BIGINT AS phase FROM claims
+    WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
+"""
+_DEVICE = """
+    SELECT p.step, p.phase, sum(l.work_ns)::BIGINT AS device_ns, count(*) AS launches
+    FROM places p JOIN launches l ON l.event = p.event
+    WHERE l.work_events > 0 AND p.step IS NOT NULL GROUP BY p.step, p.phase
+"""
+
+
+@analysis(
+    reads={
+        "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns", "thread"),
+        "launches": ("event", "thread", "work_ns", "work_events"),
+        "ops": ("event", "start_ns", "dur_ns", "thread", "forward_thread", "parent"),
+        "annotations": ("name", "category", "start_ns", "dur_ns", "thread"),
+        "places": ("event", "step", "phase"),
+    }
+)
+def phases(trace: Trace) -> Table[Phase]:
+    """Divides each step by phase of training: data loading, forward, backward, recomputation, optimizer.
+
+    Backward is what autograd's engine runs; recomputation is forward run again inside it; the optimizer's
+    part includes zero_grad, and clipping where stacks were recorded. Forward is every other operator. Device
+    work has the phase of its launch.
+    """
+    windows = trace.arrow(_WINDOWS).to_pylist()
+    if not windows:
+        return Table.of(Phase, [], ["The profile holds no events with a time."])
+    device = {(row["step"], row["phase"]): row for row in trace.arrow(_DEVICE).to_pylist()}
+    rows: list[Phase] = []
+    both = zip(windows, _host(trace, windows, pauses=False), _host(trace, windows, pauses=True), strict=True)
+    for window, host, stretches in both:
+        names = (*PHASES, "other")
+        launched = [device.get((window["step"], name), {}) for name in names]
+        work = sum(one.get("device_ns", 0) for one in launched)
+        length = window["end_ns"] - window["start_ns"]
+        rows += [
+            Phase(
+                rank=trace.rank,
+                step=window["step"],
+                phase=name,
+                host_ns=host[at],
+                stretch_ns=stretches[at],
+                stretch_share=stretches[at] / length if length else None,
+                device_ns=launched[at].get("device_ns", 0),
+                device_share=launched[at].get("device_ns", 0) / work if work else None,
+                launches=launched[at].get("launches", 0),
+            )
+            for at, name in enumerate(names)
+        ]
+    return Table.of(Phase, rows, how_steps_were_found(trace))
+
+
+def _host(trace: Trace, windows: list[dict[str, Any]], *, pauses: bool) -> list[list[int]]:
+    """For each window the time of each phase and the rest."""
+    sweep = _native.PrioritySweep(
+        [window["start_ns"] for window in windows], [window["end_ns"] for window in windows], len(PHASES)
+    )
+    batches = trace.batches(
+        _CALLS,
+        threads=trace.arrow(DRIVING)["thread"].to_pylist(),
+        pauses=pauses,
+        since=windows[0]["start_ns"],
+        until=windows[-1]["end_ns"],
+    )
+    for batch in batches:
+        sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "phase")))
+    sweep.finish()
+    return sweep.by_window_ns

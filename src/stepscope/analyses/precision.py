@@ -1,0 +1,154 @@
+"""Which data types the heavy kernels used."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stepscope.analyses import analysis
+from stepscope.analyses._device_time import NUMBERED, STEPS, Spent, spent_by_group, step_windows
+from stepscope.analyses._families import family_of
+from stepscope.analyses._precision import (
+    UNKNOWN,
+    Used,
+    is_misaligned,
+    is_side_kernel,
+    operands,
+    precision_of,
+)
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["Precision", "precision"]
+
+HEAVY = ("matmul", "attention", "convolution")
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Work of one kind in one data type, inside the steps."""
+
+    family: Annotated[str, "matmul, attention or convolution."]
+    precision: Annotated[
+        str, "Data type that was multiplied: fp64, fp32, tf32, fp16, bf16, fp8, fp4, int8; or unknown."
+    ]
+    calls: Annotated[int, "Kernels, without those that only prepare or gather up for another one."]
+    total_ns: Annotated[int, "Their summed time inside the steps, side kernels included."]
+    share: Annotated[float | None, "Part of that time of all rows."]
+    sized_calls: Annotated[int | None, "Matrix products whose sizes M, N, K were recorded."]
+    misaligned_calls: Annotated[
+        int | None,
+        "Of these, those with a size that is no multiple of 8 (16-bit), 16 (8-bit) or 4 (tf32).",
+    ]
+    misaligned_ns: Annotated[int | None, "Time of these."]
+    basis: Annotated[str | None, "What told the data type: kernel name, input types, or both in turn."]
+    reason: Annotated[str | None, "Why it is unknown, for most of the time."]
+
+
+# Kernels with the operator that launched them, and in `detail` with that operator's arguments.
+_KERNELS = """
+    SELECT k.*, o.name AS op_name, o.args, concat_ws(chr(31), k.name, o.name) AS grouped,
+           concat_ws(chr(31), k.name, o.name, o.args) AS detail
+    FROM device_work k LEFT JOIN (SELECT event, name, args::VARCHAR AS args FROM ops) o ON o.event = k.op
+    WHERE kind = 'kernel' AND NOT communicates
+"""
+_PAIRS = f"SELECT DISTINCT grouped, name, op_name AS op FROM ({_KERNELS})"
+_DETAILS = f"""
+    SELECT detail, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args
+    FROM ({_KERNELS}) JOIN {NUMBERED} USING (grouped) GROUP BY detail ORDER BY detail
+"""
+_TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, detail AS grouped FROM ({_KERNELS})"
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """A kernel launched by an operator with certain arguments, and its time."""
+
+    family: str
+    side: bool
+    used: Used
+    product: tuple[int, int, int] | None
+    spent: Spent
+
+
+@analysis(
+    reads={
+        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "op"),
+        "ops": ("event", "name", "args"),
+        "steps": STEPS,
+    }
+)
+def precision(trace: Trace) -> Table[Precision]:
+    """Says in which data types matrix products, attention and convolutions ran inside the steps.
+
+    Told from the names of kernels, and where these are silent from the types of the operators' inputs.
+    """
+    windows = step_windows(trace)
+    groups: dict[tuple[str, str], list[_Kernel]] = defaultdict(list)
+    for kernel in _kernels(trace):
+        groups[kernel.family, kernel.used.precision].append(kernel)
+    whole = sum(kernel.spent.total_ns for kernels in groups.values() for kernel in kernels)
+    rows = sorted(
+        (_row(*key, kernels, whole) for key, kernels in groups.items()), key=lambda row: -row.total_ns
+    )
+    notes = list(windows.notes)
+    if not rows:
+        notes.append("No matrix product, attention or convolution ran on a device inside the steps.")
+    elif any(row.family == "matmul" and not row.sized_calls for row in rows):
+        notes.append("Sizes of some matrix products are not in the profile: record with record_shapes=True.")
+    return Table.of(Precision, rows, notes)
+
+
+def _kernels(trace: Trace) -> Iterator[_Kernel]:
+    pairs = trace.arrow(_PAIRS).to_pylist()
+    families = {pair["grouped"]: family_of(pair["name"], pair["op"]) for pair in pairs}
+    heavy = [grouped for grouped, family in families.items() if family in HEAVY]
+    details = trace.arrow(_DETAILS, groups=heavy, numbers=list(range(len(heavy)))).to_pylist()
+    numbers = {one["detail"]: number for number, one in enumerate(details)}
+    spent = spent_by_group(trace, _TIMES, numbers, step_windows(trace))
+    used = [precision_of(one["name"], operands(one["op"], one["args"]).types) for one in details]
+    of_operator: dict[tuple[Any, Any], set[Used]] = defaultdict(set)
+    for one, own in zip(details, used, strict=True):
+        if not is_side_kernel(one["name"]):
+            of_operator[one["op"], one["args"]].add(own)
+    for one, own, time in zip(details, used, spent, strict=True):
+        if not time.calls:
+            continue
+        side = is_side_kernel(one["name"])
+        others = of_operator[one["op"], one["args"]] if side and one["op"] else set()
+        yield _Kernel(
+            family_of(one["name"], one["op"]),
+            side,
+            # What prepares for a product has the data type of the product, not of its own numbers.
+            next(iter(others)) if len(others) == 1 else own,
+            operands(one["op"], one["args"]).product,
+            time,
+        )
+
+
+def _row(family: str, used: str, kernels: list[_Kernel], whole_ns: int) -> Precision:
+    total = sum(kernel.spent.total_ns for kernel in kernels)
+    sized = [kernel for kernel in kernels if family == "matmul" and kernel.product]
+    misaligned = [kernel for kernel in sized if is_misaligned(kernel.product or (), used)]
+    asks = bool(sized) and is_misaligned((), used) is not None
+    reasons: dict[str, int] = defaultdict(int)
+    for kernel in kernels:
+        reasons[kernel.used.reason or ""] += kernel.spent.total_ns
+    return Precision(
+        family=family,
+        precision=used,
+        calls=_calls(kernels),
+        total_ns=total,
+        share=total / whole_ns if whole_ns else None,
+        sized_calls=_calls(sized) if family == "matmul" else None,
+        misaligned_calls=_calls(misaligned) if asks else None,
+        misaligned_ns=sum(kernel.spent.total_ns for kernel in misaligned) if asks else None,
+        basis=", ".join(sorted({kernel.used.basis for kernel in kernels if kernel.used.basis})) or None,
+        reason=max(sorted(reasons), key=reasons.__getitem__) if used == UNKNOWN else None,
+    )
+
+
+def _calls(kernels: list[_Kernel]) -> int:
+    return sum(kernel.spent.calls for kernel in kernels if not kernel.side)

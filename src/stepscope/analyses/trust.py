@@ -1,0 +1,194 @@
+"""What could bend the figures of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from stepscope import units
+from stepscope.analyses import analysis
+from stepscope.analyses._doubts import DOUBT_READS, EVENT_CHECKS, Check, Doubt, Steps
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["Doubt", "trust"]
+
+_OPTIONS = {"with_stack": "Python stacks", "record_shapes": "shapes", "profile_memory": "memory"}
+
+
+@analysis(reads=DOUBT_READS)
+def trust(trace: Trace) -> Table[Doubt]:
+    """Lists what could bend the figures: a count, how far it could move them, and what to do.
+
+    The effect is a bound on time inside the steps if `of` does not say otherwise; several doubts may concern
+    the same time. What does not apply to this trace has no row. Doubts without a known effect come last.
+    """
+    steps = Steps(trace)
+    found = [doubt for check in (*EVENT_CHECKS, *RECORDING_CHECKS) for doubt in check(trace, steps)]
+    found.sort(key=lambda one: -1.0 if one.effect_share is None else one.effect_share, reverse=True)
+    return Table.of(Doubt, found, how_steps_were_found(trace))
+
+
+def damaged_file(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Bytes that were lost, and text that was repaired while reading."""
+    lost: list[dict[str, Any]] = []
+    repaired: list[dict[str, Any]] = []
+    odd: list[dict[str, Any]] = []
+    for one in trace.meta["damage"]:
+        reason = one["reason"]
+        if reason.startswith(("a negative duration", "a time that is no number")):
+            continue
+        place = repaired if reason.startswith("repaired") else lost if _loses(one) else odd
+        place.append(one)
+    for what, entries, text, advice in (
+        (
+            "lost bytes",
+            lost,
+            "Parts of the file could not be read",
+            "Copy the file once more, or record again.",
+        ),
+        (
+            "repaired text",
+            repaired,
+            "Text in the file was not JSON and was repaired",
+            "Nothing, if names look right.",
+        ),
+        (
+            "odd file",
+            odd,
+            "The file is not laid out as a profile should be",
+            "Look at how it was written or merged.",
+        ),
+    ):
+        if entries:
+            named = "; ".join(f"{units.count(one['count'])} x {one['reason']}" for one in entries)
+            size = sum(one["bytes"] for one in entries)
+            said = f"{text}: {named}" + (f" ({units.size(size)})." if size else ".")
+            reason = "What was there is not known." if what == "lost bytes" else "No event was lost."
+            yield steps.vague(what, sum(one["count"] for one in entries), said, advice, reason)
+
+
+def _loses(one: dict[str, Any]) -> bool:
+    """Whether a kind of damage lost events: bytes are gone, or the file ended too early."""
+    early = ("cut short", "ends inside damage", "does not end", "stream is broken", "ends too early")
+    return bool(one["bytes"]) or any(word in str(one["reason"]) for word in early)
+
+
+def profiler_options(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Options that make the program slower while it is recorded."""
+    chosen = [text for key, text in _OPTIONS.items() if trace.meta["metadata"].get(key)]
+    if chosen:
+        yield steps.vague(
+            "profiler options",
+            len(chosen),
+            f"Recorded with {', '.join(chosen)}: each event cost the host some time that a normal run does "
+            "not need, so that the host looks slower than it is.",
+            "Compare the time of a step with that of a run without the profiler.",
+            "How fast the program is without the profiler is not in the profile.",
+        )
+
+
+_RECORDED = """
+    SELECT (SELECT count(*) FROM python_frames) > 0 AS stacks,
+           (SELECT count(*) FROM ops) > 0 AS ops,
+           (SELECT count(*) FROM shapes WHERE stored_in = 'ops' AND contains(text, 'Input Dims')) > 0
+               AS shapes,
+           (SELECT count(*) FROM shapes WHERE stored_in = 'memory_events') > 0 AS memory
+"""
+
+
+def missing_record(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """What was not recorded and therefore cannot be told."""
+    found = trace.arrow(_RECORDED).to_pylist()[0]
+    missing = {
+        "operators (activities=[CPU, ...])": not found["ops"],
+        "Python stacks (with_stack=True): no lines and modules": not found["stacks"],
+        "shapes (record_shapes=True): no FLOPs and batches": not found["shapes"],
+        "memory (profile_memory=True)": not found["memory"],
+    }
+    named = [text for text, is_missing in missing.items() if is_missing]
+    if named:
+        yield steps.vague(
+            "missing record",
+            len(named),
+            f"Not recorded: {'; '.join(named)}.",
+            "Record once more with these, and take times from the profile without them.",
+            "It moves no time; what needs it has no answer.",
+        )
+
+
+def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Steps that were found by what repeats, not by the profiler's marks."""
+    if steps.rows and steps.rows[0]["source"] != "mark":
+        yield steps.vague(
+            "steps without marks",
+            len(steps.rows),
+            " ".join(how_steps_were_found(trace)),
+            "Call step() on the profiler after each step.",
+            "Whether these are the steps of the program is not in the profile.",
+        )
+
+
+def several_processes(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Host events of more than one process in one file."""
+    pids = trace.arrow("SELECT DISTINCT pid FROM launches UNION SELECT DISTINCT pid FROM ops")[
+        "pid"
+    ].to_pylist()
+    if len(pids) > 1:
+        yield steps.vague(
+            "several processes",
+            len(pids),
+            f"Host events of {len(pids)} processes are in one file: device work carries no process, and "
+            "numbers that link it to its launch may be those of another.",
+            "Analyse the file of each rank by itself.",
+            "Which links are wrong is not in the profile.",
+        )
+
+
+def events_without_category(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """Events with a duration and no category, which count for nothing."""
+    sql = "SELECT coalesce(sum(events), 0)::BIGINT AS n FROM shapes WHERE category IS NULL AND phase = 'X'"
+    count = trace.arrow(sql).to_pylist()[0]["n"]
+    if count:
+        yield steps.vague(
+            "events without category",
+            count,
+            (
+                "Events without a category are in no figure of operators, calls or devices, for nothing says "
+                "what they are."
+            ),
+            'See them with: stepscope query TRACE "SELECT * FROM other_events WHERE category IS NULL".',
+            "What they are is not in the profile.",
+        )
+
+
+_TALKS = """
+    SELECT (SELECT count(*) FROM device_work WHERE communicates) > 0
+        OR (SELECT count(*) FROM annotations WHERE regexp_matches(name, '^(gloo|mpi|ucc|nccl):')) > 0 AS talks
+"""
+
+
+def unknown_rank(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+    """A program of several ranks whose rank nothing says; alone, a program is rank 0."""
+    if str(trace.meta["rank_source"]).startswith("nothing") and trace.arrow(_TALKS).to_pylist()[0]["talks"]:
+        yield steps.vague(
+            "unknown rank",
+            1,
+            "The program communicates with other ranks, but neither the profile nor its name says which "
+            "this is; it is taken as 0.",
+            "Name the file rank<k>.json, or record after init_process_group.",
+            "It moves no time of this rank; a comparison of ranks may be of the wrong ones.",
+        )
+
+
+RECORDING_CHECKS: tuple[Check, ...] = (
+    damaged_file,
+    profiler_options,
+    missing_record,
+    steps_without_marks,
+    several_processes,
+    events_without_category,
+    unknown_rank,
+)
+"""Those that look at what and how was recorded."""

@@ -1,0 +1,443 @@
+"""The tree of calls, made when a question first needs it: every distinct path of host calls, and who took it.
+
+One merge of each host thread's events follows the calls. What is asked of a path (its phase, its module, the
+user's frame) is then worked out once per path, whatever the number of calls. Backward operators take module
+and frame from their forward operator; what a worker of autograd does between two nodes, from the thread that
+called `backward`.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope import _native
+from stepscope.schema import MADE
+from stepscope.store import connection as fenced
+from stepscope.store import phases
+from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
+from stepscope.store.links import Run, sweep_thread
+from stepscope.store.tree import host_runs, host_shapes, stretch
+from stepscope.threads import Aside
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stepscope.store.trace import Trace
+    from stepscope.streams import Progress
+
+__all__ = ["handing_threads", "write_call_tree"]
+
+_DOING = "following calls"
+_CALLS = ("python_frames", "ops", "launches", "annotations", "other_events")
+_TABLES = (*_CALLS, "memory_events")
+_CALL_TREE, _PLACES = next(making for making in MADE if "call_tree" in making.names).tables
+_KINDS = 16  # a label is a name, its kind and a flag: (name + 1) * 16 + kind * 2 + flag
+_MANY_NAMES = 64
+_ROWS, _ASKED = 0, 1  # tables of the sweep
+# What is kept of a row until the tree is whole, and what the sweep calls it.
+_RAW = {
+    "event": "event",
+    "start_ns": "start",
+    "node": "node",
+    "backward": "marked",
+    "step_self_ns": "in_steps",
+    "late_ns": "late",
+}
+
+Windows = dict[int, tuple[list[memoryview], list[memoryview]]]
+
+
+def write_call_tree(
+    trace: Trace, tree_target: Path, places_target: Path, *, progress: Progress | None = None
+) -> None:
+    """Follows the calls of every host thread and writes the tree and the places in it."""
+    raw = places_target.with_suffix(".rows")
+    asked = places_target.with_suffix(".asked")
+    labels = _Labels(trace)
+    try:
+        nodes, workers = _follow_all(trace, labels, (raw, asked), progress)
+        _write_tree(nodes, labels, workers, tree_target)
+        _write_places(trace, {"call_tree": tree_target, "raw_places": raw, "asked": asked}, places_target)
+    finally:
+        raw.unlink(missing_ok=True)
+        asked.unlink(missing_ok=True)
+
+
+class _Labels:
+    """Names of calls as the tree tells them apart: without addresses, merely numbered ranges as one."""
+
+    def __init__(self, trace: Trace) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        names = trace.arrow(
+            f"""
+            WITH plain AS (SELECT id, regexp_replace(coalesce(text, ''), '0x[0-9a-fA-F]+', '0x…', 'g') AS text
+                           FROM stored.names),
+                 ranges AS (SELECT DISTINCT name AS id FROM stored.annotations),
+                 numbered AS (SELECT id, regexp_replace(text, '[0-9]+', '#', 'g') AS text
+                              FROM plain JOIN ranges USING (id)),
+                 many AS (SELECT text FROM numbered GROUP BY text HAVING count(*) > {_MANY_NAMES})
+            SELECT p.id, coalesce(n.text, p.text) AS text,
+                   regexp_full_match(p.text, 'ProfilerStep#\\d+') AS marks
+            FROM plain p LEFT JOIN (SELECT id, text FROM numbered JOIN many USING (text)) n USING (id)
+            ORDER BY p.id
+            """
+        )
+        encoded = names["text"].combine_chunks().dictionary_encode()
+        self.texts = encoded.dictionary
+        # The last one is for events without a name.
+        self._codes = pa.concat_arrays([encoded.indices.cast(pa.int64()), pa.array([-1], pa.int64())])
+        self._nameless = len(names)
+        self._marks = names.filter(pc.fill_null(names["marks"], fill_value=False))["id"].combine_chunks()
+
+    def of(self, table: str, piece: Any) -> pa.Array:
+        """The labels of some events; the flag says that autograd gave an operator a number of its own."""
+        import pyarrow.compute as pc
+
+        code = pc.take(self._codes, pc.fill_null(piece["name"], fill_value=self._nameless))
+        label = pc.add(pc.multiply(pc.add(code, 1), _KINDS), 2 * _CALLS.index(table))
+        if table != "ops":
+            return label
+        own = pc.and_(pc.is_valid(piece["sequence"]), pc.invert(_is_backward(piece)))
+        return pc.add(label, own.cast(label.type))
+
+    def calls(self, table: str, piece: Any, shapes: Any) -> Any:
+        """The rows that are calls: complete events of host threads, no marks of steps."""
+        import pyarrow.compute as pc
+
+        if table not in ("annotations", "other_events"):
+            return piece
+        marks = pc.is_in(piece["name"], self._marks)
+        return piece.filter(pc.and_(pc.is_in(piece["shape"], shapes), pc.invert(marks)))
+
+
+def _is_backward(piece: Any) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.fill_null(pc.greater(piece["forward_thread"], 0), fill_value=False)
+
+
+# ---------------------------------------------------------------- following
+
+
+def _follow_all(
+    trace: Trace, labels: _Labels, targets: tuple[Path, Path], progress: Progress | None
+) -> tuple[dict[str, pa.Array], set[int]]:
+    """Sweeps all threads, those that autograd hands work to first, and says which those are."""
+    import pyarrow.parquet as pq
+
+    files = {name: pq.ParquetFile(trace.folder / f"{name}.parquet") for name in _TABLES}
+    try:
+        with _writer(targets[0]) as rows, _writer(targets[1]) as asked, Aside() as aside:
+            follower = _Follower(trace, labels, files, aside)
+            follower.run(rows, asked, progress)
+            return follower.nodes(), follower.workers
+    finally:
+        for file in files.values():
+            file.close()
+
+
+def _writer(path: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(path, pa.schema([(name, pa.int64()) for name in _RAW]), compression="none")
+
+
+class _Follower:
+    """The sweep of all threads, and what it hands from one thread to another."""
+
+    def __init__(self, trace: Trace, labels: _Labels, files: dict[str, Any], aside: Aside) -> None:
+        self._labels, self._files, self._aside = labels, files, aside
+        self._shapes = host_shapes(trace.folder)
+        self._runs = host_runs(trace.folder, files)
+        self._handed_by = handing_threads(trace)
+        self.workers = set(self._handed_by)
+        self._late = _late_stretches(trace)
+        self._questions: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
+        self._tree = _native.CallTree()
+        steps = trace.arrow("SELECT start_ns, end_ns FROM stored.steps ORDER BY start_ns").combine_chunks()
+        self._tree.set_steps(*(_column(steps, name) for name in ("start_ns", "end_ns")))
+        self._sweep = _native.ThreadSweep([0, 0], self._tree)
+
+    def run(self, rows: Any, asked: Any, progress: Progress | None) -> None:
+        """Follows every thread; workers come before those that hand them their work."""
+        total = sum(stretch[3] for of_thread in self._runs.values() for stretch in of_thread) or 1
+        done = 0
+        for thread in sorted(self._runs, key=lambda thread: (thread not in self.workers, thread)):
+            self._follow(thread, rows, asked)
+            done += sum(stretch[3] for stretch in self._runs[thread])
+            if progress:
+                progress(_DOING, min(done / total, 0.999), 0, done)
+
+    def nodes(self) -> dict[str, pa.Array]:
+        """The columns of the tree."""
+        import pyarrow as pa
+
+        taken = self._tree.take()
+        schema = pa.schema([(name, pa.int64()) for name in taken])
+        batch = record_batch(schema, list(taken.values()))
+        return dict(zip(batch.schema.names, batch.columns, strict=True))
+
+    def _follow(self, thread: int, rows: Any, asked: Any) -> None:
+        def flush(least: int = ROW_GROUP) -> None:
+            for table, file in ((_ROWS, rows), (_ASKED, asked)):
+                if self._sweep.rows(table) >= least:
+                    batch = _batch(self._sweep.take(table, 0))
+                    if table == _ROWS and thread in self.workers:
+                        self._ask(thread, batch)
+                    self._aside.run(partial(file.write_batch, batch))
+
+        late = self._late.pop(thread, ([], []))
+        self._tree.begin_thread(thread, *(_joined(pieces) for pieces in late))
+        sweep_thread(self._sweep, list(self._thread_runs(thread)), flush)
+        self._tree.finish_thread()
+        flush(least=1)
+        if thread in self.workers:
+            # What a worker did with nothing open, the thread that waits for it did.
+            kept = self._late.setdefault(self._handed_by[thread], ([], []))
+            for pieces, more in zip(kept, self._tree.hand_over(), strict=True):
+                pieces.append(more)
+
+    def _ask(self, thread: int, batch: pa.RecordBatch) -> None:
+        import pyarrow.compute as pc
+
+        unknown = batch.filter(pc.is_null(batch["backward"])).select(["event", "start_ns"])
+        if unknown.num_rows:
+            self._questions[self._handed_by[thread]].append(unknown)
+
+    def _thread_runs(self, thread: int) -> Iterator[Run]:
+        for name, group, first, count, start in self._runs[thread]:
+            source = partial(self._pieces, name, group, first, count)
+            if name == "memory_events":
+                yield Run(start, source(), _ROWS, opens=False)
+            elif name == "ops":
+                yield Run(start, source(backward=False), _ROWS, opens=True, label=0)
+                yield Run(start, source(backward=True), _ROWS, opens=True, marks=True, label=0)
+            elif name == "launches":
+                yield Run(start, source(), _ROWS, opens=True, label=0, weight=1)
+            else:
+                # Frames are too many to place one by one; but a worker's belong to the forward of its node.
+                table = _ROWS if thread in self.workers else -1
+                yield Run(start, source(), table, opens=True, label=0)
+        for batch in self._questions.pop(thread, []):
+            first = batch["start_ns"][0].as_py()
+            start = _native.NULL if first is None else first
+            yield Run(start, iter([_given(batch, [])]), _ASKED, opens=False)
+
+    def _pieces(
+        self, name: str, group: int, first: int, rows: int, backward: bool | None = None
+    ) -> Iterator[Any]:
+        import pyarrow.compute as pc
+
+        columns = ["event", "start_ns", "dur_ns"]
+        columns += [] if name == "memory_events" else ["name", "shape"]
+        columns += {"ops": ["sequence", "forward_thread"], "launches": ["work_ns"]}.get(name, [])
+        for whole in stretch(self._files[name], group, first, rows, columns):
+            piece = self._labels.calls(name, whole, self._shapes)
+            if backward is not None:
+                mask = _is_backward(piece)
+                piece = piece.filter(mask if backward else pc.invert(mask))
+            payload = [] if name == "memory_events" else [view(self._labels.of(name, piece))]
+            if name == "launches":
+                payload.append(view(piece["work_ns"]))
+            yield _given(piece, payload)
+
+
+def _given(piece: Any, payload: list[memoryview]) -> Any:
+    """A piece as the sweep takes it; what has no duration is an instant."""
+    import pyarrow as pa
+
+    dur = piece["dur_ns"] if "dur_ns" in piece.schema.names else pa.nulls(piece.num_rows, pa.int64())
+    return view(piece["event"]), view(piece["start_ns"]), view(dur), payload
+
+
+def _batch(found: dict[str, Any]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return record_batch(
+        pa.schema([(name, pa.int64()) for name in _RAW]), [found[name] for name in _RAW.values()]
+    )
+
+
+def _column(table: Any, name: str) -> memoryview:
+    array = table.column(name)
+    return view(array.combine_chunks() if hasattr(array, "combine_chunks") else array)
+
+
+def _joined(pieces: list[memoryview]) -> memoryview:
+    return memoryview(b"".join(pieces)).cast("q")
+
+
+def _late_stretches(trace: Trace) -> Windows:
+    """For each thread, the times in the steps in which a device had run dry and waited for a launch of it."""
+    import pyarrow.compute as pc
+
+    found: Windows = {}
+    late = trace.arrow(
+        """
+        SELECT g.thread, greatest(g.start_ns, s.start_ns) AS start_ns,
+               least(g.start_ns + g.late_ns, s.end_ns) AS end_ns
+        FROM stored.gaps g JOIN stored.steps s
+        ON g.start_ns < s.end_ns AND g.start_ns + g.late_ns > s.start_ns
+        WHERE g.late_ns > 0 AND g.thread IS NOT NULL ORDER BY g.thread, 2
+        """
+    )
+    for thread in late["thread"].unique().to_pylist():
+        of_thread = late.filter(pc.equal(late["thread"], thread))
+        found[thread] = ([_column(of_thread, "start_ns")], [_column(of_thread, "end_ns")])
+    return found
+
+
+def handing_threads(trace: Trace) -> dict[int, int]:
+    """For each thread that autograd runs backward on, the thread of its process that called it."""
+    rows = trace.arrow(
+        """
+        WITH counted AS (
+                 SELECT thread, count(*) AS ops, count(*) FILTER (forward_thread > 0) AS backward,
+                        count(*) FILTER (sequence IS NOT NULL AND coalesce(forward_thread, 0) = 0) AS forward
+                 FROM stored.ops GROUP BY thread),
+             marked AS (SELECT DISTINCT thread, true AS marked FROM stored.steps WHERE thread IS NOT NULL),
+             known AS (SELECT c.*, t.pid, coalesce(m.marked, false) AS marked
+                       FROM counted c JOIN stored.threads t ON t.id = c.thread
+                       LEFT JOIN marked m ON m.thread = c.thread),
+             main AS (SELECT pid, arg_max(thread, (marked, forward, ops, -thread)) AS thread
+                      FROM known GROUP BY pid)
+        SELECT k.thread AS worker, m.thread AS main FROM known k JOIN main m USING (pid)
+        WHERE k.backward > 0 AND k.thread != m.thread
+        """
+    )
+    return dict(zip(rows["worker"].to_pylist(), rows["main"].to_pylist(), strict=True))
+
+
+# ---------------------------------------------------------------- writing
+
+
+def _write_tree(nodes: dict[str, pa.Array], labels: _Labels, workers: set[int], target: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    label = nodes.pop("label")
+    count = len(label)
+    code = pc.subtract(pc.divide(label, _KINDS), 1)
+    code = pc.if_else(pc.less(code, 0), pa.scalar(None, pa.int64()), code)
+    kind = pc.divide(pc.bit_wise_and(label, _KINDS - 1), 2)
+    numbers = pa.array(range(count), pa.int64())
+    name = pc.take(labels.texts, code)
+
+    def nearest(of_name: pa.Array, *, is_kind: str) -> pa.Array:
+        """The nearest path that ends at a call of this kind whose name is one of these."""
+        here = pc.and_(pc.take(of_name, code), pc.equal(kind, _CALLS.index(is_kind)))
+        own = pc.if_else(pc.fill_null(here, fill_value=False), numbers, pa.scalar(None, pa.int64()))
+        return _inherited(nodes["parent"], own)
+
+    users, libraries = (
+        nearest(test(labels.texts), is_kind="python_frames")
+        for test in (phases.is_user_frame, phases.is_library_frame)
+    )
+    columns = {
+        **nodes,
+        "recursive": _over_tree(_native.recurring, nodes["parent"], label),
+        "inclusive_ns": _over_tree(_native.subtree_sums, nodes["parent"], nodes["self_ns"]),
+        "launched_ns": _over_tree(_native.subtree_sums, nodes["parent"], nodes["device_ns"]),
+        "node": numbers,
+        "stored_in": pc.take(pa.array(_CALLS), kind),
+        "name": name,
+        "phase": pc.take(pa.array(phases.PHASES), _phase_of(nodes, label, labels.texts, workers)),
+        "module": nearest(phases.is_module(labels.texts), is_kind="python_frames"),
+        "user_frame": pc.coalesce(users, libraries),
+    }
+    schema = arrow_schema(_CALL_TREE.columns)
+    with parquet_writer(target, _CALL_TREE.columns) as file:
+        arrays = [columns[field.name].cast(field.type) for field in schema]
+        file.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=ROW_GROUP)
+
+
+def _phase_of(nodes: dict[str, pa.Array], label: pa.Array, texts: pa.Array, workers: set[int]) -> pa.Array:
+    """The phase of each path, as a place in `PHASES`: that of the innermost call that begins one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def number(value: int) -> pa.Scalar:
+        return pa.scalar(value, pa.int64())
+
+    parent = nodes["parent"]
+    code = pc.subtract(pc.divide(label, _KINDS), 1)
+    kind = pc.divide(pc.bit_wise_and(label, _KINDS - 1), 2)
+    own = pc.take(phases.own_phases(texts), pc.if_else(pc.less(code, 0), number(None), code))  # type: ignore[arg-type]
+    works = pc.and_(pc.is_null(parent), pc.is_in(nodes["thread"], pa.array(sorted(workers), pa.int64())))
+    own = pc.if_else(works, number(phases.BACKWARD), own)
+    # An operator that autograd numbers anew while it runs backward is forward run again.
+    again = pc.equal(pc.bit_wise_and(label, 1), 1)
+    inside = pc.equal(_inherited(parent, own), phases.BACKWARD)
+    again = pc.fill_null(pc.and_(pc.and_(again, inside), pc.is_null(own)), fill_value=False)
+    own = pc.if_else(again, number(phases.RECOMPUTATION), own)
+    is_op = pc.fill_null(pc.equal(kind, _CALLS.index("ops")), fill_value=False)
+    an_op = _inherited(parent, pc.if_else(is_op, number(phases.FORWARD), pa.scalar(None, pa.int64())))
+    return pc.coalesce(_inherited(parent, own), an_op, number(phases.OTHER))
+
+
+def _inherited(parent: pa.Array, own: pa.Array) -> pa.Array:
+    return _over_tree(_native.inherited, parent, own)
+
+
+def _over_tree(function: Any, parent: pa.Array, values: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    found = function(view(parent), view(values.cast(pa.int64())))
+    return record_batch(pa.schema([("found", pa.int64())]), [found]).column(0)
+
+
+# A forward operator is the last that began with the number: earlier ones made no node. Of those around
+# it that share the number, the outermost is meant.
+_PLACED = """
+    WITH forward AS (SELECT event, thread, sequence, start_ns, dur_ns, depth FROM stored.ops
+                     WHERE sequence IS NOT NULL AND coalesce(forward_thread, 0) = 0),
+         backward AS (SELECT o.event, o.forward_thread, o.sequence, o.start_ns, h.pid FROM stored.ops o
+                      JOIN stored.threads h ON h.id = o.thread
+                      WHERE o.forward_thread > 0 AND o.sequence IS NOT NULL),
+         matching AS (SELECT b.pid, b.forward_thread, f.thread, count(*) AS n
+                      FROM (SELECT DISTINCT pid, forward_thread, sequence FROM backward) b
+                      JOIN (SELECT DISTINCT thread, sequence FROM forward) f USING (sequence)
+                      JOIN stored.threads h ON h.id = f.thread AND h.pid = b.pid GROUP BY ALL),
+         counted_by AS (SELECT pid, forward_thread, arg_max(thread, (n, -thread)) AS thread
+                        FROM matching GROUP BY ALL),
+         asking AS (SELECT b.event, c.thread, b.sequence, b.start_ns
+                    FROM backward b JOIN counted_by c USING (pid, forward_thread)),
+         last AS (SELECT a.event, f.event AS last, f.thread, f.sequence, f.start_ns
+                  FROM asking a ASOF JOIN forward f
+                  ON a.thread = f.thread AND a.sequence = f.sequence AND a.start_ns >= f.start_ns),
+         outer_most AS (SELECT l.event, arg_min(f.event, (f.depth, f.event)) AS forward
+                        FROM last l JOIN forward f ON f.thread = l.thread AND f.sequence = l.sequence
+                             AND f.start_ns <= l.start_ns AND f.start_ns + coalesce(f.dur_ns, 0) >= l.start_ns
+                             AND (f.event = l.last OR f.start_ns + coalesce(f.dur_ns, 0) > l.start_ns)
+                        GROUP BY l.event),
+         forward_tree AS (SELECT m.event, m.forward, t.module, t.user_frame FROM outer_most m
+                          JOIN stored.raw_places r ON r.event = m.forward
+                          JOIN stored.call_tree t ON t.node = r.node),
+         stepped AS (SELECT r.event, s.step FROM stored.raw_places r ASOF JOIN stored.steps s
+                     ON r.start_ns >= s.host_start_ns WHERE r.start_ns < s.host_end_ns)
+    SELECT r.event, r.node, s.step, f.forward, t.phase, r.step_self_ns, r.late_ns,
+           CASE WHEN t.phase = 'recomputation' THEN coalesce(t.module, f.module)
+                ELSE coalesce(f.module, t.module, q.module) END AS module,
+           CASE WHEN t.phase = 'recomputation' THEN coalesce(t.user_frame, f.user_frame)
+                ELSE coalesce(f.user_frame, t.user_frame, q.user_frame) END AS user_frame
+    FROM stored.raw_places r JOIN stored.call_tree t ON t.node = r.node
+    LEFT JOIN forward_tree f ON f.event = r.backward
+    LEFT JOIN stepped s ON s.event = r.event
+    LEFT JOIN (SELECT a.event, u.module, u.user_frame FROM stored.asked a
+               JOIN stored.call_tree u ON u.node = a.node) q ON q.event = r.event
+"""
+
+
+def _write_places(trace: Trace, tables: dict[str, Path], target: Path) -> None:
+    connection = fenced.connect(trace.folder, trace.meta, {"steps": trace.made["steps"], **tables})
+    schema = arrow_schema(_PLACES.columns)
+    with parquet_writer(target, _PLACES.columns) as file:
+        for batch in fenced.run(connection, _PLACED, {}, ROW_GROUP):
+            file.write_batch(batch.select(schema.names).cast(schema), row_group_size=ROW_GROUP)

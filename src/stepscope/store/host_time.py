@@ -1,0 +1,75 @@
+"""What host threads did, instant by instant, as far as the kinds of their events tell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from stepscope import _native
+from stepscope.schema import NOT_HOST
+from stepscope.store.columns import view
+
+if TYPE_CHECKING:
+    from stepscope.store.trace import Trace
+
+__all__ = ["ALLOCATION", "KINDS", "WAIT", "host_time"]
+
+KINDS = (
+    "dataloader",
+    "synchronising call",
+    "allocation call",
+    "other runtime call",
+    "host op",
+    "host communication",
+    "Python between ops",
+)
+"""In this order: an instant belongs to the first of which an event is open."""
+_DATALOADER, WAIT, ALLOCATION, _RUNTIME, _OP, _COMMUNICATION, _PYTHON = range(len(KINDS))
+
+# Ranges are Python, for someone's code opened them, but for those whose names say that they load data or that
+# libraries of the host talk to other ranks in them. These may be in whatever table.
+_EVENTS = f"""
+    WITH told AS (
+             SELECT id, {_DATALOADER} AS meaning FROM stored.names
+             WHERE regexp_matches(text, '^enumerate\\(Data(Loader|Pipe)\\)#')
+             UNION ALL
+             SELECT id, {_COMMUNICATION} FROM stored.names WHERE regexp_matches(text, '^(gloo|mpi|ucc):')),
+         host AS (SELECT id FROM stored.shapes
+                  WHERE phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category))),
+         wanted AS (SELECT unnest($threads::INT[]) AS thread),
+         ranged AS (
+             SELECT thread, start_ns, dur_ns, name, {_PYTHON} AS kind
+             FROM stored.annotations SEMI JOIN host ON shape = id
+             UNION ALL
+             SELECT thread, start_ns, dur_ns, name, {_OP} FROM stored.ops
+             UNION ALL
+             SELECT thread, start_ns, dur_ns, name, NULL
+             FROM stored.other_events SEMI JOIN host ON shape = id),
+         events AS (
+             SELECT r.thread, r.start_ns, r.dur_ns, coalesce(t.meaning, r.kind) AS kind
+             FROM ranged r LEFT JOIN told t ON t.id = r.name WHERE coalesce(t.meaning, r.kind) IS NOT NULL
+             UNION ALL
+             SELECT thread, start_ns, dur_ns, {_RUNTIME} FROM stored.launches
+             UNION ALL
+             SELECT thread, start_ns, dur_ns, {_PYTHON} FROM stored.python_frames)
+    SELECT thread, start_ns + $base AS start_ns, dur_ns, kind::BIGINT AS kind
+    FROM events SEMI JOIN wanted USING (thread) WHERE dur_ns > 0
+"""
+
+
+def host_time(
+    trace: Trace, threads: Collection[int], given_by: Mapping[int, int], windows: tuple[list[int], list[int]]
+) -> _native.HostTime:
+    """What some threads did inside the windows, all in ns since the epoch.
+
+    Which runtime calls wait and which allocate is for the caller to add; then it is to be built.
+    """
+    found = _native.HostTime(*windows)
+    for thread in threads:
+        if thread in given_by:
+            found.hand(thread, given_by[thread])
+    wanted = sorted({*threads, *(given_by[thread] for thread in threads if thread in given_by)})
+    given = {"threads": wanted, "not_host": list(NOT_HOST), "base": trace.meta["base_ns"]}
+    for batch in trace.batches(_EVENTS, **given):
+        found.add(*(view(column) for column in batch.columns))
+    return found

@@ -1,0 +1,80 @@
+"""Tables that are dear to make and not always asked for: made at first use, and kept beside the others."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepscope.errors import StepscopeError
+from stepscope.schema import MADE, Making
+from stepscope.store.layout import locked
+
+if TYPE_CHECKING:
+    from stepscope.store.trace import Trace
+    from stepscope.streams import Progress
+
+__all__ = ["Workshop"]
+
+
+class Workshop:
+    """Makes the tables of one trace: in its store, or in a temporary place beside a read-only one."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, Path] = {}
+
+    def have(self, name: str, trace: Trace, progress: Progress | None) -> None:
+        """Makes a table unless it is there, and before it those that it is made of."""
+        if name in self.made:
+            return
+        making = next(one for one in MADE if name in one.names)
+        for needed in making.needs:
+            self.have(needed, trace, progress)
+        place = self._place(making, trace, progress)
+        self.made |= {made: place / f"{made}.parquet" for made in making.names}
+
+    def _place(self, making: Making, trace: Trace, progress: Progress | None) -> Path:
+        """The folder where the tables are now."""
+        folder = trace.folder
+        if _is_done(making, folder):
+            return folder
+        try:
+            with locked(folder):
+                if not _is_done(making, folder):  # another process may have been faster
+                    _make(making, trace, folder, progress)
+                return folder
+        except OSError as refused:
+            try:
+                place = Path(tempfile.mkdtemp(prefix="stepscope-"))
+                weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
+                _make(making, trace, place, progress)
+            except OSError as error:
+                raise StepscopeError(
+                    f"no place for the table {making.names[0]}: {refused}; {error}",
+                    hint="free some space, or set TMPDIR to a folder with space",
+                ) from error
+            return place
+
+
+def _is_done(making: Making, folder: Path) -> bool:
+    return all((folder / f"{name}.parquet").is_file() for name in making.names)
+
+
+def _make(making: Making, trace: Trace, folder: Path, progress: Progress | None) -> None:
+    """Writes tables aside and renames them: a killed run leaves no half of one."""
+    module, _, function = making.maker.partition(":")
+    write = getattr(importlib.import_module(f"stepscope.store.{module}"), function)
+    # One name for all: who writes has the lock, and what a killed run left is written over.
+    partials = [folder / f".{name}.partial" for name in making.names]
+    try:
+        write(trace, *partials, progress=progress)
+        for name, partial in zip(making.names, partials, strict=True):
+            partial.replace(folder / f"{name}.parquet")
+    finally:
+        for partial in partials:
+            partial.unlink(missing_ok=True)
+        if progress:
+            progress(making.doing, 1.0, 0, 0)

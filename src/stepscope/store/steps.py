@@ -1,0 +1,112 @@
+"""Steps and their windows: the table `steps`, made when a question first needs it.
+
+A step is more than its mark, for the host runs ahead of the device. It starts at the latest of the start of
+its mark, the end of all device work launched before that, and the end of the step before; it ends at the
+latest of its start, the end of its mark, and the end of device work whose launch began inside the mark, on
+any thread and device. Work whose launch is not in the profile, and that began before all work whose launch
+is, counts as launched before the first step.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stepscope.schema import MADE, NOT_HOST
+from stepscope.store.columns import arrow_schema, parquet_writer
+from stepscope.store.marks import Mark
+from stepscope.store.repetition import found_marks
+
+if TYPE_CHECKING:
+    from stepscope.store.trace import Trace
+    from stepscope.streams import Progress
+
+__all__ = ["write_steps"]
+
+STEPS = next(table for making in MADE for table in making.tables if table.name == "steps").columns
+
+_LONG_AGO = -(1 << 62)
+_DOING = "finding steps"
+
+# Old versions of torch wrote marks as operators. Frames and runtime calls are never called so.
+_MARKS = """
+    WITH named AS (
+        SELECT id, text, regexp_extract(text, '#(\\d+)', 1)::HUGEINT AS number
+        FROM stored.names WHERE regexp_full_match(text, 'ProfilerStep#\\d+')),
+    host AS (SELECT id FROM stored.shapes
+             WHERE phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category)))
+    SELECT least(n.number, 9223372036854775807)::BIGINT AS step, n.text AS name, t.thread,
+           t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) AS end_ns
+    FROM ({tables}) t JOIN named n ON n.id = t.name JOIN host ON host.id = t.shape
+    WHERE t.start_ns IS NOT NULL ORDER BY t.start_ns, end_ns DESC, t.event
+""".replace(
+    "{tables}",
+    " UNION ALL ".join(
+        f"SELECT event, thread, name, shape, start_ns, dur_ns FROM stored.{table}"
+        for table in ("annotations", "ops", "other_events")
+    ),
+)
+# Until when the work runs whose launch began between one cut and the next.
+_REACH = """
+    WITH launched AS (
+        SELECT l.start_ns, w.start_ns + coalesce(w.dur_ns, 0) AS end_ns
+        FROM stored.device_work w JOIN stored.launches l ON l.event = w.launch
+        WHERE l.start_ns IS NOT NULL AND w.start_ns IS NOT NULL),
+    cuts AS (SELECT unnest($cuts::BIGINT[]) AS cut)
+    SELECT cut, max(end_ns) AS end_ns
+    FROM launched ASOF JOIN cuts ON launched.start_ns >= cuts.cut GROUP BY cut
+"""
+_BACKLOG = """
+    WITH first AS (SELECT min(start_ns) AS linked FROM stored.device_work WHERE launch IS NOT NULL)
+    SELECT max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM stored.device_work, first
+    WHERE launch IS NULL AND start_ns < first.linked
+"""
+
+
+def write_steps(trace: Trace, target: Path, *, progress: Progress | None = None) -> None:
+    """Writes the steps of a trace: those of its marks, or else what repeats in it."""
+    import pyarrow as pa
+
+    if progress:
+        progress(_DOING, 0.0, 0, 0)
+    rows = trace.arrow(_MARKS, not_host=list(NOT_HOST)).to_pylist()
+    marks = [Mark(source="mark", **row) for row in rows] or found_marks(trace)
+    windows = _windows(trace, marks)
+    columns = {
+        "step": [mark.step for mark in marks],
+        "name": [mark.name for mark in marks],
+        "source": [mark.source for mark in marks],
+        "start_ns": [start for start, _ in windows],
+        "end_ns": [end for _, end in windows],
+        "host_start_ns": [mark.start_ns for mark in marks],
+        "host_end_ns": [mark.end_ns for mark in marks],
+        "thread": [mark.thread for mark in marks],
+    }
+    with parquet_writer(target, STEPS) as writer:
+        writer.write_table(pa.table(columns, schema=arrow_schema(STEPS)))
+
+
+def _windows(trace: Trace, marks: Sequence[Mark]) -> list[tuple[int, int]]:
+    """Start and end of each step, given its mark, in their order."""
+    if all(mark.is_window for mark in marks):
+        # Ranges of the device may overlap; what two share is the first one's.
+        ends = list(accumulate((mark.end_ns for mark in marks), max))
+        before = [_LONG_AGO, *ends]
+        return [(max(mark.start_ns, last), end) for mark, last, end in zip(marks, before, ends, strict=False)]
+    cuts = sorted({_LONG_AGO} | {mark.start_ns for mark in marks} | {mark.end_ns for mark in marks})
+    found = trace.arrow(_REACH, cuts=cuts).to_pylist()
+    at_cut = {row["cut"]: row["end_ns"] for row in found}
+    reach = [at_cut.get(cut, _LONG_AGO) for cut in cuts]
+    so_far = list(accumulate(reach, max))
+    backlog = trace.arrow(_BACKLOG).to_pylist()[0]["end_ns"]
+    last = _LONG_AGO if backlog is None else backlog
+    windows: list[tuple[int, int]] = []
+    for mark in marks:
+        first, after = bisect_left(cuts, mark.start_ns), bisect_left(cuts, mark.end_ns)
+        start = max(mark.start_ns, so_far[first - 1], last)
+        last = max([start, mark.end_ns, *reach[first:after]])
+        windows.append((start, last))
+    return windows

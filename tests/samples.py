@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["SAMPLES"]
+import atexit
+import shutil
+import tempfile
+from pathlib import Path
+
+__all__ = ["KEPT", "SAMPLES"]
+
+KEPT = Path(tempfile.mkdtemp(prefix="stepscope-tests-"))
+"""Stores of real profiles for tests that only read them: each is made once in a run."""
+atexit.register(shutil.rmtree, KEPT, ignore_errors=True)
 
 SAMPLES = [
     "h200_compile_default.pt.trace.json.gz",

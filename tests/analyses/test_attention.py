@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
+from tests.samples import KEPT
 
 import stepscope
 from stepscope.analyses._attention import Sizes, backend_of, is_backward, sizes_of
@@ -47,9 +48,8 @@ def recorded_kernels() -> dict[str, list[tuple[str, int]]]:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Attention]:
-    store = tmp_path_factory.mktemp("store")
-    trace = stepscope.open(RECORDINGS / "attention.pt.trace.json.gz", store=store)
+def recorded() -> dict[str, Attention]:
+    trace = stepscope.open(RECORDINGS / "attention.pt.trace.json.gz", store=KEPT)
     rows = list(attention(trace))
     found = {row.backend: row for row in rows}
     assert len(found) == len(rows)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES
+from tests.samples import KEPT, SAMPLES
 
 import stepscope
 from stepscope import registry
@@ -140,7 +140,7 @@ def test_frames_that_call_themselves_count_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_phases_sum_to_the_steps(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample(name), store=tmp_path)
+    trace = stepscope.open(sample(name), store=KEPT)
     table = analysed("phases", trace)
     steps = trace.arrow(
         "SELECT step, sum(end_ns - start_ns)::BIGINT AS ns FROM steps GROUP BY step"
@@ -161,7 +161,7 @@ def test_phases_sum_to_the_steps(name: str, sample: Callable[[str], Path], tmp_p
 
 @pytest.mark.parametrize("name", STACKS)
 def test_all_work_has_a_line_and_a_module(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample(name), store=tmp_path)
+    trace = stepscope.open(sample(name), store=KEPT)
     launched = sum(row.device_ns for row in analysed("phases", trace))
     assert sum(row.device_ns for row in analysed("lines", trace)) == launched
     assert sum(row.idle_ns for row in analysed("lines", trace)) == one(
@@ -176,7 +176,7 @@ def test_all_work_has_a_line_and_a_module(name: str, sample: Callable[[str], Pat
 
 
 def test_a_resnet_does_most_of_its_work_in_its_modules(sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample("h200_resnet50.pt.trace.json.gz"), store=tmp_path)
+    trace = stepscope.open(sample("h200_resnet50.pt.trace.json.gz"), store=KEPT)
     rows = {row.path: row for row in analysed("modules", trace)}
     convolutions = [row for row in rows.values() if row.name.startswith("Conv2d")]
     assert len(convolutions) == 53  # as many as a ResNet-50 has

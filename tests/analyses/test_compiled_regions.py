@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES
+from tests.samples import KEPT, SAMPLES
 
 import stepscope
 from stepscope.analyses.compilations import Compilation, compilations
@@ -128,7 +128,7 @@ def test_a_region_compiled_in_a_step_and_not_run_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(str(sample(name)), store=tmp_path)
+    trace = stepscope.open(str(sample(name)), store=KEPT)
     table = compiled_regions(trace)
     assert bool(len(table)) == (name in COMPILED)
     assert len(table) or table.notes == (
@@ -170,7 +170,7 @@ def test_what_a_real_region_launched_by_another_way(sample: Callable[[str], Path
 
 def test_what_a_gpu_recorded(tmp_path: Path) -> None:
     """A graph break; in step 4 a new batch size, and with it compilers, and 600 kernels that are timed."""
-    trace = stepscope.open(str(RECORDINGS / "compiled.pt.trace.json.gz"), store=tmp_path)
+    trace = stepscope.open(str(RECORDINGS / "compiled.pt.trace.json.gz"), store=KEPT)
     rows = {row.region: row for row in compiled_regions(trace)}
     assert {name: (row.calls, row.backward_calls, row.inside) for name, row in rows.items()} == {
         "0/0": (3, 3, None),

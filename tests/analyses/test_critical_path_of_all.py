@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import CALL, LAUNCH, NOTHING, OP, opened, start
 from tests.drawing import Drawing
-from tests.samples import SAMPLES
+from tests.samples import KEPT, SAMPLES
 
 import stepscope
 from stepscope.analyses.critical_path import critical_path
@@ -70,7 +70,7 @@ def test_the_path_of_a_random_profile_covers_its_steps(drawing: Drawing) -> None
 def test_the_path_of_a_real_profile_covers_its_steps(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    trace = stepscope.open(sample(name), store=tmp_path)
+    trace = stepscope.open(sample(name), store=KEPT)
     assert_covers_every_step(trace)
     assert_what_is_said_to_have_run_did_run(trace)
 
@@ -86,7 +86,7 @@ def test_copies_and_compute_that_take_turns(tmp_path: Path) -> None:
     # The program copies two matrices in, multiplies each twice on another stream as it arrives, and copies
     # the product back. The second copy in runs beside the first products: the path is the first copy, all
     # four products, the copy back.
-    trace = stepscope.open(RECORDINGS / "two_streams.pt.trace.json.gz", store=tmp_path)
+    trace = stepscope.open(RECORDINGS / "two_streams.pt.trace.json.gz", store=KEPT)
     table = critical_path(trace)
     for number in (2, 3, 4):
         found = {row.kind: row.segments for row in table if row.step == number}

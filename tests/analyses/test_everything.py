@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.analyses.drawn import HOW, Spec, apart, draw_worlds
 from tests.analyses.oddities import ODDITIES, training
 from tests.drawing import Drawing
-from tests.samples import SAMPLES
+from tests.samples import KEPT, SAMPLES
 
 import stepscope
 from stepscope import registry
@@ -28,7 +28,7 @@ from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
 DATA = Path(__file__).parent.parent / "data"
-KEPT = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz"))
+SMALL = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz"))
 REAL = [
     "h200_ddp_gloo_rank0.pt.trace.json.gz",
     "recordings/mlp_loader.pt.trace.json.gz",
@@ -133,13 +133,13 @@ def more_troubles(trace: Trace, *, options: bool) -> dict[str, str]:
 def test_every_analysis_answers_for_a_real_profile(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    assert not troubles(stepscope.open(sample(name), store=tmp_path))
+    assert not troubles(stepscope.open(sample(name), store=KEPT))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", SMALL)
 def test_every_analysis_answers_for_a_small_real_profile(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(DATA / name, store=tmp_path)
+    trace = stepscope.open(DATA / name, store=KEPT)
     assert not (more_troubles(trace, options=True) if name in REAL else troubles(trace))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES
+from tests.samples import KEPT, SAMPLES
 
 import stepscope
 from stepscope.analyses._families import FAMILIES, family_of
@@ -158,8 +158,8 @@ def test_a_profile_without_device_work(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_kernels_of_all_samples_have_a_family(sample: Callable[[str], Path], tmp_path: Path) -> None:
     unknown = set()
-    for number, name in enumerate(SAMPLES):
-        trace = stepscope.open(sample(name), store=tmp_path / str(number))
+    for name in SAMPLES:
+        trace = stepscope.open(sample(name), store=KEPT)
         pairs = trace.arrow(
             """
             SELECT DISTINCT k.name, o.name AS op FROM device_work k LEFT JOIN ops o ON o.event = k.op

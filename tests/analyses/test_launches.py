@@ -11,6 +11,7 @@ from statistics import median
 import pytest
 from tests.drawing import Drawing
 from tests.oracle import Event, Oracle
+from tests.samples import KEPT
 
 from stepscope.analyses.launches import Launch, launches
 from stepscope.opening import open_trace
@@ -127,7 +128,7 @@ REAL = [
 def test_launches_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)
     oracle = Oracle.of(path)
-    rows = list(launches(open_trace(path, store=tmp_path)))
+    rows = list(launches(open_trace(path, store=KEPT)))
     marks = [mark.span for mark, _, _ in oracle.windows]
     depths, calls, work_ns = defaultdict(list), Counter[str](), Counter[str]()
     queued = queues(oracle)
@@ -150,6 +151,6 @@ def test_launches_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_p
 
 def test_a_full_queue(sample: Callable[[str], Path], tmp_path: Path) -> None:
     """The host is 80 ms ahead: most of the time in launches is waiting for a place in the queue."""
-    rows = list(launches(open_trace(sample("hta_ns_resolution.json.gz"), store=tmp_path)))
+    rows = list(launches(open_trace(sample("hta_ns_resolution.json.gz"), store=KEPT)))
     assert max(row.queue_max or 0 for row in rows) == 1021
     assert sum(row.back_pressure_ns for row in rows) > 0.8 * sum(row.host_ns for row in rows)

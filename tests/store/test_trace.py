@@ -13,6 +13,7 @@ from typing import Annotated
 import pytest
 from tests.commands import DATA, SLOW_ITEM
 from tests.drawing import Drawing
+from tests.samples import KEPT
 
 import stepscope
 from stepscope import registry
@@ -99,7 +100,7 @@ class TestAnalyses:
     def test_what_is_declared_is_enough(self, name: str, trace: Trace, tmp_path: Path) -> None:
         analysis = registry.load("analyses", name)
         assert analysis(trace).columns
-        other = stepscope.open(DATA / "h200_ddp_gloo_rank0.pt.trace.json.gz", store=tmp_path)
+        other = stepscope.open(DATA / "h200_ddp_gloo_rank0.pt.trace.json.gz", store=KEPT)
         assert analysis(other).columns
 
     def test_no_declared_column_is_idle(self, name: str) -> None:

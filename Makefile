@@ -31,12 +31,13 @@ lint: develop
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# A file of tests stays together: its profiles are read once.
 unit: develop $(VENV)/.torch
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 # The part of the tests that another Python could change.
 quick: develop
-	$(BIN)/python -m pytest -q -m "not slow"
+	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not slow"
 
 test-pythons:
 	@set -e; tried=""; for version in $(PYTHONS); do \

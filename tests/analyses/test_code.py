@@ -15,6 +15,7 @@ from stepscope import registry
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
+RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 STACKS = ["h200_resnet50.pt.trace.json.gz", "h200_rl_churn.pt.trace.json.gz", "tl_b200_eager_trace.json.gz"]
 
 
@@ -136,6 +137,23 @@ def test_frames_that_call_themselves_count_once(tmp_path: Path) -> None:
         ("call", 4, 2_000, 2_000, 7_000),
     ]
     assert len(analysed("call_paths", trace, least_ns=10_000)) == 4  # 10 + 7 µs, but 2 + 7 are less
+
+
+def test_a_replayed_graph_has_the_phases_and_modules_of_its_eager_run() -> None:
+    # Steps 2 and 3 ran the kernels one by one, 5 to 7 replayed them: 19 kernels of a step, of which the eager
+    # ones say forward 7, backward 11, optimizer 1.
+    trace = stepscope.open(RECORDINGS / "cuda_graph.pt.trace.json.gz", store=KEPT)
+    found = {(row.step, row.phase): row for row in analysed("phases", trace)}
+    for step in (5, 6, 7):
+        for phase in ("forward", "backward", "optimizer"):
+            replayed, eager = found[step, phase], found[3, phase]
+            assert replayed.device_ns == pytest.approx(eager.device_ns, rel=0.1)
+            assert (replayed.host_ns, replayed.launches) == (0, 0)
+        assert (found[step, "other"].device_ns, found[step, "other"].launches) == (0, 1)
+    modules = {row.path: row for row in analysed("modules", trace)}
+    inside = sum(row.device_forward_self_ns + row.device_backward_self_ns for row in modules.values())
+    assert inside > 0.8 * sum(row.device_ns for row in found.values())
+    assert modules["Mlp_0.Linear_1"].device_backward_self_ns > 0
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from stepscope.store.trace import Trace
+from stepscope.store.trace import Reads, Trace
 
-__all__ = ["DRIVING", "PLACED", "how_steps_were_found"]
+__all__ = ["DRIVING", "LAUNCHED", "LAUNCHED_READS", "PLACED", "how_steps_were_found"]
 
 DRIVING = """
     SELECT thread FROM launches WHERE work_events > 0
@@ -23,6 +23,27 @@ _FOUND_BY = {
     "optimizer": "the steps of the optimizer",
     "graph": "the launches of a graph",
     "period": "the period of the kernels",
+}
+
+LAUNCHED = """
+    SELECT p.step, p.phase, p.module, p.user_frame, l.work_ns - coalesce(k.ns, 0) AS ns, 1 AS launches
+    FROM places p JOIN launches l ON l.event = p.event
+    LEFT JOIN (SELECT r.launch, sum(w.dur_ns) AS ns FROM replays r JOIN device_work w ON w.event = r.event
+               WHERE r.basis IS NOT NULL GROUP BY r.launch) k ON k.launch = l.event
+    WHERE l.work_events > 0 AND p.step IS NOT NULL
+    UNION ALL
+    SELECT p.step, coalesce(r.phase, p.phase), coalesce(r.module, p.module),
+           coalesce(r.user_frame, p.user_frame), sum(w.dur_ns), 0
+    FROM replays r JOIN device_work w ON w.event = r.event JOIN places p ON p.event = r.launch
+    WHERE r.basis IS NOT NULL AND p.step IS NOT NULL GROUP BY ALL
+"""
+"""Device work of the steps by where it was launched. The kernels of a replayed graph belong where the same
+kernels were launched one by one, as far as the profile has that; the rest where the graph was replayed."""
+LAUNCHED_READS: Reads = {
+    "launches": ("event", "work_ns", "work_events"),
+    "places": ("event", "step", "phase", "module", "user_frame"),
+    "replays": ("event", "launch", "phase", "module", "user_frame", "basis"),
+    "device_work": ("event", "dur_ns"),
 }
 
 

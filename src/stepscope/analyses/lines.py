@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import DRIVING, PLACED, how_steps_were_found
+from stepscope.analyses._windows import DRIVING, LAUNCHED, LAUNCHED_READS, PLACED, how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -53,10 +53,9 @@ _LINES = f"""
         FROM places p JOIN call_tree t ON t.node = p.node WHERE t.thread IN (FROM driving)
         GROUP BY p.user_frame
         UNION ALL
-        SELECT p.user_frame, 0, 0, sum(l.work_ns) FILTER (p.phase = 'forward'),
-               sum(l.work_ns) FILTER (p.phase IN ('backward', 'recomputation')), sum(l.work_ns), count(*)
-        FROM places p JOIN launches l ON l.event = p.event
-        WHERE l.work_events > 0 AND p.step IS NOT NULL GROUP BY p.user_frame),
+        SELECT user_frame, 0, 0, sum(ns) FILTER (phase = 'forward'),
+               sum(ns) FILTER (phase IN ('backward', 'recomputation')), sum(ns), sum(launches)
+        FROM ({LAUNCHED}) GROUP BY user_frame),
     named AS (SELECT t.name, s.* FROM spent s LEFT JOIN call_tree t ON t.node = s.user_frame),
     summed AS (
         SELECT name, sum(host_ns) AS host_ns, sum(idle_ns) AS idle_ns, sum(device_ns) AS device_ns,
@@ -78,11 +77,12 @@ _LINES = f"""
 
 @analysis(
     reads={
+        **LAUNCHED_READS,
         "call_tree": (
             "node", "parent", "thread", "stored_in", "name", "step_self_ns", "late_ns", "user_frame", "phase",
         ),
-        "places": ("event", "node", "step", "phase", "step_self_ns", "late_ns", "user_frame"),
-        "launches": ("event", "thread", "work_ns", "work_events"),
+        "places": ("node", "step_self_ns", "late_ns", *LAUNCHED_READS["places"]),
+        "launches": ("thread", *LAUNCHED_READS["launches"]),
         "ops": ("thread", "forward_thread"),
         "steps": ("source", "thread"),
     }

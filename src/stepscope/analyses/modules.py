@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from stepscope import units
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import PLACED, how_steps_were_found
+from stepscope.analyses._windows import LAUNCHED, LAUNCHED_READS, PLACED, how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -42,6 +42,7 @@ _NODES = """
 """
 # Figures of a module's own; operators and launches are placed one by one: backward belongs to its forward.
 _OWN = f"""
+    WITH launched AS ({LAUNCHED})
     SELECT module, 'host_forward' AS figure, sum(step_self_ns)::BIGINT AS ns FROM call_tree
     WHERE stored_in IN ('python_frames', 'annotations') AND module IS NOT NULL
       AND thread NOT IN ({PLACED}) GROUP BY module
@@ -50,20 +51,19 @@ _OWN = f"""
            sum(step_self_ns)::BIGINT
     FROM places WHERE module IS NOT NULL GROUP BY 1, 2
     UNION ALL
-    SELECT p.module, CASE WHEN p.phase = 'backward' THEN 'device_backward' ELSE 'device_forward' END,
-           sum(l.work_ns)::BIGINT
-    FROM places p JOIN launches l ON l.event = p.event
-    WHERE p.step IS NOT NULL AND l.work_events > 0 GROUP BY 1, 2
+    SELECT module, CASE WHEN phase = 'backward' THEN 'device_backward' ELSE 'device_forward' END,
+           sum(ns)::BIGINT
+    FROM launched GROUP BY 1, 2
     UNION ALL
-    SELECT p.module, 'device_recomputation', sum(l.work_ns)::BIGINT
-    FROM places p JOIN launches l ON l.event = p.event
-    WHERE p.step IS NOT NULL AND l.work_events > 0 AND p.phase = 'recomputation' GROUP BY 1
+    SELECT module, 'device_recomputation', sum(ns)::BIGINT FROM launched
+    WHERE phase = 'recomputation' GROUP BY 1
 """
 _FIGURES = ("host_forward", "host_backward", "device_forward", "device_backward", "device_recomputation")
 
 
 @analysis(
     reads={
+        **LAUNCHED_READS,
         "call_tree": (
             "node",
             "parent",
@@ -75,15 +75,16 @@ _FIGURES = ("host_forward", "host_backward", "device_forward", "device_backward"
             "step_self_ns",
             "phase",
         ),
-        "places": ("event", "step", "phase", "module", "step_self_ns"),
-        "launches": ("event", "work_ns", "work_events"),
+        "places": ("step_self_ns", *LAUNCHED_READS["places"]),
         "steps": ("source",),
     }
 )
 def modules(trace: Trace) -> Table[Module]:
     """Sums up the tree of nn.Modules: host and device, own and total, forward and backward.
 
-    Work of backward belongs to the module whose forward operator it is the backward of. Steps only.
+    Work of backward belongs to the module whose forward operator it is the backward of, and that of a
+    replayed graph to the module that launched the same kernels one by one, where the profile has that. Steps
+    only.
     """
     nodes = trace.arrow(_NODES).to_pylist()
     if not nodes:

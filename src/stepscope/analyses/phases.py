@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import DRIVING, how_steps_were_found
+from stepscope.analyses._windows import DRIVING, LAUNCHED, LAUNCHED_READS, how_steps_were_found
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -64,20 +64,19 @@ _CALLS = f"""
     SELECT start_ns, dur_ns, (CASE phase {_NUMBER} END)::BIGINT AS phase FROM claims
     WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
 """
-_DEVICE = """
-    SELECT p.step, p.phase, sum(l.work_ns)::BIGINT AS device_ns, count(*) AS launches
-    FROM places p JOIN launches l ON l.event = p.event
-    WHERE l.work_events > 0 AND p.step IS NOT NULL GROUP BY p.step, p.phase
+_DEVICE = f"""
+    SELECT step, phase, sum(ns)::BIGINT AS device_ns, sum(launches)::BIGINT AS launches
+    FROM ({LAUNCHED}) GROUP BY step, phase
 """
 
 
 @analysis(
     reads={
+        **LAUNCHED_READS,
         "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns", "thread"),
-        "launches": ("event", "thread", "work_ns", "work_events"),
+        "launches": ("thread", *LAUNCHED_READS["launches"]),
         "ops": ("event", "start_ns", "dur_ns", "thread", "forward_thread", "parent"),
         "annotations": ("name", "category", "start_ns", "dur_ns", "thread"),
-        "places": ("event", "step", "phase"),
     }
 )
 def phases(trace: Trace) -> Table[Phase]:
@@ -85,7 +84,8 @@ def phases(trace: Trace) -> Table[Phase]:
 
     Backward is what autograd's engine runs; recomputation is forward run again inside it; the optimizer's
     part includes zero_grad, and clipping where stacks were recorded. Forward is every other operator. Device
-    work has the phase of its launch.
+    work has the phase of its launch; that of a replayed graph the phase in which the same kernels were
+    launched one by one, where the profile has that.
     """
     windows = trace.arrow(_WINDOWS).to_pylist()
     if not windows:

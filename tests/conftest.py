@@ -69,6 +69,21 @@ def torch() -> Any:
         pytest.skip("torch is installed on Python {}.{} only".format(*TORCH_PYTHON))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Adds up what the processes of a run in parallel found; each tells it when it ends."""
+    checks = node.config.stash[CHECKS]
+    told = getattr(node, "workeroutput", {})  # a process that crashed has told nothing
+    checks.ran |= set(told.get("ran", ()))
+    checks.missing |= set(told.get("missing", ()))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    checks = session.config.stash[CHECKS]
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput |= {"ran": sorted(checks.ran), "missing": sorted(checks.missing)}
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     checks = config.stash[CHECKS]
     terminalreporter.write_line(

@@ -156,8 +156,8 @@ def test_blocks_say_what_they_hold(page: Path) -> None:
     }
 
 
-def test_the_readme_names_every_analysis() -> None:
-    text = text_of(ROOT / "README.md")
+def test_the_questions_name_every_analysis() -> None:
+    text = text_of(ROOT / "docs" / "questions.md")
     assert not [name for name, _ in registry.names("analyses") if f"`{name}`" not in text]
 
 

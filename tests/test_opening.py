@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import fsspec
@@ -309,8 +310,13 @@ class TestInterruption:
 
     def test_an_interrupted_run_leaves_nothing(self, tmp_path: Path) -> None:
         child = self.begun(tmp_path / "cache")
-        child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=20) == 130
+        # On a busy machine an import may still be under way and swallow the first: people press again.
+        for _ in range(10):
+            child.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=5)
+                break
+        assert child.returncode == 130
         assert child.stderr is not None
         assert child.stderr.read() == b""
         assert not leftovers(tmp_path / "cache")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ class View:
     description: str
     columns: tuple[tuple[str, str, str], ...]
     source: str
+    joins: tuple[tuple[str, str], ...] = ()
+    """The dictionaries that columns look into: the letter they are called by, and the join."""
     where: str = ""
     made: str = ""
     """The table behind it that is made at first use."""
@@ -28,9 +31,10 @@ class View:
         """The SELECT of the view, or of some of its columns."""
         wanted = [column for column in self.columns if only is None or column[0] in only]
         columns = ", ".join(f'{expression} AS "{name}"' for name, expression, _ in wanted)
-        text = f"SELECT {columns} FROM {self.source}"
-        if self.where:
-            text += f" WHERE {self.where}"
+        where = f" WHERE {self.where}" if self.where else ""
+        # A join costs something for each row, even where nothing is asked of it.
+        needed = [join for letter, join in self.joins if re.search(rf"\b{letter}\.", columns + where)]
+        text = f"SELECT {columns} FROM {' LEFT JOIN '.join([self.source, *needed])}{where}"
         return text.format(base=int(meta["base_ns"]), rank=int(meta["rank"]))
 
 
@@ -48,13 +52,14 @@ _EVENT = (
 )
 
 
-def _joined(table: str, more: str = "", of_name: str = "") -> str:
-    """A stored table with its dictionaries; what is asked of a text is worked out once per text."""
-    shapes = f"(SELECT id, phase, category, text->'$.args' AS args{more} FROM stored.shapes)"
+def _dictionaries(of_shape: str = "", of_name: str = "") -> tuple[tuple[str, str], ...]:
+    """The dictionaries of a stored table; what is asked of a text is worked out once per text."""
+    shapes = f"(SELECT id, phase, category, text->'$.args' AS args{of_shape} FROM stored.shapes)"
     names = f"(SELECT id, text{of_name} FROM stored.names)"
     return (
-        f"stored.{table} t LEFT JOIN {names} n ON n.id = t.name "
-        f"LEFT JOIN {shapes} s ON s.id = t.shape LEFT JOIN stored.threads h ON h.id = t.thread"
+        ("n", f"{names} n ON n.id = t.name"),
+        ("s", f"{shapes} s ON s.id = t.shape"),
+        ("h", "stored.threads h ON h.id = t.thread"),
     )
 
 
@@ -67,7 +72,13 @@ def _own_columns(table: str) -> tuple[tuple[str, str, str], ...]:
 
 def _of(name: str, description: str = "") -> View:
     stored = next(one for one in STORED if one.name == name)
-    return View(name, description or stored.description, _EVENT + _own_columns(name), _joined(name))
+    return View(
+        name,
+        description or stored.description,
+        _EVENT + _own_columns(name),
+        f"stored.{name} t",
+        _dictionaries(),
+    )
 
 
 def _argument(key: str, kind: str) -> str:
@@ -101,8 +112,7 @@ _COMMUNICATION = (
     r"nccl|rccl|oneccl|nvshmem|deep[-_ ]?ep|cross[-_ ]?device[-_ ]?reduce|multimem|all[-_ ]?reduce|"
     r"all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?(to|2)[-_ ]?all"
 )
-_WORK_SOURCE = _joined(
-    "device_work",
+_WORK_DICTIONARIES = _dictionaries(
     "".join(f", {sql} AS {name}" for name, sql, _ in _LAUNCH_SHAPE),
     f", regexp_matches(text, '{_COMMUNICATION}', 'i') AS communicates",
 )
@@ -132,14 +142,13 @@ def _made(table: StoredTable) -> View:
         if column.name == "thread":
             columns += _EVENT[4:6]
         columns.append((column.name, expression, column.description))
-    numbered = {column.name for column in table.columns if column.type == "int32"}
-    source = f"stored.{table.name} t"
-    if "name" in numbered:
-        source += " LEFT JOIN stored.names n ON n.id = t.name"
-    if "thread" in numbered:
-        source += " LEFT JOIN stored.threads h ON h.id = t.thread"
     return View(
-        table.name, f"{table.description} Made at first use.", tuple(columns), source, made=table.name
+        table.name,
+        f"{table.description} Made at first use.",
+        tuple(columns),
+        f"stored.{table.name} t",
+        _dictionaries(),
+        made=table.name,
     )
 
 
@@ -153,18 +162,23 @@ VIEWS = (
         _EVENT,
         "("
         + " UNION ALL ".join(f"SELECT {', '.join(_NUMBERED)} FROM stored.{table.name}" for table in STORED)
-        + ") t LEFT JOIN"
-        + _joined("events").partition("LEFT JOIN")[2],
+        + ") t",
+        _dictionaries(),
     ),
     View(
         "kernels",
         "Kernels that ran on a device.",
         _WORK_COLUMNS,
-        _WORK_SOURCE,
+        "stored.device_work t",
+        _WORK_DICTIONARIES,
         f"s.category IN ({_quoted(KERNELS)})",
     ),
     View(
-        "device_work", "Everything that ran on a device: kernels, copies, fills.", _WORK_COLUMNS, _WORK_SOURCE
+        "device_work",
+        "Everything that ran on a device: kernels, copies, fills.",
+        _WORK_COLUMNS,
+        "stored.device_work t",
+        _WORK_DICTIONARIES,
     ),
     _of("launches"),
     _of("ops"),
@@ -182,7 +196,8 @@ VIEWS = (
             ("name", "n.text", "Name of the mark."),
             *_EVENT[4:9],
         ),
-        _joined("annotations"),
+        "stored.annotations t",
+        _dictionaries(),
         f"s.category = 'user_annotation' AND s.phase = 'X' AND {_STEP_MARK}",
     ),
     View(

@@ -45,12 +45,15 @@ _RANGES = """
         SELECT l.thread, l.pid, l.start_ns, l.work_ns, w.first_ns, w.last_ns,
                p.phase IN ('backward', 'recomputation') AS backward
         FROM launches l JOIN ran w ON w.launch = l.event JOIN places p ON p.event = l.event),
+    -- Ranges and launches meet in slices of time, or each launch would be compared with every range.
+    slices AS (SELECT greatest((max(end_ns) - min(start_ns)) // 4096, 1) AS width FROM ranges),
+    sliced AS (SELECT r.*, unnest(range(start_ns // width, end_ns // width + 1)) AS slice
+               FROM ranges r, slices),
     inside AS (
-        SELECT r.event, l.* FROM ranges r JOIN launched l ON l.thread = r.thread
+        SELECT r.event, l.* FROM (SELECT *, start_ns // width AS slice FROM launched, slices) l
+        JOIN sliced r ON r.pid = l.pid AND r.slice = l.slice
              AND l.start_ns >= r.start_ns AND l.start_ns < r.end_ns
-        UNION ALL
-        SELECT r.event, l.* FROM ranges r JOIN launched l ON l.pid = r.pid AND l.thread != r.thread
-             AND l.start_ns >= r.start_ns AND l.start_ns < r.end_ns WHERE l.backward),
+        WHERE l.thread = r.thread OR l.backward),
     work AS (SELECT event, sum(work_ns)::BIGINT AS device_ns, min(first_ns) AS first_ns,
                     max(last_ns) AS last_ns, count(*) AS launches
              FROM inside GROUP BY event)

@@ -18,7 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "run"]
 
-MEMORY = "384MB"
+_EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
+    "memory_limit": "1GB",
+    "threads": 2,
+    # Variables of the program are no tables.
+    "python_enable_replacements": False,
+    # Where it guesses that few events come, it would compare each with every step.
+    "asof_loop_join_threshold": 0,
+}
+"""What is set when connecting holds for every cursor; what is set later, for one."""
 
 _SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECASE)
 """Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
@@ -30,10 +38,7 @@ def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckd
     import pyarrow as pa
 
     check_place(folder)
-    # Variables of the program are no tables; set here, it holds for every cursor.
-    connection = duckdb.connect(
-        ":memory:", config={"memory_limit": MEMORY, "threads": 2, "python_enable_replacements": False}
-    )
+    connection = duckdb.connect(":memory:", config=dict(_EVERY_CURSOR))
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.commands import SLOW_ITEM, STEPSCOPE, environment
+from tests.commands import SLOW_ITEM, STEPSCOPE, environment, stepscope
 from tests.drawing import Drawing
 
 from stepscope.cli.main import main
@@ -135,3 +135,16 @@ def test_a_store_and_the_tree(capsys: pytest.CaptureFixture[str], tmp_path: Path
     (folder,) = (tmp_path / "mine").iterdir()
     assert answer(capsys, str(folder), sql, "--format", "json") == first
     assert not cache.exists()
+
+
+def test_an_analysis_is_a_table(tmp_path: Path) -> None:
+    asked = "SELECT name, calls FROM analyses.kernels ORDER BY calls DESC, name LIMIT 1"
+    done = stepscope("query", SLOW_ITEM, asked, "--format", "json", cache=tmp_path)
+    plain = "SELECT name, count(*) AS calls FROM kernels GROUP BY name ORDER BY calls DESC, name LIMIT 1"
+    assert json.loads(done.stdout) == json.loads(
+        stepscope("query", SLOW_ITEM, plain, "--format", "json", cache=tmp_path).stdout
+    )
+    assert "analyses.NAME" in stepscope("query", "--schema", cache=tmp_path).stdout
+    wrong = stepscope("query", SLOW_ITEM, "FROM analyses.kernel", cache=tmp_path)
+    assert wrong.returncode == 2
+    assert "did you mean kernels?" in wrong.stderr

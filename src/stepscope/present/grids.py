@@ -57,16 +57,21 @@ def render(
         notes.insert(0, f"{units.count(shown.num_rows)} of {units.count(len(table))} rows")
     if format == "markdown":
         return _markdown(table.columns, cells, notes)
-    if not shown.num_rows:
+    return _table(table.columns, cells, notes, width, color)
+
+
+def _table(columns: list[Column], cells: list[list[str]], notes: list[str], width: int, color: bool) -> str:
+    """Grids side by side or one below the other, sentences below their rows, notes at the end."""
+    rows = list(zip(*cells, strict=True))
+    if not rows:
         return "".join(f"{line}\n" for line in ["no rows", *notes])
     # Columns without any value take room and say nothing.
-    filled = [i for i, column in enumerate(shown.columns) if column.null_count < shown.num_rows]
-    columns, cells = [table.columns[i] for i in filled], [cells[i] for i in filled]
-    if empty := [column.name for i, column in enumerate(table.columns) if i not in filled]:
-        notes.append(f"Nothing to show in: {', '.join(empty)}.")
-    prose = [i for i, column in enumerate(columns) if column.name in _PROSE]
-    below = [_below([(columns[i].name, row[i]) for i in prose], width) for row in zip(*cells, strict=True)]
-    beside = [i for i in range(len(columns)) if i not in prose]
+    empty = [i for i, column in enumerate(cells) if set(column) == {units.ABSENT}]
+    if empty:
+        notes.append(f"Nothing to show in: {', '.join(columns[i].name for i in empty)}.")
+    prose = [i for i, column in enumerate(columns) if column.name in _PROSE and i not in empty]
+    below = [_below([(columns[i].name, row[i]) for i in prose], width) for row in rows]
+    beside = [i for i in range(len(columns)) if i not in (*prose, *empty)]
     columns, cells = [columns[i] for i in beside], [cells[i] for i in beside]
     panels = _panels(columns, cells, width)
     grids = [

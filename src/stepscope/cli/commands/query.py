@@ -60,6 +60,7 @@ def _schema() -> str:
         width = max(len(name) for name, _, _ in view.columns)
         lines = [f"  {name:<{width}}  {description}" for name, _, description in view.columns]
         blocks.append("\n".join([f"{view.name}: {view.description}", *lines]) + "\n")
+    blocks.append("analyses.NAME: every analysis is a table, too; `stepscope show` lists them.\n")
     return "\n".join(blocks)
 
 

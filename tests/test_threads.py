@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -60,3 +61,34 @@ def test_what_failed_first_is_what_is_raised() -> None:
 
     with pytest.raises(ValueError, match="mine"):
         fail_too()
+
+
+def test_things_are_fetched_one_ahead() -> None:
+    began: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(3):
+            began.append(number)
+            yield number
+
+    with Aside(ahead=4) as aside:
+        found = aside.ahead(items())
+        assert began == []  # not before somebody asks
+        assert next(found) == 0
+        patience = time.monotonic() + 10
+        while began != [0, 1] and time.monotonic() < patience:
+            time.sleep(0.001)
+        assert began == [0, 1]
+        assert list(found) == [1, 2]
+
+
+def test_what_fails_while_fetching_is_raised_where_it_is_awaited() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    with Aside(ahead=4) as aside:
+        found = aside.ahead(items())
+        assert next(found) == 1
+        with pytest.raises(ValueError, match="broken"):
+            next(found)

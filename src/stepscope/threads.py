@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -67,6 +67,28 @@ class Aside:
         if self._error:
             raise self._error
         self._jobs.put(job)
+
+    def ahead(self, items: Iterator[Item]) -> Iterator[Item]:
+        """The same items, each fetched here while the one before it is in use."""
+        fetched: queue.SimpleQueue[tuple[list[Item], BaseException | None]] = queue.SimpleQueue()
+
+        def fetch() -> None:
+            try:
+                fetched.put(([next(items)], None))
+            except StopIteration:
+                fetched.put(([], None))
+            except BaseException as error:  # noqa: BLE001 - raised again where the item is awaited
+                fetched.put(([], error))
+
+        self.run(fetch)
+        while True:
+            found, error = fetched.get()
+            if error:
+                raise error
+            if not found:
+                return
+            self.run(fetch)
+            yield found[0]
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -20,7 +20,7 @@ from stepscope.store import connection as fenced
 from stepscope.store import phases
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
-from stepscope.store.tree import host_runs, host_shapes, stretch
+from stepscope.store.tree import OPEN_RUNS, host_runs, host_shapes, stretch
 from stepscope.threads import Aside
 
 if TYPE_CHECKING:
@@ -91,7 +91,11 @@ class _Labels:
         encoded = names["text"].combine_chunks().dictionary_encode()
         self.texts = encoded.dictionary
         # The last one is for events without a name.
-        self._codes = pa.concat_arrays([encoded.indices.cast(pa.int64()), pa.array([-1], pa.int64())])
+        codes = pa.concat_arrays([encoded.indices.cast(pa.int64()), pa.array([-1], pa.int64())])
+        self._labels = {
+            table: pc.add(pc.multiply(pc.add(codes, 1), _KINDS), 2 * kind)
+            for kind, table in enumerate(_CALLS)
+        }
         self._nameless = len(names)
         self._marks = names.filter(pc.fill_null(names["marks"], fill_value=False))["id"].combine_chunks()
 
@@ -99,8 +103,10 @@ class _Labels:
         """The labels of some events; the flag says that autograd gave an operator a number of its own."""
         import pyarrow.compute as pc
 
-        code = pc.take(self._codes, pc.fill_null(piece["name"], fill_value=self._nameless))
-        label = pc.add(pc.multiply(pc.add(code, 1), _KINDS), 2 * _CALLS.index(table))
+        name = piece["name"]
+        if name.null_count:
+            name = pc.fill_null(name, fill_value=self._nameless)
+        label = pc.take(self._labels[table], name)
         if table != "ops":
             return label
         own = pc.and_(pc.is_valid(piece["sequence"]), pc.invert(_is_backward(piece)))
@@ -133,8 +139,13 @@ def _follow_all(
 
     files = {name: pq.ParquetFile(trace.folder / f"{name}.parquet") for name in _TABLES}
     try:
-        with _writer(targets[0]) as rows, _writer(targets[1]) as asked, Aside() as aside:
-            follower = _Follower(trace, labels, files, aside)
+        with (
+            _writer(targets[0]) as rows,
+            _writer(targets[1]) as asked,
+            Aside() as writing,
+            Aside(ahead=OPEN_RUNS) as reading,
+        ):
+            follower = _Follower(trace, labels, files, (writing, reading))
             follower.run(rows, asked, progress)
             return follower.nodes(), follower.workers
     finally:
@@ -152,8 +163,11 @@ def _writer(path: Path) -> Any:
 class _Follower:
     """The sweep of all threads, and what it hands from one thread to another."""
 
-    def __init__(self, trace: Trace, labels: _Labels, files: dict[str, Any], aside: Aside) -> None:
-        self._labels, self._files, self._aside = labels, files, aside
+    def __init__(
+        self, trace: Trace, labels: _Labels, files: dict[str, Any], asides: tuple[Aside, Aside]
+    ) -> None:
+        self._labels, self._files = labels, files
+        self._writing, self._reading = asides
         self._shapes = host_shapes(trace.folder)
         self._runs = host_runs(trace.folder, files)
         self._handed_by = handing_threads(trace)
@@ -191,7 +205,7 @@ class _Follower:
                     batch = _batch(self._sweep.take(table, 0))
                     if table == _ROWS and thread in self.workers:
                         self._ask(thread, batch)
-                    self._aside.run(partial(file.write_batch, batch))
+                    self._writing.run(partial(file.write_batch, batch))
 
         late = self._late.pop(thread, ([], []))
         self._tree.begin_thread(thread, *(_joined(pieces) for pieces in late))
@@ -230,13 +244,15 @@ class _Follower:
             start = _native.NULL if first is None else first
             yield Run(start, iter([_given(batch, [])]), _ASKED, opens=False)
 
-    def _pieces(
-        self, name: str, group: int, first: int, rows: int, backward: bool | None = None
-    ) -> Iterator[Any]:
+    def _pieces(self, *where: Any, backward: bool | None = None) -> Iterator[Any]:
+        return self._reading.ahead(self._read(*where, backward=backward))
+
+    def _read(self, name: str, group: int, first: int, rows: int, *, backward: bool | None) -> Iterator[Any]:
         import pyarrow.compute as pc
 
         columns = ["event", "start_ns", "dur_ns"]
-        columns += [] if name == "memory_events" else ["name", "shape"]
+        columns += [] if name == "memory_events" else ["name"]
+        columns += ["shape"] if name in ("annotations", "other_events") else []
         columns += {"ops": ["sequence", "forward_thread"], "launches": ["work_ns"]}.get(name, [])
         for whole in stretch(self._files[name], group, first, rows, columns):
             piece = self._labels.calls(name, whole, self._shapes)

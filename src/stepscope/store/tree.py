@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from stepscope.store.trace import Trace
     from stepscope.streams import Progress
 
-__all__ = ["host_runs", "host_shapes", "stretch", "write_host_tree"]
+__all__ = ["OPEN_RUNS", "host_runs", "host_shapes", "stretch", "write_host_tree"]
 
 HOST_TREE = MADE[0].tables[0].columns
 
 _HOST = ("python_frames", "ops", "launches", "annotations", "other_events")
 _PIECE = 1 << 15
+OPEN_RUNS = 64
+"""So many are rarely read at a time; with more, the sweep waits for the reading."""
 _DOING = "nesting"
 
 
@@ -47,7 +49,7 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
     total = sum(rows for of_thread in runs.values() for _, _, _, rows, _ in of_thread)
     written = 0
     sweep = _native.ThreadSweep([3])
-    with Aside() as aside:
+    with Aside() as aside, Aside(ahead=OPEN_RUNS) as reading:
 
         def flush(least: int = ROW_GROUP) -> None:
             nonlocal written
@@ -62,7 +64,7 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
             pieces = [
                 Run(
                     start,
-                    _pieces(files[name], group, first, rows, name, shapes),
+                    reading.ahead(_pieces(files[name], group, first, rows, name, shapes)),
                     0,
                     opens=True,
                     marks=name == "python_frames",

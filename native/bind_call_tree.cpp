@@ -1,13 +1,9 @@
 #include "bindings.hpp"
 #include "call_tree.hpp"
 
-#include <stdexcept>
-
 namespace stepscope {
 
 namespace {
-
-std::vector<int64_t> copy(const Ints& column) { return {column.data(), column.data() + column.shape(0)}; }
 
 // The nodes by name of column: (values, validity bitmap or None).
 nb::dict take(const CallTree& tree) {
@@ -37,10 +33,6 @@ nb::tuple hand_over(CallTree& tree) {
   for (const auto& piece : tree.hand_over())
     for (int64_t i = 0; i < piece.times; ++i) starts.push_back(piece.start), ends.push_back(piece.end);
   return nb::make_tuple(to_buffer(std::move(starts)), to_buffer(std::move(ends)));
-}
-
-void same_length(const Ints& a, const Ints& b) {
-  if (a.shape(0) != b.shape(0)) throw std::invalid_argument("columns of different length");
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ namespace stepscope {
 namespace {
 
 void push(ExclusiveSweep& self, const Ints& start, const Ints& dur, const Ints& key) {
-  if (start.shape(0) != dur.shape(0) || start.shape(0) != key.shape(0)) throw std::invalid_argument("columns of different lengths");
+  same_length(start, dur, key);
   nb::gil_scoped_release release;
   self.push(start.data(), dur.data(), key.data(), start.shape(0));
 }

@@ -9,19 +9,14 @@ namespace {
 
 constexpr int64_t kDevices = 1 << 20;
 
-void same_length(std::initializer_list<const Ints*> columns) {
-  for (const Ints* column : columns)
-    if (column->shape(0) != (*columns.begin())->shape(0)) throw std::invalid_argument("columns of different length");
-}
-
 void add_launches(GapFinder& self, const Ints& event, const Ints& thread, const Ints& start) {
-  same_length({&event, &thread, &start});
+  same_length(event, thread, start);
   nb::gil_scoped_release release;
   for (size_t i = 0; i < event.shape(0); ++i) self.add_launch(event.data()[i], thread.data()[i], start.data()[i]);
 }
 
 void push_work(GapFinder& self, const Ints& device, const Ints& start, const Ints& dur, const Ints& event, const Ints& launch) {
-  same_length({&device, &start, &dur, &event, &launch});
+  same_length(device, start, dur, event, launch);
   for (size_t i = 0; i < device.shape(0); ++i)
     if (device.data()[i] < 0 || device.data()[i] > kDevices) throw std::invalid_argument("no such device");
   nb::gil_scoped_release release;
@@ -59,7 +54,7 @@ std::vector<size_t> kinds_of(const Ints& kind) {
 int64_t end_of(int64_t start, int64_t dur) { return dur == kNull ? start : saturating_add(start, std::max<int64_t>(dur, 0)); }
 
 void add_host(HostTime& self, const Ints& thread, const Ints& start, const Ints& dur, const Ints& kind) {
-  same_length({&thread, &start, &dur, &kind});
+  same_length(thread, start, dur, kind);
   const auto kinds = kinds_of(kind);
   nb::gil_scoped_release release;
   for (size_t i = 0; i < kinds.size(); ++i)
@@ -67,7 +62,7 @@ void add_host(HostTime& self, const Ints& thread, const Ints& start, const Ints&
 }
 
 void add_waits(HostTime& self, const Ints& thread, const Ints& start, const Ints& dur, const Ints& event) {
-  same_length({&thread, &start, &dur, &event});
+  same_length(thread, start, dur, event);
   for (size_t i = 0; i < event.shape(0); ++i)
     if (start.data()[i] != kNull)
       self.add_wait(thread.data()[i], start.data()[i], end_of(start.data()[i], dur.data()[i]), event.data()[i]);
@@ -75,7 +70,7 @@ void add_waits(HostTime& self, const Ints& thread, const Ints& start, const Ints
 
 // For stretches of time of some threads, a column of ns for each kind and one for nothing.
 nb::list charged(const HostTime& self, const Ints& thread, const Ints& start, const Ints& dur) {
-  same_length({&thread, &start, &dur});
+  same_length(thread, start, dur);
   std::vector<std::vector<int64_t>> columns(HostTime::kKinds + 1, std::vector<int64_t>(start.shape(0)));
   {
     nb::gil_scoped_release release;
@@ -91,7 +86,7 @@ nb::list charged(const HostTime& self, const Ints& thread, const Ints& start, co
 }
 
 nb::tuple waits_at(const HostTime& self, const Ints& thread, const Ints& at) {
-  same_length({&thread, &at});
+  same_length(thread, at);
   std::vector<int64_t> events(at.shape(0));
   for (size_t i = 0; i < events.size(); ++i) events[i] = self.waits_at(thread.data()[i], at.data()[i]);
   auto bits = validity(events, kNull);
@@ -99,14 +94,14 @@ nb::tuple waits_at(const HostTime& self, const Ints& thread, const Ints& at) {
 }
 
 nb::tuple inside(const HostTime& self, const Ints& start, const Ints& dur) {
-  same_length({&start, &dur});
+  same_length(start, dur);
   std::vector<int64_t> times(start.shape(0));
   for (size_t i = 0; i < times.size(); ++i) times[i] = self.inside(start.data()[i], end_of(start.data()[i], dur.data()[i]));
   return to_column(std::move(times), {});
 }
 
 void add_amounts(Tally& self, const Ints& group, const Ints& amount, const Ints& since, const Ints& item, const Ints& other) {
-  same_length({&group, &amount, &since, &item, &other});
+  same_length(group, amount, since, item, other);
   for (size_t i = 0; i < group.shape(0); ++i)
     if (group.data()[i] < 0 || group.data()[i] >= static_cast<int64_t>(self.count.size())) throw std::invalid_argument("no such group");
   nb::gil_scoped_release release;
@@ -115,13 +110,13 @@ void add_amounts(Tally& self, const Ints& group, const Ints& amount, const Ints&
 }
 
 void add_queued(Queues& self, const Ints& device, const Ints& launched, const Ints& begun) {
-  same_length({&device, &launched, &begun});
+  same_length(device, launched, begun);
   nb::gil_scoped_release release;
   for (size_t i = 0; i < device.shape(0); ++i) self.add(device.data()[i], launched.data()[i], begun.data()[i]);
 }
 
 nb::tuple depths(const Queues& self, const Ints& device, const Ints& at) {
-  same_length({&device, &at});
+  same_length(device, at);
   std::vector<int64_t> found(at.shape(0));
   {
     nb::gil_scoped_release release;

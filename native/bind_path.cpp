@@ -7,11 +7,6 @@ namespace stepscope {
 
 namespace {
 
-void same_length(std::initializer_list<size_t> sizes) {
-  for (const size_t n : sizes)
-    if (n != *sizes.begin()) throw std::invalid_argument("columns of different length");
-}
-
 int32_t narrow(int64_t value) { return value == kNull ? -1 : static_cast<int32_t>(value); }
 
 // Times beyond any clock are cut off, so that differences fit.
@@ -27,7 +22,7 @@ Kind one_of(int64_t value, int kinds) {
 void add_works(Dependencies& self, const Ints& event, const Ints& stream, const Ints& start, const Ints& dur, const Ints& launch,
                const Ints& kind, const Ints& label) {
   const size_t rows = event.shape(0);
-  same_length({rows, stream.shape(0), start.shape(0), dur.shape(0), launch.shape(0), kind.shape(0), label.shape(0)});
+  same_length(event, stream, start, dur, launch, kind, label);
   for (size_t i = 0; i < rows; ++i) {
     // Twice the kinds: the second half is work that its call waits for.
     const auto code = one_of<int8_t>(kind.data()[i], 2 * static_cast<int>(kWorkKinds));
@@ -41,7 +36,7 @@ void add_works(Dependencies& self, const Ints& event, const Ints& stream, const 
 void add_calls(Dependencies& self, const Ints& event, const Ints& thread, const Ints& start, const Ints& dur, const Ints& waits,
                const Ints& stream, const Ints& label) {
   const size_t rows = event.shape(0);
-  same_length({rows, thread.shape(0), start.shape(0), dur.shape(0), waits.shape(0), stream.shape(0), label.shape(0)});
+  same_length(event, thread, start, dur, waits, stream, label);
   for (size_t i = 0; i < rows; ++i) {
     const int64_t begin = instant(start.data()[i]);
     self.add_call({event.data()[i], begin, end_of(begin, dur.data()[i]), label.data()[i], narrow(thread.data()[i]),
@@ -50,13 +45,13 @@ void add_calls(Dependencies& self, const Ints& event, const Ints& thread, const 
 }
 
 void add_busy(Dependencies& self, const Ints& thread, const Ints& start, const Ints& dur) {
-  same_length({thread.shape(0), start.shape(0), dur.shape(0)});
+  same_length(thread, start, dur);
   for (size_t i = 0; i < thread.shape(0); ++i)
     self.add_busy(narrow(thread.data()[i]), {instant(start.data()[i]), end_of(start.data()[i], dur.data()[i])});
 }
 
 void add_stream_waits(Dependencies& self, const Ints& stream, const Ints& other, const Ints& waited_at, const Ints& recorded_at) {
-  same_length({stream.shape(0), other.shape(0), waited_at.shape(0), recorded_at.shape(0)});
+  same_length(stream, other, waited_at, recorded_at);
   for (size_t i = 0; i < stream.shape(0); ++i)
     self.add_stream_wait(narrow(stream.data()[i]), narrow(other.data()[i]), instant(waited_at.data()[i]), instant(recorded_at.data()[i]));
 }
@@ -114,7 +109,7 @@ std::unordered_map<int32_t, Role> roles_of(const std::unordered_map<int32_t, int
 }
 
 void walk(PathWalk& self, const Ints& start, const Ints& end, const Ints& lead) {
-  same_length({start.shape(0), end.shape(0), lead.shape(0)});
+  same_length(start, end, lead);
   nb::gil_scoped_release release;
   for (size_t i = 0; i < start.shape(0); ++i)
     self.walk(static_cast<int32_t>(i), instant(start.data()[i]), instant(end.data()[i]), narrow(lead.data()[i]));
@@ -123,7 +118,7 @@ void walk(PathWalk& self, const Ints& start, const Ints& end, const Ints& lead) 
 void add_host(PathCharge& self, const Ints& event, const Ints& thread, const Ints& start, const Ints& dur, const Ints& open,
               const Ints& label) {
   const size_t rows = event.shape(0);
-  same_length({rows, thread.shape(0), start.shape(0), dur.shape(0), open.shape(0), label.shape(0)});
+  same_length(event, thread, start, dur, open, label);
   nb::gil_scoped_release release;
   for (size_t i = 0; i < rows; ++i) {
     const int64_t begin = instant(start.data()[i]);

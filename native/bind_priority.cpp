@@ -2,14 +2,12 @@
 #include "priority.hpp"
 #include "repetition.hpp"
 
-#include <stdexcept>
-
 namespace stepscope {
 
 namespace {
 
 void push(PrioritySweep& self, const Ints& start, const Ints& dur, const Ints& label) {
-  if (dur.shape(0) != start.shape(0) || label.shape(0) != start.shape(0)) throw std::invalid_argument("columns of different length");
+  same_length(dur, start, label);
   nb::gil_scoped_release release;
   self.push(start.data(), dur.data(), label.data(), start.shape(0));
 }

@@ -1,5 +1,3 @@
-#include <stdexcept>
-
 #include "bindings.hpp"
 #include "stretches.hpp"
 
@@ -8,13 +6,13 @@ namespace stepscope {
 namespace {
 
 void add_eager(StretchFinder& self, const Ints& stream, const Ints& token, const Ints& event) {
-  if (stream.shape(0) != token.shape(0) || stream.shape(0) != event.shape(0)) throw std::invalid_argument("columns of different lengths");
+  same_length(stream, token, event);
   nb::gil_scoped_release release;
   self.add_eager(stream.data(), token.data(), event.data(), stream.shape(0));
 }
 
 void add_replayed(StretchFinder& self, const Ints& launch, const Ints& token, const Ints& event) {
-  if (launch.shape(0) != token.shape(0) || launch.shape(0) != event.shape(0)) throw std::invalid_argument("columns of different lengths");
+  same_length(launch, token, event);
   nb::gil_scoped_release release;
   self.add_replayed(launch.data(), token.data(), event.data(), launch.shape(0));
 }

@@ -7,22 +7,15 @@ namespace stepscope {
 
 namespace {
 
-std::vector<int64_t> copy(const Ints& column) { return {column.data(), column.data() + column.shape(0)}; }
-
-void same_length(std::initializer_list<size_t> sizes) {
-  for (const size_t n : sizes)
-    if (n != *sizes.begin()) throw std::invalid_argument("columns of different length");
-}
-
 size_t add_run(ThreadSweep& self, int table, bool opens, bool marks, bool covers, int weight, int group, int label) {
   return self.add_run({table, opens, marks, covers, weight, group, label});
 }
 
 void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, const Ints& dur, const std::vector<Ints>& payload) {
-  same_length({event.shape(0), start.shape(0), dur.shape(0)});
+  same_length(event, start, dur);
   std::vector<std::vector<int64_t>> columns;
   for (const Ints& column : payload) {
-    same_length({event.shape(0), column.shape(0)});
+    same_length(event, column);
     columns.push_back(copy(column));
   }
   self.give(run, copy(event), copy(start), copy(dur), std::move(columns));
@@ -90,7 +83,7 @@ nb::object widened(const nb::object& values, const nb::object& valid, size_t off
 }
 
 nb::object link(Linker& self, const Ints& correlation, const Ints& start, const Ints& dur) {
-  same_length({correlation.shape(0), start.shape(0), dur.shape(0)});
+  same_length(correlation, start, dur);
   std::vector<int32_t> out(correlation.shape(0));
   {
     nb::gil_scoped_release release;
@@ -111,7 +104,7 @@ nb::tuple loads(const Linker& self, size_t first, size_t rows) {
 }
 
 void note_ops(Linker& self, const Ints& launch, const Ints& op) {
-  same_length({launch.shape(0), op.shape(0)});
+  same_length(launch, op);
   for (size_t i = 0; i < launch.shape(0); ++i) self.note_op(static_cast<size_t>(launch.data()[i]), op.data()[i]);
 }
 
@@ -128,7 +121,7 @@ nb::tuple ends(const Linker& self, const Shorts& launch) {
 }
 
 void push(DeviceSweep& self, const Ints& start, const Ints& dur, const Ints& kind, const Ints& weight) {
-  same_length({start.shape(0), dur.shape(0), kind.shape(0), weight.shape(0)});
+  same_length(start, dur, kind, weight);
   for (size_t i = 0; i < kind.shape(0); ++i)
     if (kind.data()[i] < 0 || kind.data()[i] >= static_cast<int64_t>(DeviceSweep::kKinds)) throw std::invalid_argument("no such kind of work");
   nb::gil_scoped_release release;
@@ -152,7 +145,7 @@ void bind_sweeps(nb::module_& m) {
   nb::class_<Linker>(m, "Linker")
       .def(nb::init<>())
       .def("add", [](Linker& self, const Ints& correlation, const Ints& start, const Ints& event) {
-        same_length({correlation.shape(0), start.shape(0), event.shape(0)});
+        same_length(correlation, start, event);
         self.add(correlation.data(), start.data(), event.data(), start.shape(0));
       }, nb::arg("correlation"), nb::arg("start"), nb::arg("event"))
       .def("build", &Linker::build, nb::call_guard<nb::gil_scoped_release>())

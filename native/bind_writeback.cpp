@@ -51,7 +51,7 @@ nb::tuple write(PyEventWriter& self, int table, const Ints& thread, const Ints& 
                 const Ints& shape, const std::vector<Ints>& values) {
   EventColumns columns{table, shape.shape(0), thread.data(), name.data(), start.data(), dur.data(), shape.data(), {}};
   const auto check = [&](const Ints& column) {
-    if (column.shape(0) != columns.rows) throw std::invalid_argument("columns of different length");
+    if (column.shape(0) != columns.rows) throw std::invalid_argument("columns of different lengths");
   };
   for (const Ints* column : {&thread, &name, &start, &dur}) check(*column);
   for (const Ints& column : values) check(column), columns.values.push_back(column.data());

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,15 @@ namespace nb = nanobind;
 
 using Ints = nb::ndarray<const int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Shorts = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// A column as a vector of its own.
+inline std::vector<int64_t> copy(const Ints& column) { return {column.data(), column.data() + column.shape(0)}; }
+
+// Refuses columns of one table that do not have as many rows as the first.
+template <class First, class... Rest>
+void same_length(const First& first, const Rest&... rest) {
+  if (((rest.shape(0) != first.shape(0)) || ...)) throw std::invalid_argument("columns of different lengths");
+}
 
 // A vector handed to Python as a memoryview that owns it.
 template <class T, class Allocator>

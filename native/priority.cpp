@@ -15,7 +15,7 @@ constexpr int64_t kLast = std::numeric_limits<int64_t>::max();
 
 PrioritySweep::PrioritySweep(std::vector<int64_t> window_starts, std::vector<int64_t> window_ends, size_t labels)
     : window_starts_(std::move(window_starts)), window_ends_(std::move(window_ends)), labels_(labels) {
-  if (window_starts_.size() != window_ends_.size()) throw std::invalid_argument("columns of different length");
+  if (window_starts_.size() != window_ends_.size()) throw std::invalid_argument("columns of different lengths");
   if (labels_ == 0 || labels_ > kMostLabels) throw std::invalid_argument("between 1 and 64 labels");
   for (size_t i = 0; i < window_starts_.size(); ++i)
     if (window_ends_[i] < window_starts_[i] || (i && window_starts_[i] < window_ends_[i - 1]))

@@ -35,10 +35,11 @@ from typing import Any
 
 from stepscope import _native
 from stepscope.analyses._calls import call_names
+from stepscope.schema import COMMUNICATION_RANGE
 from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["COMMUNICATION_RANGE", "DEPENDENCY_READS", "dependencies", "roles"]
+__all__ = ["DEPENDENCY_READS", "dependencies", "roles"]
 
 DEPENDENCY_READS: Reads = {
     "device_work": (
@@ -60,7 +61,7 @@ QUEUE_DEPTH = 900
 LEAST_SAMPLES = 8
 BLOCKING_PERCENT = 90
 
-COMMUNICATION_RANGE = "regexp_matches(name, '^(gloo|mpi|ucc):')"
+_COMMUNICATES = f"regexp_matches(name, '{COMMUNICATION_RANGE}')"
 
 # Kinds above 3 are those of work that its call waits for: copies of memory that is not pinned.
 _WORKS = """
@@ -108,7 +109,7 @@ _BUSY = f"""
     SELECT thread, start_ns, dur_ns FROM (
         SELECT thread, start_ns, dur_ns FROM ops WHERE parent IS NULL
         UNION ALL SELECT thread, start_ns, dur_ns FROM launches WHERE op IS NULL
-        UNION ALL SELECT thread, start_ns, dur_ns FROM annotations WHERE {COMMUNICATION_RANGE})
+        UNION ALL SELECT thread, start_ns, dur_ns FROM annotations WHERE {_COMMUNICATES})
     WHERE start_ns IS NOT NULL AND dur_ns > 0
 """
 _ENGINE, _COMMUNICATION = 1, 2
@@ -116,7 +117,7 @@ _ROLES = f"""
     SELECT thread, min(role) AS role FROM (
         SELECT thread, {_ENGINE} AS role FROM ops WHERE forward_thread > 0
         UNION ALL SELECT thread, {_COMMUNICATION} FROM annotations
-        WHERE category = 'user_annotation' AND {COMMUNICATION_RANGE}) GROUP BY thread
+        WHERE category = 'user_annotation' AND {_COMMUNICATES}) GROUP BY thread
 """
 
 
@@ -124,7 +125,7 @@ def dependencies(trace: Trace) -> _native.Dependencies:
     """The graph of a whole trace; it takes some 150 bytes for each piece of device work and each launch."""
     graph = _native.Dependencies(NEAR_NS, QUEUE_DEPTH, LEAST_SAMPLES, BLOCKING_PERCENT)
     recorded = trace.arrow(_STREAM_WAITS)
-    graph.add_stream_waits(*(view(column.combine_chunks()) for column in recorded.columns))
+    graph.add_stream_waits(*map(view, recorded.columns))
     for batch in trace.batches(_WORKS):
         graph.add_works(*map(view, batch.columns))
     for batch in trace.batches(_CALLS, guess=not recorded.num_rows, **_waiting(trace)):

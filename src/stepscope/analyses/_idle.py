@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
 from stepscope.analyses._calls import WAITING_CALLS, WAITING_READS, call_names
 from stepscope.store.call_tree import handing_threads
-from stepscope.store.columns import record_batch, view
+from stepscope.store.columns import arrays, view
 from stepscope.store.host_time import ALLOCATION, KINDS, WAIT, host_time
 from stepscope.store.trace import Reads, Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CAUSES", "IDLE_READS", "Idle", "Part", "Window", "arrays", "idle_time", "side_of"]
+__all__ = ["CAUSES", "IDLE_READS", "Idle", "Part", "Window", "idle_time", "side_of"]
 
 Window = Literal["steps", "span"]
 
@@ -284,11 +284,11 @@ class _Division:
         device = pc.index_in(batch["device_name"], self._devices).cast(pa.int64())
         call = pc.fill_null(pc.take(self._call_numbers, pc.index_in(drained, self._waits["event"])), 0)
         width = len(self._wait_names) + 1
-        items = _view(pc.fill_null(batch["after"], _NO_EVENT))
+        items = view(pc.fill_null(batch["after"], _NO_EVENT))
         (since,) = _views(batch, "start_ns")
         for cause, amount in parts.items():
             group = pc.add(pc.multiply(pc.add(pc.multiply(device, len(CAUSES)), cause), width), call)
-            self._tally.add(_view(group), _view(amount), since, items, _view(drained))
+            self._tally.add(view(group), view(amount), since, items, view(drained))
         if self._wanted:
             self._keep_longest(batch, idle, parts, drained)
 
@@ -356,23 +356,11 @@ class _Division:
 _NO_EVENT = -1
 
 
-def _view(array: Any) -> memoryview:
-    return view(array.combine_chunks() if hasattr(array, "combine_chunks") else array)
-
-
 def _views(rows: Any, *names: str) -> list[memoryview]:
-    return [_view(rows[name]) for name in names]
+    return [view(rows[name]) for name in names]
 
 
 def _repeated(value: int, rows: int) -> memoryview:
     import pyarrow as pa
 
     return view(pa.repeat(pa.scalar(value, pa.int64()), rows))
-
-
-def arrays(columns: Sequence[tuple[memoryview, memoryview | None]]) -> list[pa.Array]:
-    """Columns of int64 as native code gives them."""
-    import pyarrow as pa
-
-    schema = pa.schema([(str(number), pa.int64()) for number in range(len(columns))])
-    return list(record_batch(schema, columns).columns)

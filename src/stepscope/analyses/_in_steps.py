@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope import _native
+from stepscope.analyses._windows import claimed
 from stepscope.schema import KERNELS
-from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 
 __all__ = ["STEP_COLUMNS", "WORK_COLUMNS", "begun_in_steps", "busy_of", "steps_of", "work_of"]
@@ -83,14 +82,7 @@ def work_of(trace: Trace, steps: list[dict[str, Any]]) -> list[dict[str, int]]:
 
 def busy_of(trace: Trace, steps: list[dict[str, Any]]) -> list[int]:
     """For each step the time in which anything ran on any device."""
-    if not steps:
-        return []
-    starts, ends = [step["start_ns"] for step in steps], [step["end_ns"] for step in steps]
-    sweep = _native.PrioritySweep(starts, ends, 1)
-    for batch in trace.batches(_RUNNING, since=starts[0], until=ends[-1]):
-        sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "label")))
-    sweep.finish()
-    return [parts[0] for parts in sweep.by_window_ns]
+    return [parts[0] for parts in claimed(trace, _RUNNING, steps, labels=1)]
 
 
 def begun_in_steps(

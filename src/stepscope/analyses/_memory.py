@@ -11,7 +11,7 @@ from stepscope import units
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
 
-__all__ = ["COLUMNS", "EVENTS", "STEPS", "STEP_COLUMNS", "missing", "parameters"]
+__all__ = ["COLUMNS", "DEVICE_NAME", "EVENTS", "STEPS", "STEP_COLUMNS", "missing", "parameters"]
 
 COLUMNS = (
     "event",
@@ -25,12 +25,14 @@ COLUMNS = (
     "reserved_bytes",
 )
 
+DEVICE_NAME = "CASE WHEN device_type = 0 THEN 'cpu' ELSE coalesce(device::VARCHAR, 'unknown') END"
+"""SQL of what a device is called in these tables."""
+
 # The totals are those of the allocator at that instant, whichever thread asked; so order is time, and the
 # file decides between events of one instant. Host memory is not reserved: its total says 0 throughout.
-EVENTS = """
+EVENTS = f"""
     changes AS MATERIALIZED (
-        SELECT CASE WHEN device_type = 0 THEN 'cpu' ELSE coalesce(device::VARCHAR, 'unknown') END
-                   AS device_name,
+        SELECT {DEVICE_NAME} AS device_name,
                row_number() OVER (ORDER BY start_ns, event) AS nth,
                event, start_ns, address, bytes, allocated_bytes,
                CASE WHEN device_type <> 0 THEN reserved_bytes END AS reserved_bytes

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from stepscope import _native
+from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["DRIVING", "LAUNCHED", "LAUNCHED_READS", "PLACED", "how_steps_were_found"]
+__all__ = ["DRIVING", "LAUNCHED", "LAUNCHED_READS", "PLACED", "claimed", "how_steps_were_found"]
 
 DRIVING = """
     SELECT thread FROM launches WHERE work_events > 0
@@ -45,6 +49,24 @@ LAUNCHED_READS: Reads = {
     "replays": ("event", "launch", "phase", "module", "user_frame", "basis"),
     "device_work": ("event", "dur_ns"),
 }
+
+
+def claimed(
+    trace: Trace, sql: str, windows: list[dict[str, Any]], labels: int, **params: Any
+) -> list[list[int]]:
+    """For each window the time of each label, an instant given to the smallest that is there, and the rest.
+
+    Windows are rows with `start_ns` and `end_ns`, in order. The query has the columns start_ns, dur_ns and
+    label, in order of start, of what lies between $since and $until.
+    """
+    if not windows:
+        return []
+    starts, ends = [window["start_ns"] for window in windows], [window["end_ns"] for window in windows]
+    sweep = _native.PrioritySweep(starts, ends, labels)
+    for batch in trace.batches(sql, since=starts[0], until=ends[-1], **params):
+        sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "label")))
+    sweep.finish()
+    return sweep.by_window_ns
 
 
 def how_steps_were_found(trace: Trace) -> list[str]:

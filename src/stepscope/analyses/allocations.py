@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._calls import call_names
+from stepscope.analyses._memory import DEVICE_NAME
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -67,7 +68,7 @@ _DRIVER = f"""
 _ALLOCATOR = f"""
     WITH RECURSIVE {_STEADY}, changes AS (
         SELECT event, start_ns, bytes,
-               CASE WHEN device_type = 0 THEN 'cpu' ELSE coalesce(device::VARCHAR, 'unknown') END AS device
+               {DEVICE_NAME} AS device
         FROM memory_events WHERE name = '[memory]' AND bytes IS NOT NULL AND start_ns IS NOT NULL),
     marked AS (
         SELECT c.* FROM changes c ASOF JOIN steady s ON c.start_ns >= s.host_start_ns

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
+from stepscope.schema import STEP_MARK
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -34,11 +35,11 @@ class Annotation:
 
 # A launch is inside a range that is open on its thread when it begins; what autograd launches on threads of
 # its own, inside the range of the thread of its process that waits for it.
-_RANGES = """
+_RANGES = f"""
     WITH ranges AS (
         SELECT event, name, thread, pid, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM annotations
         WHERE category = 'user_annotation' AND start_ns IS NOT NULL
-          AND NOT regexp_full_match(coalesce(name, ''), 'ProfilerStep#\\d+')),
+          AND NOT regexp_full_match(coalesce(name, ''), '{STEP_MARK}')),
     ran AS (SELECT launch, min(start_ns) AS first_ns, max(start_ns + coalesce(dur_ns, 0)) AS last_ns
             FROM device_work WHERE launch IS NOT NULL GROUP BY launch),
     launched AS (

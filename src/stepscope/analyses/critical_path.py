@@ -11,14 +11,13 @@ from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._calls import call_names
 from stepscope.analyses._dependencies import (
-    COMMUNICATION_RANGE,
     DEPENDENCY_READS,
     dependencies,
     roles,
 )
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.errors import StepscopeError
-from stepscope.schema import NOT_HOST
+from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -91,8 +90,8 @@ _LEADING = """
     ORDER BY launched DESC, worked DESC, thread LIMIT 1
 """
 _RANGE = f"""
-    CASE WHEN regexp_matches(name, '^enumerate\\((DataLoader|DataPipe)\\)#') THEN 1
-         WHEN {COMMUNICATION_RANGE} THEN 2 ELSE {{plain}} END
+    CASE WHEN regexp_matches(name, '{DATALOADER_RANGE}') THEN 1
+         WHEN regexp_matches(name, '{COMMUNICATION_RANGE}') THEN 2 ELSE {{plain}} END
 """
 _CALL = """
     CASE WHEN list_contains($allocating, name) THEN 6 WHEN list_contains($waiting, name) THEN 5 ELSE 7 END

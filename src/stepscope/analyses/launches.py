@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from stepscope import _native, units
 from stepscope.analyses import analysis
 from stepscope.analyses._calls import call_names
-from stepscope.analyses._idle import arrays
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.schema import KERNELS
-from stepscope.store.columns import view
+from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -120,9 +119,9 @@ def _queues(calls: pa.Table) -> pa.Array:
 
     queues = _native.Queues()
     worked = calls.filter(pc.is_valid(calls["begun_ns"]))
-    queues.add(*(_view(worked[name]) for name in ("device", "start_ns", "begun_ns")))
+    queues.add(*(view(worked[name]) for name in ("device", "start_ns", "begun_ns")))
     queues.build()
-    (depths,) = arrays([queues.depths(_view(calls["device"]), _view(calls["start_ns"]))])
+    (depths,) = arrays([queues.depths(view(calls["device"]), view(calls["start_ns"]))])
     return pc.if_else(pc.is_valid(calls["begun_ns"]), depths, pa.scalar(None, pa.int64()))
 
 
@@ -139,7 +138,7 @@ def _in_marks(calls: pa.Table, steps: list[dict[str, int]]) -> pa.Array:
             starts.append(start)
             ends.append(step["host_end_ns"])
     instants = pa.repeat(pa.scalar(1, pa.int64()), calls.num_rows)
-    (inside,) = arrays([_native.HostTime(starts, ends).inside(_view(calls["start_ns"]), view(instants))])
+    (inside,) = arrays([_native.HostTime(starts, ends).inside(view(calls["start_ns"]), view(instants))])
     return pc.equal(inside, 1)
 
 
@@ -204,10 +203,6 @@ def _quantiles(values: Any, *shares: float) -> list[float | None]:
 
 def _length(steps: list[dict[str, int]]) -> int:
     return sum(step["host_end_ns"] - step["host_start_ns"] for step in steps)
-
-
-def _view(column: Any) -> memoryview:
-    return view(column.combine_chunks())
 
 
 def _notes(rows: list[Launch], host_ns: int) -> list[str]:

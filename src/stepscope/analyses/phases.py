@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import DRIVING, LAUNCHED, LAUNCHED_READS, how_steps_were_found
-from stepscope.store.columns import view
+from stepscope.analyses._windows import DRIVING, LAUNCHED, LAUNCHED_READS, claimed, how_steps_were_found
+from stepscope.schema import DATALOADER_RANGE, OPTIMIZER_RANGE
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -48,7 +47,7 @@ _CALLS = f"""
         SELECT start_ns, dur_ns, CASE WHEN name LIKE 'Optimizer.%' THEN 'optimizer' ELSE 'dataloader' END
         FROM annotations
         WHERE category = 'user_annotation' AND list_contains($threads, thread)
-          AND regexp_matches(name, '^(Optimizer\\.(step|zero_grad)#|enumerate\\(Data(Loader|Pipe)\\)#)')),
+          AND regexp_matches(name, '{OPTIMIZER_RANGE}|{DATALOADER_RANGE}')),
     timed AS (SELECT start_ns, coalesce(dur_ns, 0) AS dur_ns, phase FROM called
               WHERE phase != 'other' AND start_ns IS NOT NULL),
     following AS (
@@ -61,7 +60,7 @@ _CALLS = f"""
         UNION ALL
         SELECT last_end, start_ns - last_end, phase FROM following
         WHERE $pauses AND phase = last_phase AND last_end < start_ns)
-    SELECT start_ns, dur_ns, (CASE phase {_NUMBER} END)::BIGINT AS phase FROM claims
+    SELECT start_ns, dur_ns, (CASE phase {_NUMBER} END)::BIGINT AS label FROM claims
     WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
 """
 _DEVICE = f"""
@@ -117,17 +116,5 @@ def phases(trace: Trace) -> Table[Phase]:
 
 def _host(trace: Trace, windows: list[dict[str, Any]], *, pauses: bool) -> list[list[int]]:
     """For each window the time of each phase and the rest."""
-    sweep = _native.PrioritySweep(
-        [window["start_ns"] for window in windows], [window["end_ns"] for window in windows], len(PHASES)
-    )
-    batches = trace.batches(
-        _CALLS,
-        threads=trace.arrow(DRIVING)["thread"].to_pylist(),
-        pauses=pauses,
-        since=windows[0]["start_ns"],
-        until=windows[-1]["end_ns"],
-    )
-    for batch in batches:
-        sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "phase")))
-    sweep.finish()
-    return sweep.by_window_ns
+    threads = trace.arrow(DRIVING)["thread"].to_pylist()
+    return claimed(trace, _CALLS, windows, len(PHASES), threads=threads, pauses=pauses)

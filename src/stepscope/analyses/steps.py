@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.schema import NOT_HOST
-from stepscope.store.columns import view
+from stepscope.analyses._windows import claimed
+from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -60,15 +59,16 @@ _CLAIMS = """
         SELECT start_ns, dur_ns, 6 FROM ops
         WHERE list_contains($crossed, thread) OR depth = 0 AND list_contains($threads, thread)
         UNION ALL
-        SELECT start_ns, dur_ns, CASE WHEN regexp_matches(name, '^(gloo|mpi|ucc):') THEN 3 ELSE 5 END
+        SELECT start_ns, dur_ns, CASE WHEN regexp_matches(name, '{communication}') THEN 3 ELSE 5 END
         FROM ({ranges})
-        WHERE regexp_matches(name, '^((gloo|mpi|ucc):|enumerate\\((DataLoader|DataPipe)\\)#)')
+        WHERE regexp_matches(name, '{communication}|{dataloader}')
           AND phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category)))
-    SELECT start_ns, dur_ns, part::BIGINT AS part FROM claims
+    SELECT start_ns, dur_ns, part::BIGINT AS label FROM claims
     WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
-""".replace(
-    "{ranges}",
-    " UNION ALL ".join(f"SELECT {', '.join(_RANGE)} FROM {table}" for table in _RANGES),
+""".format(
+    communication=COMMUNICATION_RANGE,
+    dataloader=DATALOADER_RANGE,
+    ranges=" UNION ALL ".join(f"SELECT {', '.join(_RANGE)} FROM {table}" for table in _RANGES),
 )
 
 
@@ -112,18 +112,12 @@ def _parts(trace: Trace, windows: list[dict[str, Any]]) -> list[list[int]]:
     launching = trace.arrow(_LAUNCHING)["thread"].to_pylist()
     threads = sorted({*launching, *(window["thread"] for window in windows)})
     nested = trace.arrow(_NESTED, threads=threads).to_pylist()
-    sweep = _native.PrioritySweep(
-        [window["start_ns"] for window in windows], [window["end_ns"] for window in windows], len(PARTS)
-    )
-    claims = trace.batches(
+    return claimed(
+        trace,
         _CLAIMS,
+        windows,
+        len(PARTS),
         threads=threads,
         crossed=[row["thread"] for row in nested if not row["nested"]],
         not_host=list(NOT_HOST),
-        since=windows[0]["start_ns"],
-        until=windows[-1]["end_ns"],
     )
-    for batch in claims:
-        sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "part")))
-    sweep.finish()
-    return sweep.by_window_ns

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from stepscope.schema.events import (
+    COMMUNICATION_RANGE,
     COPIES,
+    DATALOADER_RANGE,
     DEVICE_WORK,
     DICTIONARIES,
     EVERY_EVENT,
@@ -14,15 +16,19 @@ from stepscope.schema.events import (
     KERNELS,
     METADATA_KEYS,
     NOT_HOST,
+    OPTIMIZER_RANGE,
+    STEP_MARK,
     STORED,
     Column,
     StoredTable,
     native_tables,
 )
-from stepscope.schema.made import MADE, Making
+from stepscope.schema.made import MADE, Making, made_table
 
 __all__ = [
+    "COMMUNICATION_RANGE",
     "COPIES",
+    "DATALOADER_RANGE",
     "DEVICE_WORK",
     "DICTIONARIES",
     "EVERY_EVENT",
@@ -34,9 +40,12 @@ __all__ = [
     "MADE",
     "METADATA_KEYS",
     "NOT_HOST",
+    "OPTIMIZER_RANGE",
+    "STEP_MARK",
     "STORED",
     "Column",
     "Making",
     "StoredTable",
+    "made_table",
     "native_tables",
 ]

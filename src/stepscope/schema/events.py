@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "COMMUNICATION_RANGE",
     "COPIES",
+    "DATALOADER_RANGE",
     "DEVICE_WORK",
     "DICTIONARIES",
     "EVERY_EVENT",
@@ -21,6 +23,8 @@ __all__ = [
     "KERNELS",
     "METADATA_KEYS",
     "NOT_HOST",
+    "OPTIMIZER_RANGE",
+    "STEP_MARK",
     "STORED",
     "Column",
     "StoredTable",
@@ -46,6 +50,12 @@ HOST_RUNTIME = (
 HOST_OPS = ("cpu_op", "Operator")
 NOT_HOST = (*DEVICE_WORK, "gpu_user_annotation", "cuda_sync", "cuda_event")
 """Categories that describe the device although some of them carry host-like threads."""
+
+# Names by which libraries mark what they do, as regular expressions.
+STEP_MARK = r"ProfilerStep#\d+"
+DATALOADER_RANGE = r"^enumerate\(Data(Loader|Pipe)\)#"
+OPTIMIZER_RANGE = r"^Optimizer\.(step|zero_grad)#"
+COMMUNICATION_RANGE = r"^(gloo|mpi|ucc):"
 
 METADATA_KEYS = (
     "schemaVersion",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stepscope.schema.events import EVERY_EVENT, Column, StoredTable
 
-__all__ = ["MADE", "Making"]
+__all__ = ["MADE", "Making", "made_table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,3 +222,8 @@ MADE = (
     ),
 )
 """Large tables that are made at first use."""
+
+
+def made_table(name: str) -> StoredTable:
+    """The declaration of one of them."""
+    return next(table for making in MADE for table in making.tables if table.name == name)

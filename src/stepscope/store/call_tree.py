@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import MADE
+from stepscope.schema import STEP_MARK, made_table
 from stepscope.store import connection as fenced
 from stepscope.store import phases
-from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
+from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
 from stepscope.store.tree import OPEN_RUNS, host_runs, host_shapes, stretch
 from stepscope.threads import Aside
@@ -34,7 +34,7 @@ __all__ = ["handing_threads", "write_call_tree"]
 _DOING = "following calls"
 _CALLS = ("python_frames", "ops", "launches", "annotations", "other_events")
 _TABLES = (*_CALLS, "memory_events")
-_CALL_TREE, _PLACES = next(making for making in MADE if "call_tree" in making.names).tables
+_CALL_TREE, _PLACES = made_table("call_tree"), made_table("places")
 _KINDS = 16  # a label is a name, its kind and a flag: (name + 1) * 16 + kind * 2 + flag
 _MANY_NAMES = 64
 _ROWS, _ASKED = 0, 1  # tables of the sweep
@@ -83,7 +83,7 @@ class _Labels:
                               FROM plain JOIN ranges USING (id)),
                  many AS (SELECT text FROM numbered GROUP BY text HAVING count(*) > {_MANY_NAMES})
             SELECT p.id, coalesce(n.text, p.text) AS text,
-                   regexp_full_match(p.text, 'ProfilerStep#\\d+') AS marks
+                   regexp_full_match(p.text, '{STEP_MARK}') AS marks
             FROM plain p LEFT JOIN (SELECT id, text FROM numbered JOIN many USING (text)) n USING (id)
             ORDER BY p.id
             """
@@ -175,8 +175,8 @@ class _Follower:
         self._late = _late_stretches(trace)
         self._questions: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
         self._tree = _native.CallTree()
-        steps = trace.arrow("SELECT start_ns, end_ns FROM stored.steps ORDER BY start_ns").combine_chunks()
-        self._tree.set_steps(*(_column(steps, name) for name in ("start_ns", "end_ns")))
+        steps = trace.arrow("SELECT start_ns, end_ns FROM stored.steps ORDER BY start_ns")
+        self._tree.set_steps(*map(view, steps.columns))
         self._sweep = _native.ThreadSweep([0, 0], self._tree)
 
     def run(self, rows: Any, asked: Any, progress: Progress | None) -> None:
@@ -191,12 +191,8 @@ class _Follower:
 
     def nodes(self) -> dict[str, pa.Array]:
         """The columns of the tree."""
-        import pyarrow as pa
-
         taken = self._tree.take()
-        schema = pa.schema([(name, pa.int64()) for name in taken])
-        batch = record_batch(schema, list(taken.values()))
-        return dict(zip(batch.schema.names, batch.columns, strict=True))
+        return dict(zip(taken, arrays(list(taken.values())), strict=True))
 
     def _follow(self, thread: int, rows: Any, asked: Any) -> None:
         def flush(least: int = ROW_GROUP) -> None:
@@ -281,11 +277,6 @@ def _batch(found: dict[str, Any]) -> pa.RecordBatch:
     )
 
 
-def _column(table: Any, name: str) -> memoryview:
-    array = table.column(name)
-    return view(array.combine_chunks() if hasattr(array, "combine_chunks") else array)
-
-
 def _joined(pieces: list[memoryview]) -> memoryview:
     return memoryview(b"".join(pieces)).cast("q")
 
@@ -306,7 +297,7 @@ def _late_stretches(trace: Trace) -> Windows:
     )
     for thread in late["thread"].unique().to_pylist():
         of_thread = late.filter(pc.equal(late["thread"], thread))
-        found[thread] = ([_column(of_thread, "start_ns")], [_column(of_thread, "end_ns")])
+        found[thread] = ([view(of_thread["start_ns"])], [view(of_thread["end_ns"])])
     return found
 
 
@@ -342,7 +333,7 @@ def _write_tree(nodes: dict[str, pa.Array], labels: _Labels, workers: set[int], 
     count = len(label)
     code = pc.subtract(pc.divide(label, _KINDS), 1)
     code = pc.if_else(pc.less(code, 0), pa.scalar(None, pa.int64()), code)
-    kind = pc.divide(pc.bit_wise_and(label, _KINDS - 1), 2)
+    kind = _kind_of(label)
     numbers = pa.array(range(count), pa.int64())
     name = pc.take(labels.texts, code)
 
@@ -356,6 +347,7 @@ def _write_tree(nodes: dict[str, pa.Array], labels: _Labels, workers: set[int], 
         nearest(test(labels.texts), is_kind="python_frames")
         for test in (phases.is_user_frame, phases.is_library_frame)
     )
+    begun = pc.take(phases.own_phases(labels.texts), code)
     columns = {
         **nodes,
         "recursive": _over_tree(_native.recurring, nodes["parent"], label),
@@ -364,17 +356,24 @@ def _write_tree(nodes: dict[str, pa.Array], labels: _Labels, workers: set[int], 
         "node": numbers,
         "stored_in": pc.take(pa.array(_CALLS), kind),
         "name": name,
-        "phase": pc.take(pa.array(phases.PHASES), _phase_of(nodes, label, labels.texts, workers)),
+        "phase": pc.take(pa.array(phases.PHASES), _phase_of(nodes, label, begun, workers)),
         "module": nearest(phases.is_module(labels.texts), is_kind="python_frames"),
         "user_frame": pc.coalesce(users, libraries),
     }
     schema = arrow_schema(_CALL_TREE.columns)
     with parquet_writer(target, _CALL_TREE.columns) as file:
-        arrays = [columns[field.name].cast(field.type) for field in schema]
-        file.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=ROW_GROUP)
+        written = [columns[field.name].cast(field.type) for field in schema]
+        file.write_table(pa.Table.from_arrays(written, schema=schema), row_group_size=ROW_GROUP)
 
 
-def _phase_of(nodes: dict[str, pa.Array], label: pa.Array, texts: pa.Array, workers: set[int]) -> pa.Array:
+def _kind_of(label: pa.Array) -> pa.Array:
+    """Which kind of call a label is of, as a place in `_CALLS`."""
+    import pyarrow.compute as pc
+
+    return pc.divide(pc.bit_wise_and(label, _KINDS - 1), 2)
+
+
+def _phase_of(nodes: dict[str, pa.Array], label: pa.Array, own: pa.Array, workers: set[int]) -> pa.Array:
     """The phase of each path, as a place in `PHASES`: that of the innermost call that begins one."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -383,9 +382,6 @@ def _phase_of(nodes: dict[str, pa.Array], label: pa.Array, texts: pa.Array, work
         return pa.scalar(value, pa.int64())
 
     parent = nodes["parent"]
-    code = pc.subtract(pc.divide(label, _KINDS), 1)
-    kind = pc.divide(pc.bit_wise_and(label, _KINDS - 1), 2)
-    own = pc.take(phases.own_phases(texts), pc.if_else(pc.less(code, 0), number(None), code))  # type: ignore[arg-type]
     works = pc.and_(pc.is_null(parent), pc.is_in(nodes["thread"], pa.array(sorted(workers), pa.int64())))
     own = pc.if_else(works, number(phases.BACKWARD), own)
     # An operator that autograd numbers anew while it runs backward is forward run again.
@@ -393,7 +389,7 @@ def _phase_of(nodes: dict[str, pa.Array], label: pa.Array, texts: pa.Array, work
     inside = pc.equal(_inherited(parent, own), phases.BACKWARD)
     again = pc.fill_null(pc.and_(pc.and_(again, inside), pc.is_null(own)), fill_value=False)
     own = pc.if_else(again, number(phases.RECOMPUTATION), own)
-    is_op = pc.fill_null(pc.equal(kind, _CALLS.index("ops")), fill_value=False)
+    is_op = pc.fill_null(pc.equal(_kind_of(label), _CALLS.index("ops")), fill_value=False)
     an_op = _inherited(parent, pc.if_else(is_op, number(phases.FORWARD), pa.scalar(None, pa.int64())))
     return pc.coalesce(_inherited(parent, own), an_op, number(phases.OTHER))
 
@@ -405,8 +401,7 @@ def _inherited(parent: pa.Array, own: pa.Array) -> pa.Array:
 def _over_tree(function: Any, parent: pa.Array, values: pa.Array) -> pa.Array:
     import pyarrow as pa
 
-    found = function(view(parent), view(values.cast(pa.int64())))
-    return record_batch(pa.schema([("found", pa.int64())]), [found]).column(0)
+    return arrays([function(view(parent), view(values.cast(pa.int64())))])[0]
 
 
 # A forward operator is the last that began with the number: earlier ones made no node. Of those around

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from stepscope.schema import Column
 
-__all__ = ["ROW_GROUP", "arrow_schema", "parquet_writer", "record_batch", "view"]
+__all__ = ["ROW_GROUP", "arrays", "arrow_schema", "parquet_writer", "record_batch", "view"]
 
 ROW_GROUP = 1 << 17
 
@@ -43,11 +43,21 @@ def record_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def view(array: pa.Array) -> memoryview:
-    """An Arrow integer array as int64 values for native code, NULL as the smallest number."""
-    valid, values = array.buffers()
+def arrays(columns: Sequence[tuple[memoryview, memoryview | None]]) -> list[pa.Array]:
+    """Columns of int64 as native code gives them, (values, validity), as Arrow arrays."""
+    import pyarrow as pa
+
+    schema = pa.schema([(str(number), pa.int64()) for number in range(len(columns))])
+    return list(record_batch(schema, columns).columns)
+
+
+def view(array: pa.Array | pa.ChunkedArray) -> memoryview:
+    """An Arrow integer column as int64 values for native code, NULL as the smallest number."""
     if not len(array):
         return memoryview(b"").cast("q")
+    if hasattr(array, "combine_chunks"):
+        array = array.combine_chunks()
+    valid, values = array.buffers()
     narrow = array.type.bit_width == 32
     if narrow or array.null_count:
         return _native.widened(values, valid if array.null_count else None, array.offset, len(array), narrow)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
-from stepscope.schema import STORED
+from stepscope.schema import STEP_MARK, STORED
 from stepscope.store.export import Selection
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _prelude(window: Window) -> str:
     others = "false"
     if window.steps is not None:
         others = (
-            r"regexp_full_match(text, 'ProfilerStep#\d+') AND NOT "
+            f"regexp_full_match(text, '{STEP_MARK}') AND NOT "
             f"TRY_CAST(text[14:] AS BIGINT) BETWEEN {window.steps[0]} AND {window.steps[1]}"
         )
     # Unlinked work keeps the calls of its correlation: one left alone would be taken for its launch.

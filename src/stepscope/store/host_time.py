@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from stepscope import _native
-from stepscope.schema import NOT_HOST
+from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
 from stepscope.store.columns import view
 
 if TYPE_CHECKING:
@@ -31,9 +31,10 @@ _DATALOADER, WAIT, ALLOCATION, _RUNTIME, _OP, _COMMUNICATION, _PYTHON = range(le
 _EVENTS = f"""
     WITH told AS (
              SELECT id, {_DATALOADER} AS meaning FROM stored.names
-             WHERE regexp_matches(text, '^enumerate\\(Data(Loader|Pipe)\\)#')
+             WHERE regexp_matches(text, '{DATALOADER_RANGE}')
              UNION ALL
-             SELECT id, {_COMMUNICATION} FROM stored.names WHERE regexp_matches(text, '^(gloo|mpi|ucc):')),
+             SELECT id, {_COMMUNICATION} FROM stored.names
+             WHERE regexp_matches(text, '{COMMUNICATION_RANGE}')),
          host AS (SELECT id FROM stored.shapes
                   WHERE phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category))),
          wanted AS (SELECT unnest($threads::INT[]) AS thread),

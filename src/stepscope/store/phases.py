@@ -10,6 +10,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from stepscope.schema import DATALOADER_RANGE, OPTIMIZER_RANGE
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -46,10 +48,10 @@ _FRAME = r"^.+\(\d+\): .+$"
 
 _CALLS_BACKWARD = r"(__init__|graph)\.py\(\d+\): (backward|grad|_engine_run_backward)"
 _PHASE_NAMES = (
-    (DATALOADER, r"^enumerate\(Data(Loader|Pipe)\)#"),
+    (DATALOADER, DATALOADER_RANGE),
     (
         OPTIMIZER,
-        r"^Optimizer\.(step|zero_grad)#|^torch/nn/utils/clip_grad\.py\(|^torch/optim/\w+\.py\(\d+\): step$",
+        rf"{OPTIMIZER_RANGE}|^torch/nn/utils/clip_grad\.py\(|^torch/optim/\w+\.py\(\d+\): step$",
     ),
     (
         BACKWARD,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import MADE
+from stepscope.schema import made_table
 from stepscope.store import connection as fenced
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_replays"]
 
-REPLAYS = next(table.columns for making in MADE for table in making.tables if table.name == "replays")
+REPLAYS = made_table("replays").columns
 
 _LEAST = 3  # fewer kernels in a row occur by chance
 _MOST = 8  # stretches that are asked for their operators

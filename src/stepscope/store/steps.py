@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.schema import MADE, NOT_HOST
+from stepscope.schema import NOT_HOST, STEP_MARK, made_table
 from stepscope.store.columns import arrow_schema, parquet_writer
 from stepscope.store.marks import Mark
 from stepscope.store.repetition import found_marks
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_steps"]
 
-STEPS = next(table for making in MADE for table in making.tables if table.name == "steps").columns
+STEPS = made_table("steps").columns
 
 _LONG_AGO = -(1 << 62)
 _DOING = "finding steps"
@@ -35,14 +35,14 @@ _DOING = "finding steps"
 _MARKS = """
     WITH named AS (
         SELECT id, text, regexp_extract(text, '#(\\d+)', 1)::HUGEINT AS number
-        FROM stored.names WHERE regexp_full_match(text, 'ProfilerStep#\\d+')),
+        FROM stored.names WHERE regexp_full_match(text, '{STEP_MARK}')),
     host AS (SELECT id FROM stored.shapes
              WHERE phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category)))
     SELECT least(n.number, 9223372036854775807)::BIGINT AS step, n.text AS name, t.thread,
            t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) AS end_ns
     FROM ({tables}) t JOIN named n ON n.id = t.name JOIN host ON host.id = t.shape
     WHERE t.start_ns IS NOT NULL ORDER BY t.start_ns, end_ns DESC, t.event
-""".replace(
+""".replace("{STEP_MARK}", STEP_MARK).replace(
     "{tables}",
     " UNION ALL ".join(
         f"SELECT event, thread, name, shape, start_ns, dur_ns FROM stored.{table}"

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.schema import COPIES, KERNELS, MADE, STORED, StoredTable
+from stepscope.schema import COPIES, KERNELS, MADE, STEP_MARK, STORED, StoredTable
 
 __all__ = ["VIEWS", "View"]
 
@@ -153,7 +153,6 @@ def _made(table: StoredTable) -> View:
 
 
 _INSTANTS = ("start_ns", "end_ns", "host_start_ns", "host_end_ns", "launch_start_ns")
-_STEP_MARK = r"regexp_full_match(n.text, 'ProfilerStep#\d+')"
 
 VIEWS = (
     View(
@@ -198,7 +197,7 @@ VIEWS = (
         ),
         "stored.annotations t",
         _dictionaries(),
-        f"s.category = 'user_annotation' AND s.phase = 'X' AND {_STEP_MARK}",
+        f"s.category = 'user_annotation' AND s.phase = 'X' AND regexp_full_match(n.text, '{STEP_MARK}')",
     ),
     View(
         "shapes",

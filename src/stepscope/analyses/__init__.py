@@ -26,9 +26,8 @@ def analysis(*, reads: Reads) -> Callable[[Analysis[Options, Row]], Analysis[Opt
         @functools.wraps(function)
         def limited(trace: Trace, *args: Options.args, **options: Options.kwargs) -> Table[Row]:
             asked = (function, args, tuple(sorted(options.items())))
-            if asked not in trace.answers:
-                trace.answers[asked] = function(trace.reading(reads), *args, **options)
-            return cast("Table[Row]", trace.answers[asked])
+            found = trace.once(asked, lambda: function(trace.reading(reads), *args, **options))
+            return cast("Table[Row]", found)
 
         limited.reads = reads  # type: ignore[attr-defined]
         return cast("Analysis[Options, Row]", limited)

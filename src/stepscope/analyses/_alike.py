@@ -65,7 +65,8 @@ def like_steps(trace: Trace, tolerance: float = TOLERANCE, *, by_batch: bool = T
 
 def _all_steps(trace: Trace) -> list[tuple[Traits, Member]]:
     """Every step with its traits; worked out once for a trace."""
-    if _all_steps not in trace.answers:
+
+    def work_out() -> list[tuple[Traits, Member]]:
         steps = list(iterations(trace))
         optimized = {row["place"] for row in begun_in_steps(trace, _OPTIMIZERS, "1 AS found")}
         found: list[tuple[Traits, Member]] = []
@@ -73,8 +74,9 @@ def _all_steps(trace: Trace) -> list[tuple[Traits, Member]]:
             backward = passes.backward if passes else None
             traits = Traits(step.kind, backward, _batch(step, passes), step.launched_by, place in optimized)
             found.append((traits, Member(step, passes)))
-        trace.answers[_all_steps] = found
-    return cast("list[tuple[Traits, Member]]", trace.answers[_all_steps])
+        return found
+
+    return cast("list[tuple[Traits, Member]]", trace.once(_all_steps, work_out))
 
 
 def _batch(step: Iteration, passes: Passes | None) -> str | None:

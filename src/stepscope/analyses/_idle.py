@@ -97,9 +97,7 @@ class Idle:
 def idle_time(trace: Trace, window: Window, longest: int = 0) -> Idle:
     """Divides every gap of every device inside the steps, or from first to last work; kept with the trace."""
     asked = ("idle_time", window, longest)
-    if asked not in trace.answers:
-        trace.answers[asked] = _Division(trace, window, longest).divide()
-    found: Idle = trace.answers[asked]
+    found: Idle = trace.once(asked, lambda: _Division(trace, window, longest).divide())
     return found
 
 

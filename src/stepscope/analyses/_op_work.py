@@ -167,9 +167,7 @@ _ON_HOST = f"""
 
 def work_of_ops(trace: Trace) -> list[OpWork]:
     """All device work by the operator that it is counted for; without any, the work of the host."""
-    if work_of_ops not in trace.answers:
-        trace.answers[work_of_ops] = [OpWork(**row) for row in _rows(trace)]
-    found: list[OpWork] = trace.answers[work_of_ops]
+    found: list[OpWork] = trace.once(work_of_ops, lambda: [OpWork(**row) for row in _rows(trace)])
     return found
 
 

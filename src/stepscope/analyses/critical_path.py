@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._calls import call_names
-from stepscope.analyses._dependencies import (
-    DEPENDENCY_READS,
-    dependencies,
-    roles,
-)
+from stepscope.analyses._dependencies import DEPENDENCY_READS
+from stepscope.analyses._path import KINDS, PATH_STEPS, path_sums, walk_of
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.errors import StepscopeError
 from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
@@ -25,32 +22,8 @@ from stepscope.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS", "PathPart", "critical_path"]
+__all__ = ["PathPart", "critical_path"]
 
-KINDS = (
-    "kernel",
-    "communication",
-    "memcpy",
-    "memset",
-    "launch latency",
-    "device scheduling",
-    "graph latency",
-    "waited on the device",
-    "synchronising call",
-    "waited for a thread",
-    "unknown",
-    "host",
-    "dataloader",
-    "host op",
-    "Python between ops",
-    "allocation call",
-    "other runtime call",
-    "nothing recorded",
-)
-"""As native code numbers them; `host` is replaced by one of those that follow it."""
-
-SCHEDULING_NS = 3_000
-THREAD_WAIT_NS = 50_000
 SLICE = 8_000_000
 """So many host events are held at once."""
 
@@ -79,16 +52,6 @@ class PathPart:
     segments: Annotated[int, "Of how many pieces of the path that is the sum."]
 
 
-_STEPS = """
-    SELECT step, start_ns, end_ns, thread FROM steps WHERE end_ns > start_ns
-    ORDER BY start_ns, end_ns, host_start_ns
-"""
-_LEADING = """
-    SELECT thread FROM (
-        SELECT thread, count(*) AS launched, 0 AS worked FROM launches WHERE work_events > 0 GROUP BY thread
-        UNION ALL SELECT thread, 0, sum(self_ns) FROM ops GROUP BY thread)
-    ORDER BY launched DESC, worked DESC, thread LIMIT 1
-"""
 _RANGE = f"""
     CASE WHEN regexp_matches(name, '{DATALOADER_RANGE}') THEN 1
          WHEN regexp_matches(name, '{COMMUNICATION_RANGE}') THEN 2 ELSE {{plain}} END
@@ -148,7 +111,7 @@ def critical_path(
     """
     if items and segments:
         raise StepscopeError("items and segments are two tables", hint="ask for one of them")
-    steps = trace.arrow(_STEPS)
+    steps = trace.arrow(PATH_STEPS)
     if not steps.num_rows:
         return Table.of(PathPart, [], ["No events: there is no step to explain."])
     chosen = _chosen(steps, step, bool(segments))
@@ -183,23 +146,12 @@ def _guesses(trace: Trace) -> list[str]:
 
 def _sums(trace: Trace, steps: pa.Table) -> pa.Table:
     """The path of every step, summed up by kind and name; worked out once for all tables."""
-    if "critical path" not in trace.answers:
-        charge = _walked(trace, steps, keep=False)
-        trace.answers["critical path"] = _table(charge.sums())
-    return trace.answers["critical path"]
+    return trace.once("critical path", lambda: path_sums(_walked(trace, steps, keep=False).sums()))
 
 
 def _walked(trace: Trace, steps: pa.Table, *, keep: bool) -> _native.PathCharge:
     """Walks back from the end of each step, and asks what was open on the host along the way."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    leading = trace.arrow(_LEADING)["thread"].to_pylist()
-    lead = pc.fill_null(steps["thread"], pa.scalar(leading[0] if leading else -1, pa.int32()))
-    walk = _native.PathWalk(dependencies(trace), roles(trace), SCHEDULING_NS, THREAD_WAIT_NS)
-    walk.walk(
-        *(view(column.combine_chunks()) for column in (steps["start_ns"], steps["end_ns"], lead)),
-    )
+    walk = walk_of(trace, steps)
     charge = _native.PathCharge(walk, keep)
     del walk
     if charge.threads:
@@ -223,15 +175,6 @@ def _slices(trace: Trace, steps: pa.Table) -> list[tuple[int, int]]:
     count = events // SLICE + 1
     cuts = [-(1 << 62), *(first + (last - first) * number // count for number in range(1, count)), last]
     return list(pairwise(cuts))
-
-
-def _table(columns: dict[str, Any]) -> pa.Table:
-    import pyarrow as pa
-
-    from stepscope.store.columns import record_batch
-
-    schema = pa.schema([(name, pa.int64()) for name in columns])
-    return pa.Table.from_batches([record_batch(schema, list(columns.values()))])
 
 
 def _kinds(trace: Trace, steps: pa.Table, sums: pa.Table, chosen: list[int]) -> Iterator[PathPart]:
@@ -287,7 +230,7 @@ def _items(trace: Trace, steps: pa.Table, sums: pa.Table, chosen: list[int], mos
 def _pieces(trace: Trace, steps: pa.Table, most: int) -> Iterator[PathPart]:
     """The path of one step, piece by piece in order of time."""
     charge = _walked(trace, steps, keep=True)
-    found = _table(charge.kept()).slice(0, most).to_pylist()
+    found = path_sums(charge.kept()).slice(0, most).to_pylist()
     names = _names(trace, [row["event"] for row in found])
     places = _places(trace)
     length = steps["end_ns"][0].as_py() - steps["start_ns"][0].as_py()

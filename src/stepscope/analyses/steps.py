@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import claimed
-from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
+from stepscope.analyses._parts import PART_READS, PARTS, parts_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -34,52 +33,16 @@ class Step:
     other_ns: Annotated[int, "The rest: Python between operators, waiting, nothing recorded."]
 
 
-PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu")
-
 _WINDOWS = """
     SELECT step, name, start_ns, end_ns, host_end_ns - host_start_ns AS mark_ns, thread
     FROM steps WHERE source = 'mark' ORDER BY start_ns, end_ns, host_start_ns
 """
-_LAUNCHING = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
-# Where operators nest without crossing, the outermost cover all others, and there are far fewer of them.
-_NESTED = """
-    SELECT thread, coalesce(sum(self_ns), 0) = coalesce(sum(dur_ns) FILTER (depth = 0), 0) AS nested
-    FROM ops WHERE list_contains($threads, thread) GROUP BY thread
-"""
-_RANGE = ("name", "category", "phase", "start_ns", "dur_ns")
-_RANGES = ("annotations", "ops", "other_events")
-_CLAIMS = """
-    WITH claims AS (
-        SELECT start_ns, dur_ns,
-               CASE kind WHEN 'memcpy' THEN 1 WHEN 'memset' THEN 2 ELSE communicates::INT * 3 END AS part
-        FROM device_work
-        UNION ALL
-        SELECT start_ns, dur_ns, 4 FROM launches WHERE list_contains($threads, thread)
-        UNION ALL
-        SELECT start_ns, dur_ns, 6 FROM ops
-        WHERE list_contains($crossed, thread) OR depth = 0 AND list_contains($threads, thread)
-        UNION ALL
-        SELECT start_ns, dur_ns, CASE WHEN regexp_matches(name, '{communication}') THEN 3 ELSE 5 END
-        FROM ({ranges})
-        WHERE regexp_matches(name, '{communication}|{dataloader}')
-          AND phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category)))
-    SELECT start_ns, dur_ns, part::BIGINT AS label FROM claims
-    WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
-""".format(
-    communication=COMMUNICATION_RANGE,
-    dataloader=DATALOADER_RANGE,
-    ranges=" UNION ALL ".join(f"SELECT {', '.join(_RANGE)} FROM {table}" for table in _RANGES),
-)
 
 
 @analysis(
     reads={
+        **PART_READS,
         "steps": ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread"),
-        "device_work": ("start_ns", "dur_ns", "kind", "communicates"),
-        "launches": ("start_ns", "dur_ns", "thread", "work_events"),
-        "ops": (*_RANGE, "thread", "depth", "self_ns"),
-        "annotations": _RANGE,
-        "other_events": _RANGE,
     }
 )
 def steps(trace: Trace) -> Table[Step]:
@@ -101,23 +64,6 @@ def steps(trace: Trace) -> Table[Step]:
             mark_ns=window["mark_ns"],
             **{f"{part}_ns": time for part, time in zip((*PARTS, "other"), parts, strict=True)},
         )
-        for window, parts in zip(windows, _parts(trace, windows), strict=True)
+        for window, parts in zip(windows, parts_of(trace, windows), strict=True)
     ]
     return Table.of(Step, rows)
-
-
-def _parts(trace: Trace, windows: list[dict[str, Any]]) -> list[list[int]]:
-    """The time of each part in each window, and the rest."""
-    # Only threads that drive the work: a thread that pins memory would hide that the others wait.
-    launching = trace.arrow(_LAUNCHING)["thread"].to_pylist()
-    threads = sorted({*launching, *(window["thread"] for window in windows)})
-    nested = trace.arrow(_NESTED, threads=threads).to_pylist()
-    return claimed(
-        trace,
-        _CLAIMS,
-        windows,
-        len(PARTS),
-        threads=threads,
-        crossed=[row["thread"] for row in nested if not row["nested"]],
-        not_host=list(NOT_HOST),
-    )

@@ -28,6 +28,9 @@ _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
 }
 """What is set when connecting holds for every cursor; what is set later, for one."""
 
+SMALL_BYTES = 4 << 20
+"""Files up to this size are held in memory: to open one costs more than to read it."""
+
 _SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECASE)
 """Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
 
@@ -74,7 +77,8 @@ def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) ->
     """A file as a table of the schema `stored`."""
     # A folder called `event=5` is no partition: its name is not to replace the column.
     scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
-    connection.execute(f"CREATE VIEW stored.{name} AS SELECT * FROM {scan}")
+    kind = "TABLE" if path.stat().st_size < SMALL_BYTES else "VIEW"
+    connection.execute(f"CREATE {kind} stored.{name} AS SELECT * FROM {scan}")
 
 
 def add_arrow(connection: duckdb.DuckDBPyConnection, name: str, table: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import tempfile
+import threading
 import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,10 +26,16 @@ class Workshop:
 
     def __init__(self) -> None:
         self.made: dict[str, Path] = {}
+        self._making = threading.RLock()
 
     def have(self, name: str, trace: Trace, progress: Progress | None) -> None:
         """Makes a table unless it is there, and before it those that it is made of."""
-        if name in self.made:
+        if name not in self.made:
+            with self._making:
+                self._have(name, trace, progress)
+
+    def _have(self, name: str, trace: Trace, progress: Progress | None) -> None:
+        if name in self.made:  # another thread may have been faster
             return
         making = next(one for one in MADE if name in one.names)
         for needed in making.needs:

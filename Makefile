@@ -11,13 +11,13 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
-.PHONY: demo build develop test lint unit quick test-pythons fuzz bench manifest docs clean
+.PHONY: demo build develop test lint unit quick test-pythons fuzz bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
 	$(BIN)/stepscope info --demo
 	@echo
-	$(BIN)/stepscope show ops --demo --limit 10
+	$(BIN)/stepscope report --demo
 
 build: $(VENV)/.package
 
@@ -32,7 +32,7 @@ lint: develop
 	$(BIN)/lint-imports
 
 # A file of tests stays together: its profiles are read once.
-unit: develop $(VENV)/.torch
+unit: develop $(VENV)/.torch $(VENV)/.browser
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 # The part of the tests that another Python could change.
@@ -83,6 +83,10 @@ build/fuzz/scalar/%.o: native/%.cpp
 bench: develop
 	$(BIN)/python -m benchmarks
 
+# Programs with known faults: what the report finds in them, against what mending them gained.
+bench-findings: build
+	$(BIN)/python -m benchmarks.findings
+
 manifest: build
 	$(BIN)/python -m stepscope.registry
 
@@ -110,6 +114,13 @@ $(VENV)/.package: pyproject.toml $(NATIVE) $(VENV)/.build
 
 $(VENV)/.dev: pyproject.toml | $(VENV)/.package
 	$(PIP) install --quiet --group dev
+	@touch $@
+
+# Pages are tested in the machine's own Chromium; where it has none and may have one, it gets one.
+$(VENV)/.browser: pyproject.toml | $(VENV)/.dev
+	$(PIP) install --quiet --group browser
+	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) \
+	  || echo "make: chromium could not be installed" >&2
 	@touch $@
 
 # A machine that cannot have torch still runs the other tests; those that need it fail and say so.

@@ -110,3 +110,35 @@ def test_a_duration_is_true_to_three_digits(ns: int) -> None:
     shown = float(figure) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
     assert shown == pytest.approx(ns, rel=0.0051)
     assert len(figure.replace(".", "")) <= 3
+
+
+@pytest.mark.parametrize(
+    "x,text",
+    [
+        (3.0, "3"),
+        (2.5, "2.5"),
+        (0.333, "0.33"),
+        (12.34, "12.3"),
+        (128.0, "128"),
+        (1576.4, "1,576"),
+        (0.0, "0"),
+    ],
+)
+def test_tally(x: float, text: str) -> None:
+    assert units.tally(x) == text
+
+
+@pytest.mark.parametrize(
+    "low,high,text,signed",
+    [
+        (28e6, 36e6, "28–36 ms", "−28 … −36 ms"),
+        (0, 3e6, "0–3.0 ms", "0 … −3.0 ms"),
+        (1.2e9, 1.9e9, "1.20–1.90 s", "−1.20 … −1.90 s"),
+        (12e6, 12.3e6, "12 ms", "−12 ms"),
+        (500, 900, "500–900 ns", "−500 … −900 ns"),
+        (0, 0, "0 ns", "0 ns"),
+    ],
+)
+def test_between(low: float, high: float, text: str, signed: str) -> None:
+    assert units.between(low, high) == text
+    assert units.between(low, high, sign="−") == signed

@@ -19,25 +19,21 @@ STYLE = (
 )
 CHARACTER, LINE, EDGE, BAR = 8.4, 19, 20, 34
 
-QUERY = """SELECT caller.name AS called_from, count(*) AS reads, sum(op.dur_ns) AS total_ns
-  FROM host_tree op JOIN host_tree frame ON frame.event = op.frame
-  JOIN host_tree caller ON caller.event = frame.frame
-  WHERE op.name = 'aten::item' GROUP BY ALL"""
-COMMANDS = (
-    ("show ops --demo --limit 6", ["show", "ops", "--demo", "--limit", "6"]),
-    (f'query --demo "\n  {QUERY}"', ["query", "--demo", QUERY]),
-)
+COMMANDS = (("slow_item.pt.trace.json.gz", ["report", "--demo"]),)
+SHOWN = 42
+"""How many lines of the answer are drawn."""
 
 
 def printed(arguments: list[str], cache: str) -> list[str]:
-    """What stepscope prints, line by line, without the notes below a table."""
+    """What stepscope prints, line by line, up to what fits the picture: whole paragraphs."""
     environment = {**os.environ, "STEPSCOPE_CACHE": cache, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
     command = [sys.executable, "-m", "stepscope", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=False)  # noqa: S603
     if done.returncode:
         sys.exit(f"stepscope {shlex.join(arguments)} failed: {done.stderr}")
     lines = done.stdout.rstrip().splitlines()
-    return lines[: lines.index("")] if "" in lines else lines
+    whole = [number for number, line in enumerate(lines) if not line and number <= SHOWN]
+    return [*lines[: whole[-1]], "", "…"] if len(lines) > SHOWN and whole else lines
 
 
 def screen() -> list[tuple[str, str]]:

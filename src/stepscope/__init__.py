@@ -1,4 +1,4 @@
-"""Reads profiles of PyTorch programs and says where the time of a step went."""
+"""Says why a PyTorch program is slow: reads its profile, finds what costs time, and what to change."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stepscope.opening import open_trace as open  # noqa: A004 - stepscope.open reads like io.open
+    from stepscope.opening import report
 
     __version__: str
 
-__all__ = ["__version__", "open"]
+__all__ = ["__version__", "open", "report"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +23,8 @@ def __getattr__(name: str) -> Any:
         from stepscope.opening import open_trace
 
         return open_trace
+    if name == "report":
+        from stepscope.opening import report
+
+        return report
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,10 +18,11 @@ from stepscope.streams import ByteStream, is_url, open_stream
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from stepscope.findings.report import Report
     from stepscope.sources import Source
     from stepscope.streams import Progress
 
-__all__ = ["open_trace"]
+__all__ = ["open_trace", "report"]
 
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 
@@ -56,6 +57,13 @@ def open_trace(
             cache.evict(where, keep=target)
     cache.touch(target)
     return Trace(target, progress=progress, analyst=_answer)
+
+
+def report(trace: Trace | str | Path) -> Report:
+    """What costs time in a trace or profile, and what to change; thresholds are the rules' own."""
+    from stepscope.findings.build import build_report
+
+    return build_report(trace if isinstance(trace, Trace) else open_trace(trace))
 
 
 def _answer(trace: Trace, name: str) -> pa.Table:

@@ -1,7 +1,7 @@
 """Writes the reference pages from the code: `python -m stepscope.reference` fills docs/reference.
 
-Nothing there is written by hand. What a page says of a view, a column, an analysis or a command is what the
-code declares, so a page that is wrong is mended in the code.
+Nothing there is written by hand. What a page says of a view, a column, an analysis, a finding or a command is
+what the code declares, so a page that is wrong is mended in the code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 
 from stepscope import registry
 from stepscope.cli.signature import Argument, arguments
+from stepscope.findings import wanted_by
 from stepscope.schema import DICTIONARIES, FORMAT, MADE, STORED, StoredTable
 from stepscope.store.views import VIEWS
 from stepscope.tables import columns_of
@@ -32,6 +33,7 @@ def pages() -> dict[str, str]:
         "views.md": _views(),
         "stored-tables.md": _stored_tables(),
         "analyses.md": _analyses(),
+        "findings.md": _findings(),
         "commands.md": _commands(),
     }
 
@@ -143,6 +145,22 @@ def _row_of(analysis: Callable[..., Any]) -> type:
     names = vars(sys.modules[function.__module__])
     (row,) = get_args(get_type_hints(carrier, globalns=names)["return"])
     return row  # type: ignore[no-any-return]
+
+
+def _findings() -> str:
+    lead = (
+        "What `stepscope report` can find, one rule each. The page of a finding says what it means, how its\n"
+        "gain is computed, how to fix it and when to ignore it. A threshold is set in `pyproject.toml`:\n\n"
+        "```text\n[tool.stepscope.dataloader-waits]\nfinding_share = 0.2\n```"
+    )
+    rows = []
+    for name, first_line in registry.names("findings.rules"):
+        rule_id = name.replace("_", "-")
+        tables, thresholds = wanted_by(registry.load("findings.rules", name))
+        set_to = ", ".join(f"`{threshold} = {value}`" for threshold, value in thresholds.items())
+        read = ", ".join(_code(table) for table in tables if table not in ("pace", "facts"))
+        rows.append((f"[{rule_id}](../findings/{rule_id}.md)", first_line, read, set_to))
+    return _page("Findings", lead, [_grid(("id", "what it finds", "looks at", "thresholds"), rows)])
 
 
 def _commands() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "clock", "count", "duration", "number", "rate", "share", "size"]
+__all__ = ["ABSENT", "between", "clock", "count", "duration", "number", "rate", "share", "size", "tally"]
 
 ABSENT = "–"
 
@@ -22,6 +22,20 @@ def duration(ns: float | None) -> str:
         return f"{sign}{seconds // 60} min {seconds % 60:02} s"
     minutes = round(abs(ns) / _MINUTE_NS)
     return f"{sign}{minutes // 60:,} h {minutes % 60:02} min"
+
+
+def between(low: float, high: float, sign: str = "") -> str:
+    """A range of times in one unit, with two digits of the larger: `19–26 ms`, with a sign `−28 … −36 ms`."""
+    divisor, unit = next(
+        (size, unit)
+        for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns"))
+        if high >= size or size == 1
+    )
+    digits = 0 if high >= 10 * divisor or unit == "ns" else 1 if high >= 2 * divisor else 2
+    ends = [f"{value / divisor:,.{digits}f}" for value in (low, high)]
+    ends = [f"{sign}{end}" if float(end.replace(",", "")) else "0" for end in ends]
+    joint = " … " if sign else "–"
+    return f"{ends[0] if ends[0] == ends[1] else joint.join(ends)} {unit}"
 
 
 def clock(ns: int | None) -> str:
@@ -69,6 +83,13 @@ def number(x: float | None) -> str:
     if x == 0 or abs(x) >= 1:
         return _three_digits(x)
     return f"{x:.3g}"
+
+
+def tally(x: float) -> str:
+    """How many on average, with no more decimals than needed: `3`, `2.5`, `1,576`."""
+    if x == int(x) or abs(x) >= 99.95:
+        return f"{round(x):,}"
+    return f"{x:.2g}" if abs(x) < 10 else f"{x:.3g}"
 
 
 def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:

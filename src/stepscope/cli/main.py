@@ -48,6 +48,8 @@ def _run(argv: list[str]) -> int:
         return 0
     if argv[0].startswith("-"):
         raise StepscopeError(f"unknown option {argv[0]!r}", hint="stepscope --help", exit_code=2)
+    if argv[0] not in dict(registry.names(_COMMANDS)) and _names_a_trace(argv[0]):
+        argv = ["report", *argv]
     command = registry.load(_COMMANDS, argv[0])
     # Only now: reading signatures costs imports that --help does without.
     from stepscope.cli.signature import call
@@ -55,13 +57,20 @@ def _run(argv: list[str]) -> int:
     return call(command, argv[1:], prog=f"stepscope {argv[0]}") or 0
 
 
+def _names_a_trace(word: str) -> bool:
+    """Whether a first word that is no command is a file, a folder or an address."""
+    return word == "-" or "://" in word or "." in word or os.sep in word or os.path.exists(word)  # noqa: PTH110
+
+
 def _help() -> str:
     commands = registry.names(_COMMANDS)
     width = max((len(name) for name, _ in commands), default=0)
     lines = [
-        "usage: stepscope COMMAND ...",
+        "usage: stepscope TRACE",
+        "       stepscope COMMAND ...",
         "",
-        "Reads profiles of PyTorch programs and says where the time of a step went.",
+        "Says why a PyTorch program is slow, where in your code, what to change and what you gain.",
+        "A TRACE alone is reported on: the command `report`.",
         "",
         "commands:",
         *(f"  {name:<{width}}  {first_line}" for name, first_line in commands),

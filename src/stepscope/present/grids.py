@@ -9,6 +9,7 @@ import textwrap
 from typing import Any, Literal
 
 from stepscope import units
+from stepscope.present._printable import printable
 from stepscope.tables import Column, Table
 
 __all__ = ["Format", "render"]
@@ -198,7 +199,7 @@ def _cell(column: Column, value: Any) -> str:
     if value is None:
         return units.ABSENT
     if column.type == "str":
-        return _printable(value)
+        return printable(value)
     if column.type == "bool":
         return "yes" if value else "no"
     if column.name in _INSTANTS:
@@ -224,13 +225,6 @@ def _title(column: Column) -> list[str]:
 
 def _is_text(column: Column) -> bool:
     return column.type in ("str", "bool")
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: names come from files, and must not steer a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _cells(text: str) -> int:

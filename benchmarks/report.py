@@ -1,0 +1,65 @@
+"""Measure how long the report takes, from the file to the last line, against reading the same file.
+
+python benchmarks/report.py                 10 MB and 1 GB against the budgets; exit code 3 on a miss
+python benchmarks/report.py --size 20GB     one table
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import ingest
+import traces
+
+SMALL_BYTES = 10_000_000
+LARGE_BYTES = 1_000_000_000
+MIB = 1 << 20
+
+
+def measured(raw_bytes: int, repeats: int, stores: Path) -> tuple[ingest.Cost, ingest.Cost]:
+    """What reading a trace of one size takes, and what reading and reporting take, each at its best."""
+    trace = traces.cached(traces.Recipe(raw_bytes))
+    costs: dict[str, list[ingest.Cost]] = {"ingest": [], "report": []}
+    for _ in range(repeats):
+        for command, found in costs.items():
+            shutil.rmtree(stores / command, ignore_errors=True)
+            line = ingest.stepscope(command, str(trace), "--store", str(stores / command))
+            found.append(ingest.run(line))
+    reading, reporting = (ingest.best(found) for found in costs.values())
+    print(f"\n{raw_bytes / 1e9:.2f} GB of JSON{'wall s':>14}{'x ingest':>10}{'MiB':>8}")
+    for label, cost in (("ingest", reading), ("ingest and report", reporting)):
+        ratio = cost.wall_s / reading.wall_s
+        print(f"{label:<20}{cost.wall_s:>11.2f}{ratio:>10.2f}{cost.peak_bytes / MIB:>8.0f}")
+    return reading, reporting
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and print; return the exit code."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", type=traces.parse_size, help="size of the JSON text; no budgets")
+    parser.add_argument("--repeats", type=int, default=2, help="runs, the best of which counts")
+    options = parser.parse_args(arguments)
+    print(f"{os.cpu_count()} processors, load before: {os.getloadavg()[0]:.1f}")
+    with ingest.store_folder(None) as stores:
+        if options.size:
+            measured(options.size, 1, stores)
+            return 0
+        _, small = measured(SMALL_BYTES, options.repeats, stores)
+        reading, large = measured(LARGE_BYTES, options.repeats, stores)
+    budgets = [
+        ingest.Budget("report at 10 MB", small.wall_s, 3.0, "s"),
+        ingest.Budget("report at 1 GB, against ingest", large.wall_s / reading.wall_s, 5.0, "x"),
+        ingest.Budget("its peak memory", large.peak_bytes / MIB, 2048, "MiB"),
+    ]
+    ingest.print_budgets(budgets)
+    return 0 if all(budget.kept for budget in budgets) else 3
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

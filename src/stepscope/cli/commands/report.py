@@ -1,0 +1,102 @@
+"""Says what costs time, and what to change."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from stepscope.cli.traces import open_with_progress
+from stepscope.errors import StepscopeError
+
+if TYPE_CHECKING:
+    from stepscope.findings.report import Report
+
+__all__ = ["report"]
+
+
+def report(
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    *,
+    format: Annotated[
+        Literal["terminal", "html", "markdown", "json", "github"], "the face of the report"
+    ] = "terminal",
+    style: Annotated[
+        Literal["verdict", "summary"], "summary, with markdown: the page of totals that teams share"
+    ] = "verdict",
+    output: Annotated[Path | None, "-o", "write it to a file instead"] = None,
+    demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+) -> None:
+    """Says what costs time, where in your code, what to change and what you gain.
+
+    `stepscope TRACE` alone does the same. Thresholds of rules stand in `[tool.stepscope.RULE]` of the nearest
+    pyproject.toml. On GitHub, --format github writes the job's summary and prints annotations.
+    """
+    if style == "summary" and format != "markdown":
+        raise StepscopeError(
+            "--style summary is a page in Markdown", hint="add --format markdown", exit_code=2
+        )
+    from stepscope.cli.progress import Line
+    from stepscope.findings.build import build_report, import_all
+    from stepscope.findings.thresholds import nearest_thresholds
+    from stepscope.threads import Aside
+
+    thresholds = nearest_thresholds(Path.cwd())
+    with Aside() as beside:
+        beside.run(import_all)
+        opened = open_with_progress(trace, store=store, demo=demo)
+    built = build_report(opened, thresholds=thresholds, tables=_tables(format, style), progress=Line())
+    if format == "github":
+        _to_github(built, output)
+    elif output is None:
+        print(_text(built, format, style, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+    else:
+        _write(output, _text(built, format, style, color=False))
+        print(f"{built.verdict.word}, {len(built.findings)} findings: {output}")
+
+
+def _tables(format: str, style: str) -> tuple[str, ...]:
+    """The analyses that a face shows beside the report itself."""
+    from stepscope.present import html, summary
+
+    if style == "summary":
+        return summary.TABLES
+    return html.TABLES if format == "html" else ()
+
+
+def _text(built: Report, format: str, style: str, *, color: bool) -> str:
+    from stepscope.present import html, json, markdown, summary, terminal
+
+    if format == "html":
+        return html.page(built)
+    if style == "summary":
+        return summary.text(built)
+    if format == "markdown":
+        return markdown.text(built)
+    if format == "json":
+        return json.text(built)
+    return terminal.text(built, width=shutil.get_terminal_size().columns, color=color)
+
+
+def _to_github(built: Report, output: Path | None) -> None:
+    """Adds the report to the summary of the job, and prints its annotations."""
+    from stepscope.present import github, markdown
+
+    named = os.environ.get("GITHUB_STEP_SUMMARY")
+    target = output or (Path(named) if named else None)
+    if target is not None:
+        _write(target, markdown.text(built), mode="a")
+    print(github.commands(built), end="")
+
+
+def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
+    try:
+        with path.open(mode, encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise StepscopeError(
+            f"{path} cannot be written: {error.strerror}", hint="name another file"
+        ) from error

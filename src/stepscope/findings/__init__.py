@@ -1,0 +1,164 @@
+"""From tables to advice: what a rule gives, what a finding is, and how a rule asks for its tables.
+
+A rule is a function of finished tables. Its positional parameters name what it wants to see: an analysis
+(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `pace` (how long a step
+takes and what sets its pace) and `facts` (what the profile says of itself). Its keyword-only parameters are
+thresholds, which a user may set. It returns an `Advice`, or None where there is nothing to say, or raises
+`NotKnown` where the profile does not tell.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = [
+    "Advice",
+    "Bounds",
+    "Certainty",
+    "Figure",
+    "Finding",
+    "Gain",
+    "Location",
+    "NotKnown",
+    "Saving",
+    "Severity",
+    "analysis_of",
+    "locations_of",
+    "rule",
+    "wanted_by",
+]
+
+Figure = int | float | str | bool | None
+Bounds = tuple[float, float]
+Certainty = Literal["certain", "likely", "possible"]
+Severity = Literal["high", "medium", "low"]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What a fix takes off a step as it was recorded, on average: at the least and at the most, in ns."""
+
+    late_ns: Bounds = (0.0, 0.0)
+    """Time in which the device was idle and waited for the host. Recording stretched it."""
+    device_ns: Bounds = (0.0, 0.0)
+    """Time in which the device worked. It shortens the step as far as the device sets the pace."""
+    waited_ns: Bounds = (0.0, 0.0)
+    """Time that the step waited for something which recording did not stretch: workers, peers, copies."""
+
+    def __post_init__(self) -> None:
+        for low, high in (self.late_ns, self.device_ns, self.waited_ns):
+            if not 0 <= low <= high:
+                raise ValueError(f"a saving is at least 0 and at most its high bound: {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A function of the user's code."""
+
+    file: str
+    line: int
+    function: str
+    note: str = ""
+    """What it has to do with the finding: `128 reads a step`."""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a rule says of a trace: what costs time, why we think so, and what to change."""
+
+    title: str
+    """The state of things as a short sentence without a full stop, no more than 60 characters."""
+    because: str
+    """The evidence as one or two sentences, with figures of this trace."""
+    saving: Saving
+    certainty: Certainty
+    """certain: measured in this trace. likely: follows from what is measured. possible: cannot be told."""
+    fix: str
+    """What to type: code, or a command; alternatives on lines of their own."""
+    check: str
+    """How to see that it helped: what to look at after the change."""
+    evidence: Mapping[str, Figure]
+    """The figures behind it, unrounded; names end in their unit."""
+    claims: frozenset[str]
+    """Which time it wants to save: `late`, `device`, `waited`; narrower behind a colon (`late:optimizer`)."""
+    locations: tuple[Location, ...] = ()
+    risk: bool = False
+    """Whether it is about a run that may fail rather than about time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The predicted reduction of the mean step without the profiler."""
+
+    low_ns: int
+    high_ns: int
+    low_share: float
+    high_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An advice with its place in a report."""
+
+    id: str
+    advice: Advice
+    gain: Gain
+    severity: Severity
+    shares_time_with: tuple[str, ...] = field(default=())
+    """Findings above it that want to save some of the same time."""
+
+
+class NotKnown(Exception):  # noqa: N818  # no error: an answer
+    """The profile does not tell; `record` says how to record one that does."""
+
+    def __init__(self, reason: str, record: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.record = record
+
+
+Rule = Callable[..., Advice | None]
+
+_BY = re.compile(r"(\w+?)_by_(\w+)")
+
+
+def rule(function: Rule) -> Rule:
+    """Marks a function as a rule."""
+    return function
+
+
+def wanted_by(function: Rule) -> tuple[dict[str, tuple[str, dict[str, str]]], dict[str, Any]]:
+    """What a rule wants to see, by parameter: an analysis and its options; and its thresholds."""
+    tables: dict[str, tuple[str, dict[str, str]]] = {}
+    thresholds: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            thresholds[name] = parameter.default
+        else:
+            tables[name] = analysis_of(name)
+    return tables, thresholds
+
+
+def analysis_of(name: str) -> tuple[str, dict[str, str]]:
+    """The analysis that a parameter names, and its options: `ops_by_user_frame` is `ops` by user frame."""
+    found = _BY.fullmatch(name)
+    return (found[1], {"by": found[2]}) if found else (name, {})
+
+
+_FRAME = re.compile(r"(.+)\((\d+)\): (.+)")
+
+
+def locations_of(frames: Iterable[tuple[str | None, str]], most: int = 3) -> tuple[Location, ...]:
+    """Frames as the profiler names them, each with a note, as locations; what is no frame is left out."""
+    found: dict[str, Location] = {}
+    for frame, note in frames:
+        if frame and frame not in found and (parts := _FRAME.fullmatch(frame)):
+            found[frame] = Location(parts[1], int(parts[2]), parts[3], note)
+    return tuple(found.values())[:most]

@@ -1,0 +1,74 @@
+"""Collectives of a step, as the rules about ranks see them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepscope.analyses.breakdowns import Breakdown
+    from stepscope.analyses.kernel_families import KernelFamily
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.pace import Pace
+
+__all__ = ["ACCUMULATES", "Exposed", "exposed_of", "kind_of", "kinds_of"]
+
+ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
+"""The node of autograd whose hooks run the reducer of DistributedDataParallel."""
+
+# torch.distributed names its operators c10d::allreduce_, c10d::_allgather_base_, c10d::alltoall_base_ …; the
+# functional ones, which compilers see, are _c10d_functional::all_reduce and so on.
+_OPERATORS = ("c10d", "_c10d_functional")
+_KINDS = {
+    "allreduce": "all-reduce",
+    "allgather": "all-gather",
+    "reducescatter": "reduce-scatter",
+    "alltoall": "all-to-all",
+    "broadcast": "broadcast",
+    "send": "send",
+    "recv": "receive",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exposed:
+    """Communication of the mean step with no kernel and no copy beside it, in ns."""
+
+    device_ns: float
+    """In kernels such as those of NCCL."""
+    host_ns: float
+    """In the host's own collectives, as of gloo."""
+
+    @property
+    def ns(self) -> float:
+        """Both together."""
+        return self.device_ns + self.host_ns
+
+
+def exposed_of(
+    breakdowns: Iterable[Breakdown], kernel_families: Iterable[KernelFamily], pace: Pace
+) -> Exposed:
+    """What of the communication nothing hid; it is the device's as far as communication kernels reach."""
+    whole = pace.per_step(sum(step.communication_ns for step in breakdowns))
+    kernels = pace.per_step(sum(row.total_ns for row in kernel_families if row.family == "communication"))
+    return Exposed(min(whole, kernels, pace.busy_ns), max(0.0, whole - kernels))
+
+
+def kind_of(name: str | None) -> str | None:
+    """The kind of collective that an operator is, such as all-reduce; None for any other operator."""
+    space, _, rest = (name or "").partition("::")
+    flat = rest.replace("_", "")
+    return next((_KINDS[kind] for kind in _KINDS if space in _OPERATORS and flat.startswith(kind)), None)
+
+
+def kinds_of(step_ops: Iterable[StepOp]) -> list[str]:
+    """Kinds of collectives that were called: those with most device time, or else most calls, first."""
+    device: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    for row in step_ops:
+        if kind := kind_of(row.name):
+            device[kind] += row.device_ns
+            calls[kind] += row.calls
+    return sorted(calls, key=lambda kind: (-device[kind], -calls[kind], kind))

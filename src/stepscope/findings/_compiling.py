@@ -1,0 +1,151 @@
+"""What the rules on compiled code share: where in the steps it ran, and how long devices waited for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepscope.analyses.compilations import Compilation
+    from stepscope.analyses.compiled_regions import CompiledRegion
+    from stepscope.analyses.step_classes import StepClass
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.pace import Pace
+    from stepscope.tables import Table
+
+__all__ = ["RECURRING_STEPS", "CompiledCode", "compiled_code", "ordinary_step_ns", "recompiled"]
+
+# As torch marks a run of compiled code, the graphs that inductor made for it, what autograd calls the two
+# halves of one, and the look for a version whose guards hold, which comes before a run.
+_REGION = re.compile(r"Torch-Compiled Region")
+_GRAPH = re.compile(r"## Call CompiledFxGraph")
+_HALVES = ("CompiledFunction", "CompiledFunctionBackward")
+_LOOKUP = "TorchDynamo Cache Lookup"
+# What compiles, as torch marks it; it may stand inside a run.
+_COMPILER = re.compile(
+    r"dynamo|entire_(frame|backward)_compile|(backend|inductor)_compile|.* \(dynamo_timed\)"
+)
+# Kernels that inductor generates, and operators that it calls as they are: for a torch that marks no graphs.
+_GENERATED = re.compile(
+    r"triton_|aten::(mm|addmm|bmm|baddbmm|_int_mm|_scaled_mm|convolution|_scaled_dot_product|sort|topk|cumsum)"
+)
+RECURRING_STEPS = 3
+"""In fewer steps nobody can say that something happens again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCode:
+    """The runs of compiled code inside the steps, without compilers: sums over all steps."""
+
+    host_ns: int
+    late_ns: int
+    """Time in them while a device waited for the host."""
+    graph_late_ns: int
+    """Of that: inside of what the compiler made."""
+    python_late_ns: int
+    """Of that: outside of operators and kernels' launches, in generated Python and wrappers."""
+    forward_graph_late_ns: int
+    """Of `graph_late_ns`: in forward."""
+    around_late_ns: int
+    """In forward, in runs but not in what the compiler made, and in looking for the version to run."""
+    frames: tuple[str, ...]
+    """Functions of the user's code that ran them."""
+
+
+def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegion]) -> CompiledCode:
+    """Sums up what the marks of torch say about compiled code; all 0 where it marked none.
+
+    Where code was compiled inside the steps, all figures are scaled down to the runs of regions that were
+    not: the first run of a region loads kernels and tunes them, and no other does.
+    """
+    rows = list(step_ops)
+    outer = [row for row in rows if _is_run(row) and not _is_region(row.within)]
+    inside = [row for row in rows if _holds(row.within) and not _holds(row.name)]
+    compilers = [row for row in inside if _COMPILER.fullmatch(row.name or "")]
+    launching = [row for row in inside if row.launches and row not in compilers]
+    forward = [row for row in outer if _is_region(row.name)]
+    breaks = any(row.regions_inside for row in compiled_regions)
+    made = _made(rows, launching, backward=False, breaks=breaks)
+    graphs = made + _made(rows, launching, backward=True, breaks=breaks)
+    names = {row.name for row in graphs}
+    lookups = [row for row in rows if row.name == _LOOKUP]
+    compiling = _late(row for row in compilers if row.phase != "backward")
+    late = _late(outer) - _late(compilers)
+    graph_late = min(late, _late(graphs) - _late(row for row in compilers if not _is_region(row.within)))
+    host = sum(row.host_ns for row in outer) - sum(row.host_ns for row in compilers)
+    frames = [row.user_frame for row in forward if row.user_frame]
+
+    warm = _warm(host, compiled_regions)
+
+    def scaled(late_ns: int) -> int:
+        return round(warm * max(0, late_ns))
+
+    return CompiledCode(
+        host_ns=scaled(host),
+        late_ns=scaled(late),
+        graph_late_ns=scaled(graph_late),
+        python_late_ns=scaled(
+            graph_late - _late(row for row in launching if row.within in names or row in graphs)
+        ),
+        forward_graph_late_ns=scaled(_late(made)),
+        around_late_ns=scaled(_late(forward) - compiling - _late(made) + _late(lookups)),
+        frames=tuple(dict.fromkeys(frames)),
+    )
+
+
+def _made(rows: list[StepOp], launching: list[StepOp], *, backward: bool, breaks: bool) -> list[StepOp]:
+    """What the compiler made: its graphs, or else autograd's halves of them.
+
+    With neither it is all that is in a region; if the graph breaks there, what looks like a compiler's work.
+    """
+    ours = [row for row in rows if (row.phase == "backward") == backward]
+    if graphs := [row for row in ours if _GRAPH.match(row.name or "")]:
+        return graphs
+    if halves := [row for row in ours if row.name == _HALVES[backward]]:
+        return halves
+    if not breaks:
+        return [row for row in ours if _is_region(row.name)]
+    alike = [row for row in launching if _is_region(row.within) and _GENERATED.match(row.name or "")]
+    return [row for row in alike if (row.phase == "backward") == backward]
+
+
+def _warm(host_ns: int, compiled_regions: Table[CompiledRegion]) -> float:
+    """Part of that host time of compiled code that belongs to regions which were compiled before."""
+    rows = list(compiled_regions)
+    if host_ns <= 0 or not any(row.compiling_ns for row in rows):
+        return 1.0
+    kept = sum(row.host_self_ns + row.backward_host_ns for row in rows if not row.compiling_ns)
+    return min(1.0, kept / host_ns)
+
+
+def _is_region(name: str | None) -> bool:
+    return bool(_REGION.match(name or ""))
+
+
+def _is_run(row: StepOp) -> bool:
+    return _is_region(row.name) or row.name == _HALVES[1]
+
+
+def _holds(name: str | None) -> bool:
+    return name in _HALVES or _is_region(name) or bool(_GRAPH.match(name or ""))
+
+
+def _late(rows: Iterable[StepOp]) -> int:
+    return sum(row.late_ns for row in rows)
+
+
+def ordinary_step_ns(pace: Pace, step_classes: Table[StepClass]) -> float:
+    """The mean of the most frequent class of steps: one that compiles is not the measure of others."""
+    usual = max(step_classes, key=lambda row: row.steps, default=None)
+    return min(pace.step_ns, usual.mean_ns) if usual else pace.step_ns
+
+
+def recompiled(compilations: Table[Compilation]) -> frozenset[str]:
+    """The regions that were compiled inside the steps for a frame that had been compiled before."""
+    return frozenset(
+        row.region
+        for row in compilations
+        if row.kind == "recompilation" and row.step is not None and row.region
+    )

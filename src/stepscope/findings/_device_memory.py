@@ -1,0 +1,50 @@
+"""What the rules on memory share: the device's memory, and how much of it the program held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepscope.findings import NotKnown
+
+if TYPE_CHECKING:
+    from stepscope.analyses.memory import DeviceMemory
+    from stepscope.findings.facts import Facts
+    from stepscope.tables import Table
+
+__all__ = ["RECORD", "MemoryUse", "memory_use"]
+
+RECORD = "profile_memory=True"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryUse:
+    """The memory of the device that comes nearest to its limit."""
+
+    held: DeviceMemory
+    memory_bytes: int
+    """What the device has."""
+
+    @property
+    def reserved_share(self) -> float:
+        """The most that torch's allocator held, of what the device has."""
+        return max(self.held.peak_bytes, self.held.reserved_peak_bytes or 0) / self.memory_bytes
+
+    @property
+    def peak_share(self) -> float:
+        """The most that tensors took, of what the device has."""
+        return self.held.peak_bytes / self.memory_bytes
+
+
+def memory_use(memory: Table[DeviceMemory], facts: Facts) -> MemoryUse | None:
+    """How far memory was used; None where no memory of a device is concerned."""
+    if not facts.device_work:
+        return None
+    if not facts.memory:
+        raise NotKnown("memory was not recorded", record=RECORD)
+    known = {one.index: one.memory_bytes for one in facts.devices if one.memory_bytes}
+    of_devices = [row for row in memory if row.device != "cpu"]
+    uses = [MemoryUse(row, known[row.device]) for row in of_devices if row.device in known]
+    if of_devices and not uses:
+        raise NotKnown("the profile does not say how much memory the device has")
+    return max(uses, key=lambda use: use.reserved_share, default=None)

@@ -1,0 +1,91 @@
+"""What the rules on memory of the driver share: how often it was asked in steady state, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepscope.findings import Bounds, Saving
+
+if TYPE_CHECKING:
+    from stepscope.analyses.allocations import Allocation
+    from stepscope.analyses.idle_gaps import IdleGap
+    from stepscope.analyses.python_frames import PythonFrame
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.pace import Pace
+    from stepscope.tables import Table
+
+__all__ = ["DriverMemory", "clears_cache", "driver_memory", "is_cached"]
+
+_MAKING = ("aten::empty", "aten::empty_strided")
+"""Operators that do nothing but ask for memory."""
+_OUTSIDE_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class DriverMemory:
+    """Calls of the driver for memory in the steps after the first: figures of one step, on average."""
+
+    rows: tuple[Allocation, ...]
+    allocations: float
+    frees: float
+    outside_frees: float
+    """Frees that no operator made: the program itself gave memory back, or dropped a tensor."""
+    host_ns: float
+    waited_ns: Bounds
+    """What the device idled inside of these calls; at the most all of their time. Recording hardly stretches
+    it, for it is the driver's."""
+    drained_ns: float
+    """What it idled besides: latency of launches into an empty queue, and gaps that a free began."""
+
+    @property
+    def saving(self) -> Saving:
+        """What a step is shorter by without these calls."""
+        return Saving(late_ns=(0.0, self.drained_ns), waited_ns=self.waited_ns)
+
+
+def driver_memory(pace: Pace, allocations: Table[Allocation], idle_gaps: Table[IdleGap]) -> DriverMemory:
+    """Sums up the calls of the driver.
+
+    Inside a call the device may still have work, so that only what it idled there is lost for sure. But a
+    free waits for the device, which then has nothing left to do until the host has launched again; and where
+    the host sets the pace all of the calls' time counts, if the device waited so long at all.
+    """
+    steps = max(1, pace.steps - 1)  # the table leaves the first out; a single one is no steady state
+    rows = tuple(row for row in allocations if row.source == "driver" and pace.steps > 1)
+    names = {row.call for row in rows}
+    gaps = [gap for gap in idle_gaps if gap.device == pace.device and gap.side == "host"]
+    inside = pace.per_step(sum(gap.idle_ns for gap in gaps if gap.spent_in == "allocation call"))
+    after = [gap for gap in gaps if gap.drained_by in names and gap.spent_in != "allocation call"]
+    host_ns = sum(row.host_ns or 0 for row in rows) / steps
+    most = min(host_ns, pace.late_ns)
+    low = min(inside, most)
+    drained = pace.with_latency(low + pace.per_step(sum(gap.idle_ns for gap in after))) - low
+    return DriverMemory(
+        rows=rows,
+        allocations=sum(row.allocations for row in rows) / steps,
+        frees=sum(row.frees for row in rows) / steps,
+        outside_frees=sum(row.frees for row in rows if row.op is None) / steps,
+        host_ns=host_ns,
+        waited_ns=(low, most),
+        drained_ns=min(max(0.0, drained), pace.late_ns - most),
+    )
+
+
+def is_cached(calls: DriverMemory, step_ops: Table[StepOp]) -> bool:
+    """Whether torch's allocator keeps blocks: if not, every tensor is a call of the driver."""
+    made = sum(row.per_step for row in step_ops if row.name in _MAKING and row.within not in _MAKING)
+    return not made or calls.allocations < made
+
+
+def clears_cache(calls: DriverMemory, step_ops: Table[StepOp], python_frames: Table[PythonFrame]) -> bool:
+    """Whether the program gives the allocator's blocks back in every step: torch.cuda.empty_cache().
+
+    The allocator itself frees blocks inside of an operator that could not get memory. Frees outside of
+    operators are the program's own doing, if tensors are not freed one by one.
+    """
+    if calls.frees < 1:
+        return False
+    if any((frame.name or "").endswith(": empty_cache") for frame in python_frames):
+        return True
+    return calls.outside_frees >= _OUTSIDE_SHARE * calls.frees and is_cached(calls, step_ops)

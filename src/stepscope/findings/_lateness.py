@@ -1,0 +1,62 @@
+"""What the host did while the device waited for it: operators, Python between them, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stepscope.analyses.idle_gaps import IdleGap
+    from stepscope.findings.pace import Pace
+
+__all__ = ["Lateness", "lateness_of"]
+
+_PYTHON = ("Python between ops", "nothing recorded")
+_DISPATCH = ("host op", "other runtime call")
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Idle time of the busiest device in the mean step, in ns, by what the launching thread did in it."""
+
+    dispatch_ns: float
+    """It was inside operators and calls of the runtime."""
+    python_ns: float
+    """It was outside of them: the program's own Python, or nothing that was recorded."""
+    python_parts: float
+    """In how many gaps that was so."""
+    longest_python_ns: float
+    """The longest of these, spread over all steps."""
+    latency_ns: float
+    """It had launched."""
+    gaps: float
+    """How many gaps the host ended."""
+    drained_ns: float
+    """Part of dispatch and Python that followed a call in which the host had waited for the device."""
+
+    @property
+    def excess_python_ns(self) -> float:
+        """Python beyond what operators take: an eager program spends no more between them than in them."""
+        return max(0.0, self.python_ns - self.dispatch_ns)
+
+
+def lateness_of(pace: Pace, idle_gaps: Iterable[IdleGap]) -> Lateness:
+    """The lateness of the mean step."""
+    rows = [gap for gap in idle_gaps if gap.device == pace.device]
+    python = [gap for gap in rows if gap.side == "host" and gap.spent_in in _PYTHON]
+    dispatch = [gap for gap in rows if gap.side == "host" and gap.spent_in in _DISPATCH]
+    latency = [gap for gap in rows if gap.side == "launch"]
+
+    def mean(gaps: Iterable[IdleGap]) -> float:
+        return pace.per_step(sum(gap.idle_ns for gap in gaps))
+
+    return Lateness(
+        dispatch_ns=mean(dispatch),
+        python_ns=mean(python),
+        python_parts=pace.per_step(sum(gap.gaps for gap in python)),
+        longest_python_ns=pace.per_step(max((gap.longest_ns for gap in python), default=0)),
+        latency_ns=mean(latency),
+        gaps=pace.per_step(sum(gap.gaps for gap in latency)),
+        drained_ns=mean(gap for gap in (*dispatch, *python) if gap.drained_by),
+    )

@@ -1,0 +1,207 @@
+"""How the optimizer updates its tensors, and what one fused kernel for all of them would save."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Literal
+
+from stepscope.findings import Saving
+from stepscope.findings._op_costs import OpCost, cost_of, waits_of
+
+if TYPE_CHECKING:
+    from stepscope.analyses.annotations import Annotation
+    from stepscope.analyses.late_phases import LatePhase
+    from stepscope.analyses.phases import Phase
+    from stepscope.analyses.step_classes import StepClass
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.pace import Pace
+    from stepscope.tables import Table
+
+Kind = Literal["per tensor", "foreach", "fused"]
+
+__all__ = [
+    "FINDING_SHARE",
+    "Update",
+    "accumulates",
+    "can_be_fused",
+    "cost_of_phase",
+    "fused_line",
+    "fusing_saves",
+    "optimizer_time",
+    "update_of",
+]
+
+FINDING_SHARE = 0.15
+"""An optimizer that takes more of a step is worth a finding of its own."""
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+"""Optimizers of torch.optim that know `fused=True`."""
+FOREACH = (*FUSED, "NAdam", "RAdam", "RMSprop", "Adadelta", "Adamax", "Rprop", "ASGD")
+"""Those that know `foreach=True`."""
+
+# torch names the range of a step `Optimizer.step#AdamW.step`.
+_RANGE = re.compile(r"Optimizer\.step#(\w+)\.step")
+# One call for all tensors: torch's own, and an optimizer under torch.compile.
+_ONE_CALL = re.compile(r"fused_(adam|adamw|sgd|adagrad)|^Torch-Compiled Region|^(## )?Call CompiledFxGraph")
+_FOREACH = re.compile(r"^aten::_foreach_(?!norm|zero_|copy)")
+# What torch.optim's updates are made of, with the tensors that each reads and writes.
+_TRAFFIC = {
+    "add": 3, "add_": 3, "sub": 3, "sub_": 3, "mul": 2, "mul_": 2, "div": 2, "div_": 2, "sqrt": 2, "sqrt_": 2,
+    "lerp_": 3, "addcmul": 4, "addcmul_": 3, "addcdiv": 4, "addcdiv_": 4, "maximum": 3, "maximum_": 3,
+    "reciprocal_": 2, "pow": 2, "neg": 2, "sign": 2, "sign_": 2,
+}  # fmt: skip
+_FILL = re.compile(r"aten::(zero_|fill_|_foreach_zero_)")
+_PLAIN = re.compile(rf"^aten::({'|'.join(_TRAFFIC)})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """How the tensors are updated, in a mean step."""
+
+    kind: Kind
+    name: str | None
+    """Of the optimizer's class, where its range was recorded."""
+    ops: tuple[StepOp, ...]
+    """The operators that do it, without those that only read or count."""
+    turns: float
+    """How often each of them is called: once for every tensor, or for every list of tensors."""
+    calls_per_turn: float
+    fills: tuple[StepOp, ...]
+    """What zero_grad fills gradients with zeros with."""
+    reads: tuple[StepOp, ...]
+    """Reads of the step counters, which a fused optimizer does not need."""
+
+
+def update_of(step_ops: Iterable[StepOp], annotations: Iterable[Annotation]) -> Update | None:
+    """How the optimizer of the steps works; None without one that launches anything."""
+    own = [op for op in step_ops if op.phase == "optimizer" and op.within is None and op.name]
+    working = [op for op in own if op.launches]
+    name = next((found[1] for row in annotations if (found := _RANGE.match(row.name or ""))), None)
+    fills = tuple(op for op in working if _FILL.fullmatch(op.name or ""))
+    reads = tuple(op for op in own if op.name == "aten::item" and not op.launches)
+    fused = tuple(op for op in working if _ONE_CALL.search(op.name or ""))
+    if fused:
+        return Update("fused", name, fused, 1, 1, fills, ())
+    lists = tuple(op for op in working if _FOREACH.match(op.name or ""))
+    plain = tuple(op for op in working if _PLAIN.match(op.name or ""))
+    if not lists and not plain:
+        return None
+    # Clipping calls a few plain operators beside lists of tensors, or the other way round.
+    kind: Kind = "foreach" if _launches(lists) >= _launches(plain) else "per tensor"
+    ops = lists if kind == "foreach" else plain
+    turns, calls = _turns(ops)
+    return Update(kind, name, ops, turns, calls / turns, fills, reads)
+
+
+def _launches(ops: Iterable[StepOp]) -> int:
+    return sum(op.launches for op in ops)
+
+
+def _turns(ops: Iterable[StepOp]) -> tuple[float, float]:
+    """How often the rarest of the frequent operators is called in a step; and all of them."""
+    counts: dict[str | None, float] = defaultdict(float)
+    for op in ops:
+        counts[op.name] += op.per_step
+    most = max(counts.values())
+    return min(count for count in counts.values() if count >= most / 4), sum(counts.values())
+
+
+def fusing_saves(update: Update, pace: Pace, late_phases: Table[LatePhase]) -> Saving:
+    """What a fused kernel would save of a step.
+
+    The host: n calls for every tensor become one call for all. The Python that looks up every tensor and its
+    state stays; it costs as much as two of the calls, so that 2/(n+2) of the time stays at the least. At the
+    most none of it, for it may run while the device is still busy with backward. Where lists of tensors are
+    updated, that Python stays as it is, and all calls but one go, with the reads of the step counters.
+
+    The device: a fused kernel reads and writes a weight, its gradient and its states once. Every operator
+    goes through two to four tensors, so that the time of one such pass is known: its median over the
+    operators. 85 % of the difference is the least, since fused kernels do not quite reach the bandwidth of
+    simple ones. At the most, one of n operators stays, for short kernels take their time whatever they move.
+    """
+    work = cost_of(update.ops, pace)
+    n = update.calls_per_turn
+    fused_ns = min(work.device_ns, _passes(update) * update.turns * _pass_ns(update.ops, pace))
+    device = 0.85 * (work.device_ns - fused_ns), max(work.device_ns - fused_ns, work.device_ns * (1 - 1 / n))
+    if update.kind == "fused":
+        return Saving()
+    if update.kind == "foreach":
+        late_ns = cost_of(update.reads, pace).late_ns + work.late_ns * (1 - 1 / n)
+        return Saving(
+            late_ns=waits_of(late_ns, work.launches * (1 - 1 / n), pace, late_phases), device_ns=device
+        )
+    phase = cost_of_phase(pace, late_phases)
+    fills = cost_of(update.fills, pace)
+    without, _ = waits_of(max(0.0, phase.late_ns - fills.late_ns), work.launches, pace, late_phases)
+    _, everything = waits_of(phase.late_ns, phase.launches, pace, late_phases)
+    late = without * n / (n + 2), everything
+    return Saving(late_ns=late, device_ns=(device[0], device[1] + fills.device_ns))
+
+
+def cost_of_phase(pace: Pace, late_phases: Iterable[LatePhase]) -> OpCost:
+    """The optimizer's phase in a mean step, with the Python in it."""
+    rows = [row for row in late_phases if row.phase == "optimizer"]
+    return OpCost(
+        calls=0.0,
+        late_ns=pace.per_step(sum(row.late_ns for row in rows)),
+        device_ns=pace.per_step(sum(row.device_ns for row in rows)),
+        launches=pace.per_step(sum(row.launches for row in rows)),
+    )
+
+
+def _passes(update: Update) -> int:
+    """Tensors that a fused update reads and writes: weight and gradient, and each state twice."""
+    used = {_short(op.name) for op in update.ops}
+    if used & {"addcmul_", "addcdiv_", "addcmul", "addcdiv"}:
+        return 7
+    return 5 if "mul_" in used else 3
+
+
+def _pass_ns(ops: Iterable[StepOp], pace: Pace) -> float:
+    """Device time of going through one tensor (or list) once."""
+    times = [
+        pace.per_step(op.device_ns) / (op.per_step * _TRAFFIC.get(_short(op.name), 3))
+        for op in ops
+        if op.per_step
+    ]
+    return median(times) if times else 0.0
+
+
+def _short(name: str | None) -> str:
+    return (name or "").removeprefix("aten::").removeprefix("_foreach_")
+
+
+def optimizer_time(pace: Pace, phases: Iterable[Phase], late_phases: Iterable[LatePhase]) -> float:
+    """How long a mean step is in its optimizer, in ns.
+
+    As far as the host sets the pace, it is the host's time in that phase; otherwise the device's work for it
+    and the idle time before its launches.
+    """
+    stretch_ns = pace.per_step(sum(row.stretch_ns for row in phases if row.phase == "optimizer"))
+    phase = cost_of_phase(pace, late_phases)
+    device_ns = phase.device_ns + pace.with_latency(phase.late_ns)
+    return pace.host_path_share * stretch_ns + (1 - pace.host_path_share) * device_ns
+
+
+def accumulates(step_classes: Iterable[StepClass]) -> bool:
+    """Whether most steps hold several backward passes, as gradient accumulation has."""
+    passes = [(row.backward_passes or 0, row.steps) for row in step_classes]
+    several = sum(steps for count, steps in passes if count > 1)
+    return several * 2 > sum(steps for _, steps in passes)
+
+
+def can_be_fused(update: Update) -> bool:
+    """Whether torch has a fused kernel for it, as far as its name is known."""
+    return update.kind != "fused" and (update.name is None or update.name in FUSED)
+
+
+def fused_line(name: str | None) -> str:
+    """The line of code that makes an optimizer with few calls."""
+    if name is None or name in FUSED:
+        return f"optimizer = torch.optim.{name or 'AdamW'}(parameters, lr=lr, fused=True)"
+    if name in FOREACH:
+        return f"optimizer = torch.optim.{name}(parameters, lr=lr, foreach=True)"
+    return "step = torch.compile(optimizer.step)    # and call step() in place of optimizer.step()"

@@ -1,0 +1,176 @@
+"""Matrix products, convolutions and attention in one data type, and what another would make of them.
+
+Shared by the rules about data types: they differ in the types that they look for and in the one they advise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.precision import Precision
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Bounds, Location, Saving, locations_of
+from stepscope.findings.facts import DeviceFacts
+from stepscope.findings.pace import Pace
+
+__all__ = [
+    "NARROW",
+    "Products",
+    "claims_of",
+    "half_type",
+    "heaviest",
+    "is_tf32",
+    "is_worth",
+    "off_device",
+    "peak_of",
+    "products_in",
+    "saved_ns",
+]
+
+NARROW = ("bf16", "fp16", "fp8", "fp4", "int8")
+"""Data types of 16 bits and less."""
+
+_SHORTEST_NS = 2_000
+"""What the shortest kernels of products take on an H200, however little they have to do."""
+_SHORT_NS = 6_000
+"""What kernels of small products take where the library has none that fits them well."""
+
+_NEARER = {"tf32": 0.8}
+"""Kernels in TF32 stay farther from their peak: 0.64 of it where bf16 reached 0.80, in one model (H200)."""
+_LONG_NS = 10_000
+"""Kernels below this are mostly latency: no data type makes them faster."""
+
+_WORDS = {"matmul": "matrix products", "convolution": "convolutions", "attention": "attention"}
+# Operators that launch these kernels themselves: those of ATen for products, convolutions and attention.
+_HEAVY_OPS = re.compile(
+    r"aten::(_?(add|badd)?b?mm_?|_scaled_mm|(cudnn|miopen|mkldnn)_convolution.*|convolution_backward"
+    r"|_(cudnn|miopen)_rnn|_thnn_conv2d_forward|_conv_depthwise2d|_(scaled_dot_product_)?\w+_attention\w*)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Products:
+    """Work of some data types: its time and calls in a step, on average."""
+
+    rows: tuple[Precision, ...]
+    ns: float
+    calls: float
+
+    @property
+    def families(self) -> list[str]:
+        """matmul, convolution, attention: those with the most time first."""
+        times: dict[str, int] = defaultdict(int)
+        for row in self.rows:
+            times[row.family] += row.total_ns
+        return sorted(times, key=lambda family: (-times[family], family))
+
+    @property
+    def words(self) -> str:
+        """The families, for a sentence."""
+        return " and ".join(_WORDS[family] for family in self.families[:2])
+
+    @property
+    def subject(self) -> str:
+        """The family with the most time, for a title."""
+        word = _WORDS[self.families[0]]
+        return f"{word[0].upper()}{word[1:]} {'runs' if word == 'attention' else 'run'}"
+
+
+def products_in(
+    rows: Iterable[Precision],
+    precisions: Iterable[str],
+    pace: Pace,
+    families: Iterable[str] = ("matmul", "convolution", "attention"),
+) -> Products:
+    """The work in these data types."""
+    found = tuple(row for row in rows if row.precision in precisions and row.family in families)
+    return Products(
+        found,
+        pace.per_step(sum(row.total_ns for row in found)),
+        pace.per_step(sum(row.calls for row in found)),
+    )
+
+
+def is_tf32(rows: Iterable[Precision]) -> bool:
+    """Whether products and convolutions of fp32 numbers run in TF32, for most of their time.
+
+    Torch's attention has no TF32: in such a program fp32 is what it has to use, and 16 bits mend both.
+    """
+    times: dict[str, int] = defaultdict(int)
+    for row in rows:
+        if row.family != "attention":
+            times[row.precision] += row.total_ns
+    return times["tf32"] > times["fp32"]
+
+
+def peak_of(device: DeviceFacts | None, precision: str) -> float | None:
+    """Operations a second in a data type on matrix units, or where it has none there, beside them."""
+    peaks = device.peak_flops if device else {}
+    return peaks.get(f"{precision}_matrix", peaks.get(precision))
+
+
+def half_type(device: DeviceFacts | None) -> str | None:
+    """The data type of 16 bits to advise: bf16 needs no scaling of the loss, but old devices lack it."""
+    return next((name for name in ("bf16", "fp16") if peak_of(device, name)), None)
+
+
+def saved_ns(products: Products, new: str, device: DeviceFacts, pace: Pace) -> Bounds:
+    """What work would save in another data type: at the least and at the most.
+
+    At the most the work gets faster as the peaks say. At the least by the root of that, for what is not large
+    does not reach its peak: half of the way from nothing to all, on a scale of factors. And no kernel gets
+    shorter than kernels are.
+    """
+    low, high = 0.0, 0.0
+    new_rate = peak_of(device, new) or 0.0
+    for row in products.rows:
+        rate = peak_of(device, row.precision)
+        if rate is None or new_rate <= rate:
+            continue
+        ns, calls, ratio = pace.per_step(row.total_ns), pace.per_step(row.calls), rate / new_rate
+        best = ratio * _NEARER.get(row.precision, 1.0)
+        high += ns - max(ns * best, min(ns, calls * _SHORTEST_NS))
+        low += ns - max(ns * math.sqrt(ratio), min(ns, calls * _SHORT_NS))
+    return low, high
+
+
+def heaviest(step_ops: Iterable[StepOp], pace: Pace) -> tuple[Location, ...]:
+    """The user's functions whose products, convolutions and attention take the device longest."""
+    times: dict[str | None, int] = defaultdict(int)
+    for op in step_ops:
+        # One inside another, as the products of an attention, is counted with it.
+        if (
+            op.user_frame
+            and _HEAVY_OPS.fullmatch(op.name or "")
+            and not _HEAVY_OPS.fullmatch(op.within or "")
+        ):
+            times[op.user_frame] += op.device_ns
+    longest = sorted(((ns, frame or "") for frame, ns in times.items() if ns), reverse=True)
+    return locations_of(
+        (frame, f"{units.duration(pace.per_step(ns))} of the device a step") for ns, frame in longest
+    )
+
+
+def is_worth(found: Products, counted_ns: float, saving: Saving, pace: Pace, least_gain: float) -> bool:
+    """Whether to speak of it: it gains something, or would if the host did not set the pace.
+
+    Then it takes time enough of a step, and kernels so long that other ones would be faster.
+    """
+    would_gain = pace.share(counted_ns) >= least_gain and found.ns >= _LONG_NS * found.calls
+    return would_gain or pace.gain(saving).high_share >= least_gain
+
+
+def off_device(bounds: Bounds, pace: Pace) -> Saving:
+    """A saving of device time, no more than the device works."""
+    low, high = (min(bound, pace.busy_ns) for bound in bounds)
+    return Saving(device_ns=(low, high))
+
+
+def claims_of(families: Iterable[str]) -> frozenset[str]:
+    """The device's time that these families take."""
+    return frozenset(f"device:{family}" for family in families)

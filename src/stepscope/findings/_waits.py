@@ -1,0 +1,289 @@
+"""Calls in which the host waits for the device: what asked for each, and what is gained without it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stepscope import units
+from stepscope.findings import Bounds, Location, Saving, locations_of
+
+if TYPE_CHECKING:
+    from stepscope.analyses.copies import Copy
+    from stepscope.analyses.host_syncs import HostSync
+    from stepscope.analyses.idle_gaps import IdleGap
+    from stepscope.analyses.iterations import Iteration
+    from stepscope.analyses.kernels import Kernel
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.pace import Pace
+
+__all__ = [
+    "ANOMALY",
+    "DOWNLOAD",
+    "EXPLICIT",
+    "LARGE_UPLOAD",
+    "NODE",
+    "OTHER",
+    "READ",
+    "UPLOAD",
+    "Lead",
+    "Wait",
+    "anomaly_checks",
+    "held_up",
+    "launch_costs",
+    "lead_of",
+    "lead_won",
+    "locations_of_waits",
+    "of_shares",
+    "read_ops",
+    "times",
+    "waits_of",
+]
+
+READ = "scalar read"
+ANOMALY = "anomaly detection"
+EXPLICIT = "synchronisation"
+UPLOAD = "copy to the device"
+LARGE_UPLOAD = "large copy to the device"
+DOWNLOAD = "copy to the host"
+OTHER = "other"
+
+NODE = "autograd::engine::evaluate_function"
+"""How torch names the run of one node of autograd: this, a colon and the node."""
+# .item(), float(t) and int(t) are aten::item, `if t:` is aten::is_nonzero around it; on a device both end in
+# aten::_local_scalar_dense, which copies the scalar and waits.
+_READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero")
+_ASKED_BY_PROGRAM = (None, "aten::is_nonzero")
+# What anomaly detection runs after each node: torch's engine calls isnan(grad)._is_any_true().item(), older
+# versions isnan(grad).any().item().
+_CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
+_COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
+_SYNCHRONISES = re.compile(r"Synchroni[sz]e")
+# Compilers time kernels, collectives wait for peers: nothing that the program asked for.
+_NOT_ASKED = re.compile(r"^_?c10d|dynamo_timed|^nccl:|^gloo:")
+_NOT_OURS = ("dataloader",)
+LARGE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Calls that waited for the device for one cause, at one place; over all steps."""
+
+    cause: str
+    """One of the names above, or the operator that had to wait."""
+    frame: str | None
+    calls: float
+    waited_ns: float
+    starved_ns: float
+
+    def part(self, cause: str, share: float) -> Wait:
+        """A share of them, for another cause."""
+        return Wait(cause, self.frame, self.calls * share, self.waited_ns * share, self.starved_ns * share)
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """What a host is ahead by in a step if it does not wait, beside the waits themselves."""
+
+    beside_ns: Bounds
+    """What it does around the waits and no longer does; less than nothing where more takes its place."""
+    kernels: tuple[Kernel, ...]
+    launch_ns: float
+    """Recorded host time of an operator that launches a kernel."""
+    busy_ns: float
+    """Work of the device in a step."""
+    carried: bool
+    """Whether a step follows that can use it."""
+
+    def ahead_ns(self, speed: float) -> float:
+        """How far it can get ahead of the device if operators take so much of their recorded time."""
+        # The table of kernels is that of the whole trace: as many as fill the device's time in a step.
+        work = sum(row.total_ns for row in self.kernels)
+        inside = min(self.busy_ns / work, 1.0) if work else 0.0
+        longer = (row.calls * max(0.0, row.mean_ns - speed * self.launch_ns) for row in self.kernels)
+        return inside * sum(longer)
+
+
+def anomaly_checks(step_ops: Iterable[StepOp]) -> list[StepOp]:
+    """The operators of anomaly detection; empty where it is off."""
+    found = [row for row in step_ops if row.name in _CHECKS and (row.within or "").startswith(NODE)]
+    return found if {"aten::isnan", "aten::item"} <= {row.name for row in found} else []
+
+
+def read_ops(step_ops: Iterable[StepOp]) -> list[tuple[str, StepOp]]:
+    """Operators that read a scalar of a device, each with its cause; reads of the host's own are left out."""
+    rows = list(step_ops)
+    anomaly = bool(anomaly_checks(rows))
+    found = []
+    for row in rows:
+        bare = row.name == "aten::_local_scalar_dense" and row.within != "aten::item"
+        if row.launches and (row.name == "aten::item" or bare):
+            found.append((_cause_of_read(row.within, anomaly=anomaly), row))
+    return found
+
+
+def _cause_of_read(within: str | None, *, anomaly: bool) -> str:
+    if anomaly and within and within.startswith(NODE):
+        return ANOMALY
+    composite = within is not None and within.startswith("aten::") and within not in _ASKED_BY_PROGRAM
+    return within if composite and within else READ
+
+
+def waits_of(
+    host_syncs: Iterable[HostSync], step_ops: Iterable[StepOp], copies: Iterable[Copy] = ()
+) -> list[Wait]:
+    """The waits by cause; `copies`, by operator or by frame, tell which way copies went."""
+    reads, moved = read_ops(step_ops), list(copies)
+    found: list[Wait] = []
+    for row in host_syncs:
+        wait = Wait(OTHER, row.user_frame, row.calls, row.waited_ns, row.starved_ns)
+        synchronises = bool(_SYNCHRONISES.search(row.call or ""))
+        if row.op is None:
+            found.append(wait.part(EXPLICIT if synchronises else OTHER, 1.0))
+        elif _NOT_ASKED.search(row.op) or not (synchronises or "emcpy" in (row.call or "")):
+            found.append(wait)
+        elif row.op in _READS:
+            found += _shared(wait, _shares_of_reads(reads, row.user_frame))
+        elif row.op in _COPIES:
+            found += _shared(wait, _shares_of_copies(moved, row, by_bytes=not synchronises))
+        else:
+            found.append(wait.part(row.op, 1.0))
+    return found
+
+
+def _shared(wait: Wait, shares: dict[str, float]) -> Iterator[Wait]:
+    whole = sum(shares.values())
+    for cause, share in shares.items():
+        yield wait.part(cause, share / whole)
+
+
+def _shares_of_reads(reads: list[tuple[str, StepOp]], frame: str | None) -> dict[str, float]:
+    """How often each cause read a scalar from this place; from anywhere, where the place is not known."""
+    here = [(cause, row) for cause, row in reads if row.user_frame == frame] or reads
+    shares: dict[str, float] = {}
+    for cause, row in here:
+        shares[cause] = shares.get(cause, 0.0) + row.launches
+    return shares or {READ: 1.0}
+
+
+def _shares_of_copies(moved: list[Copy], row: HostSync, *, by_bytes: bool) -> dict[str, float]:
+    """Which way the copies of an operator or a place went, by their number or by their bytes.
+
+    The driver's own call waits for many bytes; torch's call behind it waits for any pageable copy.
+    """
+    shares: dict[str, float] = {}
+    for copy in moved:
+        if copy.host_memory == "pinned" or copy.place not in (row.op, row.user_frame):
+            continue
+        size = (copy.bytes or 0) / copy.calls if copy.calls else 0
+        if copy.direction == "HtoD":
+            cause = LARGE_UPLOAD if size > LARGE_BYTES else UPLOAD
+        elif copy.direction == "DtoH":
+            cause = DOWNLOAD
+        else:
+            continue
+        weight = float(copy.bytes or 0) if by_bytes else float(copy.calls)
+        shares[cause] = shares.get(cause, 0.0) + weight
+    return shares if sum(shares.values()) > 0 else {DOWNLOAD: 1.0}
+
+
+def lead_won(
+    pace: Pace, idle_gaps: Iterable[IdleGap], waits: list[Wait], others: list[Wait], lead: Lead
+) -> Saving:
+    """What a step saves if the host no longer makes these waits.
+
+    A host that does not wait is ahead of the device by all the time that the waits took. It needs that lead
+    wherever it is late now, so the step shrinks by the smaller of the two: the lead, or the lateness in
+    reach. Out of reach is what follows other waits, and what waits for workers. With others about, only the
+    gaps right after these waits are sure. Where no step follows, they are the most, too.
+
+    Recording stretches what the host does and the lateness, not the waits. Without it the host is quicker,
+    and waits longer, by no more than recording cost, and than it can get ahead of the device at all: by what
+    kernels take beyond the operators that launch them. The step is longer by that, and so is the saving.
+    """
+    starved = min(pace.late_ns, pace.with_latency(pace.per_step(sum(wait.starved_ns for wait in waits))))
+    elsewhere = pace.with_latency(pace.per_step(sum(wait.starved_ns for wait in others)))
+    idle = [gap for gap in idle_gaps if gap.device == pace.device and gap.spent_in in _NOT_OURS]
+    outside = pace.per_step(sum(gap.idle_ns for gap in idle))
+    reach = max(starved, pace.late_ns - elsewhere - outside) if lead.carried else starved
+    sure = starved if pace.share(elsewhere) > 0.01 else reach
+    waited = pace.per_step(sum(wait.waited_ns for wait in waits))
+    lows, highs = [], []
+    for late, step in zip(pace.unprofiled_late_ns, pace.unprofiled_ns, strict=True):
+        left = late / pace.late_ns if pace.late_ns else 0.0
+        lows.append(min(left * sure, max(0.0, waited + left * lead.beside_ns[0])) / (step or 1.0))
+        longer = min(pace.step_ns - step, max(0.0, lead.ahead_ns(pace.share(step)) - waited))
+        most = min(left * reach, waited + left * lead.beside_ns[1])
+        longer = min(longer, reach - most) if lead.carried else 0.0
+        highs.append((most + longer) / (step + longer or 1.0))
+    return of_shares(pace, min(lows), max(highs))
+
+
+def of_shares(pace: Pace, low: float, high: float) -> Saving:
+    """Parts of the step without the profiler, whatever its length, as a saving."""
+    most = high * pace.unprofiled_ns[0]
+    return Saving(waited_ns=(min(low * pace.unprofiled_ns[1], most), most))
+
+
+def lead_of(
+    pace: Pace,
+    beside_ns: Bounds,
+    kernels: Iterable[Kernel],
+    step_ops: Iterable[StepOp],
+    iterations: Iterable[Iteration],
+) -> Lead:
+    """The lead that a host wins which no longer waits."""
+    steps = list(iterations)
+    return Lead(
+        beside_ns=beside_ns,
+        kernels=tuple(kernels),
+        launch_ns=launch_costs(step_ops)[1],
+        busy_ns=pace.busy_ns,
+        carried=len(steps) > 1 or any(row.source == "mark" for row in steps),
+    )
+
+
+def launch_costs(step_ops: Iterable[StepOp]) -> Bounds:
+    """Host time of an operator that launches one kernel, in ns: of the cheapest kind, and the mean."""
+    rows = [row for row in step_ops if row.launches and row.name not in (*_READS, *_COPIES)]
+    single = [row.host_ns / row.calls for row in rows if row.launches == row.calls]
+    outer = [row for row in rows if row.within is None]
+    launches = sum(row.launches for row in outer)
+    mean = sum(row.host_ns for row in outer) / launches if launches else 0.0
+    return min([mean, *single]), mean
+
+
+def locations_of_waits(waits: Iterable[Wait], steps: int, what: str) -> tuple[Location, ...]:
+    """The places of waits, the dearest first, with how often each waits in a step."""
+    places: dict[str, list[float]] = {}
+    for wait in waits:
+        if wait.frame:
+            sums = places.setdefault(wait.frame, [0.0, 0.0])
+            sums[0] += wait.waited_ns + wait.starved_ns
+            sums[1] += wait.calls
+    dearest = sorted(places.items(), key=lambda place: (-place[1][0], place[0]))
+    return locations_of(
+        (frame, f"{times(calls / steps if steps else calls, what)} a step") for frame, (_, calls) in dearest
+    )
+
+
+def held_up(pace: Pace, host_ns: float, waits: Iterable[Wait]) -> str:
+    """What waits cost, as text, and how to see their lines where nobody knows them."""
+    rows = list(waits)
+    starved = pace.per_step(sum(wait.starved_ns for wait in rows))
+    unknown = "" if any(wait.frame for wait in rows) else " Record with with_stack=True to see the lines."
+    return (
+        f"{units.duration(host_ns)} of the host ({units.share(pace.share(host_ns))} of the step). The GPU "
+        f"stands idle for {units.duration(starved)} right behind, and waits {units.duration(pace.late_ns)} "
+        f"of the step for the host in all.{unknown}"
+    )
+
+
+def times(calls: float, what: str) -> str:
+    """How often something happens in a step, as text: `10 reads`."""
+    whole = round(calls)
+    if whole and abs(calls - whole) < 0.05 * whole:
+        return f"{units.count(whole)} {what}{'' if whole == 1 else 's'}"
+    return f"{units.tally(calls)} {what}s"

@@ -1,0 +1,187 @@
+"""Builds a report: runs every rule over the tables it wants, and puts what they say in order."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from stepscope import registry
+from stepscope.errors import StepscopeError
+from stepscope.findings import Advice, NotKnown, analysis_of, wanted_by
+from stepscope.findings.checklist import checklist_of
+from stepscope.findings.facts import Facts, facts_of
+from stepscope.findings.next_steps import next_steps_of
+from stepscope.findings.overview import overview_of
+from stepscope.findings.pace import Pace, pace_of
+from stepscope.findings.ranking import ranked
+from stepscope.findings.report import NotRun, Report
+from stepscope.findings.thresholds import Thresholds
+from stepscope.findings.verdict import verdict_of
+from stepscope.store.trace import Trace
+from stepscope.streams import Progress
+from stepscope.tables import Table
+from stepscope.threads import Aside
+
+__all__ = ["build_report", "import_all"]
+
+_GIVEN = ("pace", "facts")
+_PACE = ("breakdowns", "devices", "idle_gaps", "profiler_costs", "path_sides")
+_SHOWN = (
+    "attention",
+    "compilations",
+    "iterations",
+    "kernels",
+    "memory",
+    "phases",
+    "rooflines_by_family",
+    "rooflines_by_step",
+    "step_classes",
+    "throughput",
+    "trust",
+)
+"""What verdict, overview, checklist and next steps look at beside the pace."""
+
+
+def build_report(
+    trace: Trace,
+    *,
+    thresholds: Thresholds | None = None,
+    tables: Iterable[str] = (),
+    progress: Progress | None = None,
+) -> Report:
+    """The report on a trace; `tables` are further analyses that a face shows."""
+    asked = _Tables(trace, progress)
+    not_run: list[NotRun] = []
+    rules = _rules(not_run)
+    asked.work_out(
+        [*_PACE, *_SHOWN, *tables, *(one for rule in rules.values() for one in wanted_by(rule)[0])]
+    )
+    pace = pace_of(*(asked.table(name) for name in _PACE))
+    facts = facts_of(trace)
+    given: dict[str, Pace | Facts] = {"pace": pace, "facts": facts}
+    advices: list[tuple[str, Advice]] = []
+    for name, rule in rules.items():
+        found = _run(name, rule, given, asked, thresholds or {})
+        if isinstance(found, NotRun):
+            not_run.append(found)
+        elif found is not None:
+            advices.append((name.replace("_", "-"), found))
+    shown = asked.known((*_PACE, *_SHOWN), not_run)
+    findings = ranked(advices, pace)
+    overview = overview_of(pace, facts, shown)
+    verdict = verdict_of(pace, overview, findings, shown)
+    for_faces = asked.known(tuple(tables), not_run)
+    return Report(
+        facts=facts,
+        trust=tuple(shown.get("trust", ())),
+        overview=overview,
+        verdict=verdict,
+        findings=findings,
+        not_run=tuple(not_run),
+        checklist=checklist_of(pace, facts, overview, shown),
+        next_steps=next_steps_of(facts, verdict, findings, not_run, shown),
+        tables=for_faces,
+    )
+
+
+def import_all() -> None:
+    """Imports what a report needs; it takes longer than reading a small profile, and can be done beside."""
+    import pyarrow.parquet  # noqa: F401
+
+    for rule in _rules([]).values():
+        for name in wanted_by(rule)[0]:
+            if name not in _GIVEN:
+                registry.load("analyses", analysis_of(name)[0])
+
+
+def _rules(failed: list[NotRun]) -> dict[str, Callable[..., Advice | None]]:
+    """All rules, those of other packages too; one that cannot be loaded is said."""
+    rules = {}
+    for name, _ in registry.names("findings.rules", installed=True):
+        try:
+            rules[name] = registry.load("findings.rules", name)
+        except Exception as error:  # noqa: BLE001, PERF203
+            failed.append(_crashed(name.replace("_", "-"), error))
+    return rules
+
+
+def _run(
+    name: str,
+    rule: Callable[..., Advice | None],
+    given: Mapping[str, Pace | Facts],
+    asked: _Tables,
+    thresholds: Thresholds,
+) -> Advice | NotRun | None:
+    """What a rule says; one that lacks something or crashes is a line of its own, and the rest stands."""
+    rule_id = name.replace("_", "-")
+    try:
+        seen = [given[one] if one in given else asked.table(one) for one in wanted_by(rule)[0]]
+        return rule(*seen, **thresholds.get(rule_id, {}))
+    except NotKnown as unknown:
+        return NotRun(rule_id, unknown.reason, unknown.record)
+    except Exception as error:  # noqa: BLE001  # a crash is the result of this rule alone
+        return _crashed(rule_id, error)
+
+
+def _crashed(what: str, error: Exception) -> NotRun:
+    if isinstance(error, StepscopeError):
+        return NotRun(what, error.message, error.hint or "")
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return NotRun(
+        what, f"it crashed: {type(error).__name__}: {error} ({frame.name}, line {frame.lineno})", ""
+    )
+
+
+class _Tables:
+    """The analyses that a report asks for, each worked out once, two at a time."""
+
+    def __init__(self, trace: Trace, progress: Progress | None) -> None:
+        self._trace = trace
+        self._progress = progress
+        self._found: dict[str, Table[Any] | Exception] = {}
+
+    def work_out(self, names: Iterable[str]) -> None:
+        """Works out all of these: one thread waits for its database while the other one computes."""
+        asked = [name for name in dict.fromkeys(names) if name not in _GIVEN]
+        waiting = deque(asked)
+
+        def work(tell: Progress | None) -> None:
+            while waiting:
+                if tell:
+                    done = min(0.99, 1 - len(waiting) / len(asked))
+                    tell("working out the report", done, 0, self._trace.meta["events"])
+                with contextlib.suppress(IndexError):  # the other thread may have been faster
+                    self._try(waiting.popleft())
+
+        with Aside() as beside:
+            try:
+                beside.run(partial(work, None))
+                work(self._progress)
+            finally:
+                waiting.clear()
+        if self._progress:
+            self._progress("working out the report", 1, 0, 0)
+
+    def table(self, name: str) -> Table[Any]:
+        """A table by its name; one that failed fails again."""
+        found = self._found[name]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def known(self, names: Iterable[str], failed: list[NotRun]) -> dict[str, Table[Any]]:
+        """Those of the tables that could be worked out; the others are said."""
+        found = {name: self._found[name] for name in names}
+        failed += [_crashed(name, error) for name, error in found.items() if isinstance(error, Exception)]
+        return {name: table for name, table in found.items() if isinstance(table, Table)}
+
+    def _try(self, name: str) -> None:
+        analysis, options = analysis_of(name)
+        try:
+            self._found[name] = registry.load("analyses", analysis)(self._trace, **options)
+        except Exception as error:  # noqa: BLE001  # each rule that wants it says so
+            self._found[name] = error

@@ -1,0 +1,112 @@
+"""What a profile says of itself: devices, what was recorded, where it belongs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
+
+from stepscope import hardware
+from stepscope.store.trace import Trace
+
+__all__ = ["DeviceFacts", "Facts", "facts_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """One device, as the profile describes it."""
+
+    index: str
+    name: str
+    memory_bytes: int | None
+    multiprocessors: int | None
+    capability: tuple[int, int] | None
+    """Compute capability; None where there is none, as for AMD."""
+    peak_flops: dict[str, float]
+    """Operations a second by data type, dense; empty where the product is not known."""
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a profile says of itself."""
+
+    source: str
+    rank: int
+    world_size: int | None
+    backend: str | None
+    """Of the process group: nccl, gloo …"""
+    devices: tuple[DeviceFacts, ...]
+    stacks: bool
+    shapes: bool
+    memory: bool
+    modules: bool
+    device_work: bool
+    host_ops: bool
+    cuda: str | None
+    """Version of the runtime, as `CUDA 13.0` or `HIP 6.2`."""
+
+    def device(self, index: str | None) -> DeviceFacts | None:
+        """The device of that index."""
+        return next((one for one in self.devices if one.index == index), None)
+
+
+def facts_of(trace: Trace) -> Facts:
+    """Reads the facts of a trace."""
+    told = trace.meta["metadata"]
+    group = told.get("distributedInfo")
+    group = group if isinstance(group, dict) else {}
+    size, backend = group.get("world_size"), group.get("backend")
+    shapes = trace.arrow(
+        "SELECT 1 AS one FROM shapes WHERE stored_in = 'ops' AND contains(text, 'Input Dims') LIMIT 1"
+    )
+    modules = trace.arrow("SELECT 1 AS one FROM python_frames WHERE starts_with(name, 'nn.Module: ') LIMIT 1")
+    return Facts(
+        source=PurePath(trace.path).name,
+        rank=trace.rank,
+        world_size=size if isinstance(size, int) else None,
+        backend=backend if isinstance(backend, str) else None,
+        devices=_devices(told.get("deviceProperties")),
+        stacks=trace.has("python_frames"),
+        shapes=bool(shapes.num_rows),
+        memory=trace.has("memory_events"),
+        modules=bool(modules.num_rows),
+        device_work=trace.has("device_work"),
+        host_ops=trace.has("ops"),
+        cuda=_runtime(told),
+    )
+
+
+def _runtime(told: dict[str, Any]) -> str | None:
+    cuda, hip = told.get("cuda_runtime_version"), told.get("hip_runtime_version")
+    if isinstance(cuda, int) and cuda > 0:
+        return f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"
+    if isinstance(hip, int) and hip > 0:
+        return f"HIP {hip // 10_000_000}.{hip % 10_000_000 // 100_000}"
+    return None
+
+
+def _devices(properties: Any) -> tuple[DeviceFacts, ...]:
+    listed = properties if isinstance(properties, list) else []
+    return tuple(_device(place, one) for place, one in enumerate(listed) if isinstance(one, dict))
+
+
+def _device(place: int, told: dict[str, Any]) -> DeviceFacts:
+    def whole(key: str) -> int | None:
+        value = told.get(key)
+        return value if isinstance(value, int) and value > 0 else None
+
+    name = str(told.get("name") or "")
+    memory, units = whole("totalGlobalMem"), whole("numSms")
+    known, _ = hardware.recognised(name, units=units, memory_bytes=memory)
+    major, minor = told.get("computeMajor"), told.get("computeMinor")
+    nvidia = told.get("warpSize") == 32 and isinstance(major, int) and isinstance(minor, int)
+    return DeviceFacts(
+        index=str(told.get("id", place)),
+        name=name,
+        memory_bytes=memory,
+        multiprocessors=units,
+        capability=(major, minor) if nvidia else None,  # type: ignore[arg-type]  # both are whole numbers
+        peak_flops=dict(known.peak_flops) if known else {},
+        bytes_per_s=known.bytes_per_s if known else None,
+    )

@@ -1,0 +1,101 @@
+"""Where the mean step goes: the few figures at the top of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from stepscope.findings.facts import Facts
+from stepscope.findings.pace import Pace
+from stepscope.findings.report import Overview, PhaseShare
+from stepscope.tables import Table
+
+if TYPE_CHECKING:
+    from stepscope.analyses.breakdowns import Breakdown
+    from stepscope.analyses.devices import Device
+    from stepscope.analyses.iterations import Iteration
+    from stepscope.analyses.memory import DeviceMemory
+    from stepscope.analyses.phases import Phase
+    from stepscope.analyses.rooflines import Roofline
+
+__all__ = ["overview_of"]
+
+PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other")
+_FOUND_BY = {
+    "mark": "marks",
+    "annotation": "a repeating range",
+    "optimizer": "optimizer steps",
+    "graph": "graph launches",
+    "period": "the period of the kernels",
+    "trace": "nothing: the whole trace is one step",
+}
+
+
+def overview_of(pace: Pace, facts: Facts, tables: Mapping[str, Table[Any]]) -> Overview:
+    """The overview, from those of the tables that there are."""
+    breakdowns: list[Breakdown] = list(tables.get("breakdowns", ()))
+    iterations: list[Iteration] = list(tables.get("iterations", ()))
+    device = _on_device(tables.get("devices", ()), pace.device)
+    peak, most = _memory(tables.get("memory", ()), facts, pace.device)
+    low, high = pace.unprofiled_ns
+    return Overview(
+        steps=pace.steps,
+        found_by=_FOUND_BY.get(iterations[0].source, iterations[0].source) if iterations else "nothing",
+        step_ns=round(pace.step_ns),
+        unprofiled_step_ns=(round(low), round(high)),
+        parts={
+            part: round(sum(getattr(one, f"{part}_ns") for one in breakdowns) / max(1, len(breakdowns)))
+            for part in PARTS
+        },
+        phases=_phases(tables.get("phases", ())),
+        kernels_per_step=round(sum(one.kernels for one in iterations) / max(1, len(iterations))),
+        utilization_share=_utilization(pace, breakdowns, device),
+        late_share=pace.share(pace.late_ns) if pace.device else None,
+        sm_efficiency_share=device.sm_efficiency_share if device else None,
+        peak_memory_bytes=peak,
+        memory_bytes=most,
+        mfu_share=_mfu(tables.get("rooflines_by_step", ())),
+        rates={
+            row.unit: row.per_second for row in tables.get("throughput", ()) if row.per_second is not None
+        },
+    )
+
+
+def _on_device(devices: Iterable[Device], index: str | None) -> Device | None:
+    """The row of the busiest device in the steps that the profiler marked; of found steps there is none."""
+    return next((row for row in devices if row.device == index and row.window == "steps"), None)
+
+
+def _utilization(pace: Pace, breakdowns: list[Breakdown], device: Device | None) -> float | None:
+    """Part of the steps in which a kernel ran; of found steps, on any device of the rank."""
+    if device is not None or pace.device is None:
+        return device.utilization_share if device else None
+    ran = sum(one.kernel_ns + one.communication_ns for one in breakdowns)
+    return pace.share(pace.per_step(ran))
+
+
+def _memory(memory: Iterable[DeviceMemory], facts: Facts, index: str | None) -> tuple[int | None, int | None]:
+    peak = next((row.reserved_peak_bytes or row.peak_bytes for row in memory if row.device == index), None)
+    device = facts.device(index)
+    return peak, device.memory_bytes if device else None
+
+
+def _phases(phases: Iterable[Phase]) -> tuple[PhaseShare, ...]:
+    host: dict[str, int] = {}
+    work: dict[str, int] = {}
+    for row in phases:
+        host[row.phase] = host.get(row.phase, 0) + row.stretch_ns
+        work[row.phase] = work.get(row.phase, 0) + row.device_ns
+    whole, worked = sum(host.values()), sum(work.values())
+    return tuple(
+        PhaseShare(phase, host[phase] / whole, work[phase] / worked if worked else None)
+        for phase in ("dataloader", "forward", "backward", "recomputation", "optimizer", "other")
+        if whole and (host.get(phase) or work.get(phase))
+    )
+
+
+def _mfu(rooflines: Iterable[Roofline]) -> float | None:
+    """Over all steps whose length and share are known."""
+    rows = [row for row in rooflines if row.mfu_share is not None and row.step_ns]
+    length = sum(row.step_ns or 0 for row in rows)
+    return sum((row.mfu_share or 0.0) * (row.step_ns or 0) for row in rows) / length if length else None

@@ -1,0 +1,80 @@
+"""Puts findings in order: what each is worth, how grave it is, and which of them want the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stepscope.findings import Advice, Bounds, Certainty, Finding, Gain, Saving, Severity
+from stepscope.findings.pace import Pace
+
+__all__ = ["ranked", "severity_of", "together"]
+
+HIGH_SHARE = 0.10
+MEDIUM_SHARE = 0.03
+_BELIEVED = {"certain": 0.5, "likely": 0.4, "possible": 0.1}
+
+
+def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Severity:
+    """How grave a finding is: by what it gains at the least, and how sure we are of it."""
+    if risk:
+        return "medium"
+    high, medium = (HIGH_SHARE, MEDIUM_SHARE) if certainty != "possible" else (2.0, HIGH_SHARE)
+    if gain.low_share >= high:
+        return "high"
+    return "medium" if gain.low_share >= medium else "low"
+
+
+def ranked(advices: Iterable[tuple[str, Advice]], pace: Pace) -> tuple[Finding, ...]:
+    """The findings, those that gain most first, each told which ones above it want the same time."""
+    weighed = [(name, advice, pace.gain(advice.saving)) for name, advice in advices]
+    weighed.sort(key=lambda one: (-_expected(one[1], one[2]), not one[1].risk, one[0]))
+    findings: list[Finding] = []
+    for name, advice, gain in weighed:
+        sharing = tuple(above.id for above in findings if _overlap(above.advice, advice))
+        severity = severity_of(gain, advice.certainty, risk=advice.risk)
+        findings.append(Finding(name, advice, gain, severity, sharing))
+    return tuple(findings)
+
+
+def _expected(advice: Advice, gain: Gain) -> float:
+    """The gain to reckon with: the surer we are, the more of what lies between its bounds."""
+    return gain.low_ns + _BELIEVED[advice.certainty] * (gain.high_ns - gain.low_ns)
+
+
+def together(findings: Sequence[Finding], pace: Pace) -> Saving:
+    """What all of them save, counting time that several want once: the report promises no more than there is.
+
+    Of findings that want the same time, the one that saves most is sure at the least; at the most they add
+    up, to no more than the time that there is.
+    """
+    sums = {name: _component(findings, name) for name in ("late_ns", "device_ns", "waited_ns")}
+    late, device, waited = (sums[name] for name in ("late_ns", "device_ns", "waited_ns"))
+    return Saving(
+        late_ns=_capped(late, pace.late_ns),
+        device_ns=_capped(device, pace.busy_ns),
+        waited_ns=_capped(waited, pace.step_ns),
+    )
+
+
+def _component(findings: Sequence[Finding], name: str) -> Bounds:
+    groups: list[tuple[list[Finding], float, float]] = []
+    for finding in findings:
+        low, high = getattr(finding.advice.saving, name)
+        alike = [group for group in groups if any(_overlap(one.advice, finding.advice) for one in group[0])]
+        groups = [group for group in groups if group not in alike]
+        members = [finding, *(one for group in alike for one in group[0])]
+        low = max([low, *(group[1] for group in alike)])
+        groups.append((members, low, high + sum(group[2] for group in alike)))
+    return sum(group[1] for group in groups), sum(group[2] for group in groups)
+
+
+def _capped(bounds: Bounds, most: float) -> Bounds:
+    return min(bounds[0], most), min(bounds[1], most)
+
+
+def _overlap(one: Advice, other: Advice) -> bool:
+    return any(
+        f"{mine}:".startswith(f"{theirs}:") or f"{theirs}:".startswith(f"{mine}:")
+        for mine in one.claims
+        for theirs in other.claims
+    )

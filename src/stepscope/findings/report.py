@@ -1,0 +1,120 @@
+"""The report: verdict, findings ranked by gain, what was not judged, a checklist and next steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stepscope.analyses.trust import Doubt
+from stepscope.findings import Finding
+from stepscope.findings.facts import Facts
+from stepscope.tables import Table
+
+__all__ = ["SCHEMA", "Check", "NextStep", "NotRun", "Overview", "PhaseShare", "Report", "Verdict"]
+
+SCHEMA = "stepscope.report/1"
+
+Word = Literal[
+    "host-bound",
+    "input-bound",
+    "sync-bound",
+    "communication-bound",
+    "memory-bandwidth-bound",
+    "compute-bound",
+    "compiling",
+    "imbalanced",
+    "healthy",
+    "unknown",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseShare:
+    """One phase of training in the mean step."""
+
+    phase: str
+    share: float
+    """Part of the step, on the host, pauses between its calls included."""
+    device_share: float | None
+    """Part of the device's work; None without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Where the mean step goes. What is not known is None."""
+
+    steps: int
+    found_by: str
+    """What marks the steps: `marks`, or how they were found."""
+    step_ns: int
+    unprofiled_step_ns: tuple[int, int]
+    parts: Mapping[str, int]
+    """The mean step by what it was spent on: kernel, memcpy, memset, communication, runtime, dataloader, cpu,
+    other; they sum to the step up to rounding."""
+    phases: tuple[PhaseShare, ...]
+    kernels_per_step: int
+    utilization_share: float | None
+    """Part of the step in which a kernel ran, on the busiest device."""
+    late_share: float | None
+    """Part of the step in which that device waited for the host."""
+    sm_efficiency_share: float | None
+    peak_memory_bytes: int | None
+    memory_bytes: int | None
+    mfu_share: float | None
+    rates: Mapping[str, float]
+    """How many steps, samples, tokens a second, as recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What holds the program back, in a word and a sentence."""
+
+    word: Word
+    sentence: str
+    promise: str
+    """What mending the first findings should bring; empty where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A rule that could not judge, and how to record what it needs."""
+
+    id: str
+    reason: str
+    record: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One point of the checklist that people are taught."""
+
+    name: str
+    state: Literal["pass", "fail", "not known"]
+    value: str
+    """What this trace has; or why that is not known."""
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """Something to do next, and what to type for it."""
+
+    text: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a face of the report shows."""
+
+    facts: Facts
+    trust: tuple[Doubt, ...]
+    overview: Overview
+    verdict: Verdict
+    findings: tuple[Finding, ...]
+    not_run: tuple[NotRun, ...]
+    checklist: tuple[Check, ...]
+    next_steps: tuple[NextStep, ...]
+    tables: Mapping[str, Table[Any]] = field(default_factory=dict)
+    """Tables that a face asked for beside all this."""

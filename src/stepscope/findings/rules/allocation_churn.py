@@ -1,0 +1,125 @@
+"""Tensors are made and filled again in every step."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["allocation_churn"]
+
+# Makers and fillers of tensors, as a program calls them.
+_MAKING = re.compile(
+    r"aten::((new_)?(empty|zeros|ones|full)(_like|_strided)?|arange|linspace|eye|scalar_tensor|resize_|fill_|zero_|"
+    r"full)"
+)
+# zero_grad(set_to_none=False), one by one or in lists.
+_CLEARING = re.compile(r"aten::(zero_|fill_|_foreach_zero_)")
+LEAST_GAIN = 0.01
+LEAST_CALLS = 16
+"""A few tensors a step are nobody's loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Churn:
+    """What makes and fills tensors, in the program and in its zero_grad."""
+
+    making: tuple[StepOp, ...]
+    clearing: tuple[StepOp, ...]
+    adding: tuple[StepOp, ...]
+    """Gradients that are added to those zeros: with none there, they would be taken as they are."""
+
+    @property
+    def ops(self) -> tuple[StepOp, ...]:
+        return self.making + self.clearing + self.adding
+
+
+@rule
+def allocation_churn(
+    pace: Pace,
+    late_phases: Table[LatePhase],
+    step_classes: Table[StepClass],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.02,
+) -> Advice | None:
+    """Tensors are made and filled again in every step, where they could be kept.
+
+    Gain: what is made once costs no step anything: the time in which the device waits for these calls, at the
+    most with the Python around them, and their kernels. At the least half, for some must be cleared again
+    before they are used again. The zeros of zero_grad go altogether, and with them the additions to them.
+    """
+    churn = _churn(step_ops, step_classes)
+    making, clearing = cost_of(churn.making, pace), cost_of(churn.clearing + churn.adding, pace)
+    made, cleared = (waits_of(one.late_ns, one.launches, pace, late_phases) for one in (making, clearing))
+    whole_ns = made[0] + cleared[0] + making.device_ns + clearing.device_ns
+    if pace.share(whole_ns) < least_share or making.calls + clearing.calls < LEAST_CALLS:
+        return None
+    beside_ns = python_beside(making, pace, late_phases, step_ops)
+    late: Bounds = (made[0] / 2 + cleared[0], min(pace.late_ns, made[1] + beside_ns + cleared[1]))
+    device: Bounds = (making.device_ns / 2 + clearing.device_ns, making.device_ns + clearing.device_ns)
+    saving = Saving(late_ns=(min(late), late[1]), device_ns=device)
+    if pace.gain(saving).high_share < LEAST_GAIN:
+        return None
+    return _advice(churn, making, clearing, saving, pace)
+
+
+def _churn(step_ops: Table[StepOp], step_classes: Table[StepClass]) -> _Churn:
+    outer = [op for op in step_ops if op.within is None]
+    clearing = [op for op in outer if op.phase == "optimizer" and _CLEARING.fullmatch(op.name or "")]
+    # With several backward passes most additions belong to them.
+    once = all((row.backward_passes or 0) <= 1 for row in step_classes)
+    filled = any(op.launches for op in clearing)
+    adding = [
+        op for op in step_ops if op.name == "aten::add_" and op.within == "torch::autograd::AccumulateGrad"
+    ]
+    return _Churn(
+        making=tuple(
+            op for op in outer if op.phase in ("forward", "other") and _MAKING.fullmatch(op.name or "")
+        ),
+        clearing=tuple(clearing),
+        adding=tuple(adding) if filled and once else (),
+    )
+
+
+def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, pace: Pace) -> Advice:
+    reasons, lines = [], []
+    if making.calls >= LEAST_CALLS:
+        reasons.append(f"{units.tally(making.calls)} calls a step make or fill tensors")
+        lines.append(
+            "buffer = torch.zeros(shape, device=device)    # once, before the loop; then buffer.zero_()"
+        )
+        lines.append("torch.mul(x, y, out=buffer)    # or write results where memory is")
+    if clearing.calls:
+        reasons.append(f"{units.tally(clearing.calls)} calls a step clear gradients and add to the zeros")
+        lines.append("optimizer.zero_grad(set_to_none=True)    # the default")
+    late_ns = pace.with_latency(making.late_ns + clearing.late_ns)
+    return Advice(
+        title="Tensors are made and filled again in every step",
+        because=f"{', and '.join(reasons)}; the device waits {units.duration(late_ns)} for them, and works "
+        f"{units.duration(making.device_ns + clearing.device_ns)}.",
+        saving=saving,
+        certainty="likely",
+        fix="\n".join(lines),
+        check="stepscope show step_ops: fewer calls of zeros, full, empty, arange and fill_.",
+        evidence={
+            "making_calls_per_step": making.calls,
+            "making_late_ns": making.late_ns,
+            "making_device_ns": making.device_ns,
+            "clearing_calls_per_step": clearing.calls,
+            "clearing_late_ns": clearing.late_ns,
+            "clearing_device_ns": clearing.device_ns,
+        },
+        claims=frozenset(
+            {"late:allocation", "device:copy:fills", *({"late:optimizer"} if clearing.calls else ())}
+        ),
+        locations=places_of(churn.ops),
+    )

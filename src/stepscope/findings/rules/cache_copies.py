@@ -1,0 +1,69 @@
+"""A cache of keys and values that is copied for every token."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings._inference import cache_joins, decodes, joined_ns, left_by_host
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["cache_copies"]
+
+WRITE_NS = 5_000
+"""A short kernel that writes one position in place, at the most."""
+_FIX = """\
+keys = torch.empty(batch, heads, longest, size, device="cuda", dtype=model.dtype)    # once; and values
+keys[:, :, place] = new_key    # in place of torch.cat([keys, new_key], 2); attend to keys[:, :, : place + 1]
+model.generation_config.cache_implementation = "static"    # or, with transformers, a StaticCache"""
+
+
+@rule
+def cache_copies(
+    pace: Pace,
+    iterations: Table[Iteration],
+    step_classes: Table[StepClass],
+    attention: Table[Attention],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.05,
+) -> Advice | None:
+    """The cache of keys and values is copied as a whole for every token (torch.cat).
+
+    Gain: written in place, one position takes a short kernel of a few microseconds. At the most the time of
+    the copies goes. At the least so much stays for each, and the step gets no shorter than what its operators
+    take the host.
+    """
+    if not decodes(iterations, step_classes, attention, step_ops):
+        return None
+    joins = pace.per_step(cache_joins(step_ops))
+    calls = pace.per_step(sum(row.forward_calls for row in attention))
+    copied = min(pace.per_step(joined_ns(step_ops)), pace.busy_ns)
+    if joins < 1.9 * calls or pace.share(copied) < least_share:
+        return None
+    low = min(max(0.0, copied - joins * WRITE_NS), left_by_host(step_ops, pace))
+    rows = sorted((row for row in step_ops if row.name == "aten::cat"), key=lambda row: -row.device_ns)
+    return Advice(
+        title="The cache of keys and values is copied for every token",
+        because=f"{units.tally(joins)} calls of torch.cat a step for {units.tally(calls)} of attention "
+        f"take {units.duration(copied)}, {units.share(pace.share(copied))} of the step, and more with "
+        "every token.",
+        saving=Saving(device_ns=(low, copied)),
+        certainty="likely",
+        fix=_FIX,
+        check="stepscope show kernels: CatArrayBatchedCopy is gone.",
+        evidence={
+            "joins_per_step": joins,
+            "attention_calls_per_step": calls,
+            "copied_ns": round(copied),
+            "copied_share": pace.share(copied),
+        },
+        claims=frozenset({"device:copy"}),
+        locations=locations_of(
+            (row.user_frame, f"~{units.tally(row.per_step)} joins a step") for row in rows
+        ),
+    )

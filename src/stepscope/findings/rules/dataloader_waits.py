@@ -1,0 +1,179 @@
+"""The step waits for its batch."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.annotations import Annotation
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Location, Saving, locations_of, rule
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["dataloader_waits"]
+
+# torch.utils.data names the range after the class of its iterator, which tells whether there are workers.
+_LOADER = re.compile(r"enumerate\((DataLoader|DataPipe)\)")
+_WORKERS = "_MultiProcessingDataLoaderIter"
+_FEW_WORKERS = 4
+_MANY_WORKERS = 16
+_QUEUE_NS = 200_000
+"""To take a batch that is ready from the queue of the workers costs about this much, and no worker helps."""
+_BURST_SHARE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class _Loading:
+    """What loading costs a step, the first recorded one left out: workers start in it."""
+
+    wait_ns: float
+    """The host loaded or waited for data, and nothing ran on the device."""
+    host_ns: float
+    """The same, whatever the device did."""
+    worst_share: float
+    """How much of the wait is in one step."""
+    worst_step: int
+    steps: int
+    only: bool
+    """Whether one step is all there is, and so the first could not be left out."""
+
+
+@rule
+def dataloader_waits(
+    pace: Pace,
+    breakdowns: Table[Breakdown],
+    annotations: Table[Annotation],
+    step_ops: Table[StepOp],
+    *,
+    finding_share: float = 0.10,
+    note_share: float = 0.05,
+) -> Advice | None:
+    """The step waits for the data loader, and the device has nothing to do.
+
+    Gain: workers that keep up make the wait vanish, so at the most it goes entirely. If the training process
+    made the batches itself, loading was host time like any other, which recording stretches, but at the most
+    did not; and at the most the part of it behind a busy device turns into a head start. At the least there
+    are four workers, each as fast as this process: what four cannot make in the rest of the step remains, or
+    as much as they slow the host down there, for they take cores from it: if four of them have to work all
+    the time, its part may take half as long again. If there are workers already, at the least twice as many
+    halve the wait. Waits in the first recorded step do not count, and of waits that make less than
+    `finding_share` or lie in a single step nothing is promised at the least.
+    """
+    loaders = [row for row in annotations if row.name and _LOADER.match(row.name)]
+    loading = _loading_of(breakdowns, pace, sum(row.host_ns for row in loaders))
+    if not loaders or loading is None or pace.share(loading.wait_ns) < note_share:
+        return None
+    workers = _WORKERS in (max(loaders, key=lambda row: row.host_ns).name or "")
+    batches = pace.per_step(sum(row.calls for row in loaders))
+    if workers and loading.wait_ns < batches * _QUEUE_NS:
+        return None
+    burst = loading.worst_share > _BURST_SHARE and (loading.steps >= 3 or (workers and loading.only))
+    vague = burst or pace.share(loading.wait_ns) < finding_share
+    saving = _shared_out(loading) if workers else _moved_out(pace, loading)
+    if vague:
+        late, waited = saving.late_ns[1], saving.waited_ns[1]
+        saving = Saving(late_ns=(0.0, late), waited_ns=(0.0, waited))
+    needed = _needed(loading, pace)
+    return Advice(
+        title="The step waits for its batch" + ("" if workers else ": no loader workers"),
+        because=_because(pace, loading, workers=workers, burst=burst),
+        saving=saving,
+        certainty="possible" if burst else "likely" if vague or workers else "certain",
+        fix=_fix(needed, workers=workers),
+        check="stepscope show steps: the column dataloader is near 0 from the second step on.",
+        evidence={
+            "wait_ns": round(loading.wait_ns),
+            "wait_share": pace.share(loading.wait_ns),
+            "loading_host_ns": round(loading.host_ns),
+            "has_workers": workers,
+            "workers_needed": None if workers else needed,
+            "batches_per_step": batches,
+        },
+        claims=frozenset({"waited:dataloader", "late:dataloader"}),
+        locations=() if workers else _locations(step_ops, pace),
+    )
+
+
+def _loading_of(breakdowns: Iterable[Breakdown], pace: Pace, host_ns: int) -> _Loading | None:
+    """What loading costs, as parts of the mean step: the first one may be longer for other reasons."""
+    rows = list(breakdowns)
+    steady = rows[1:] or rows
+    waits = [row.dataloader_ns for row in steady]
+    if not sum(waits):
+        return None
+    worst = max(steady, key=lambda row: row.dataloader_ns)
+    wait_ns = pace.step_ns * sum(waits) / sum(row.dur_ns for row in steady)
+    return _Loading(
+        wait_ns=wait_ns,
+        host_ns=max(pace.per_step(host_ns), wait_ns),
+        worst_share=worst.dataloader_ns / sum(waits),
+        worst_step=worst.step,
+        steps=len(steady),
+        only=len(rows) == 1,
+    )
+
+
+def _shared_out(loading: _Loading) -> Saving:
+    """More workers."""
+    return Saving(waited_ns=(loading.wait_ns / 2, loading.wait_ns))
+
+
+def _moved_out(pace: Pace, loading: _Loading) -> Saving:
+    """Workers in place of the training process."""
+    wait, rest = loading.wait_ns, max(1.0, pace.step_ns - loading.wait_ns)
+    behind = loading.host_ns / _FEW_WORKERS - rest
+    slowed = max(0.0, rest - pace.busy_ns) / 2 * min(1.0, loading.host_ns / rest / _FEW_WORKERS)
+    ahead = max(0.0, min(loading.host_ns - wait, pace.late_ns - wait))
+    low = max(0.0, wait - max(0.0, behind, slowed))
+    steady = wait * (1 - pace.unprofiled_late_ns[1] / pace.late_ns) if pace.late_ns else 0.0
+    late = min(wait + ahead, pace.late_ns) if pace.device else wait
+    return Saving(late_ns=(min(low, late), late), waited_ns=(0.0, steady))
+
+
+def _needed(loading: _Loading, pace: Pace) -> int:
+    """Workers that make a batch in the time that the rest of a step takes, and one to spare."""
+    rest = pace.step_ns - loading.wait_ns
+    asked = math.ceil(loading.host_ns / rest) + 1 if rest > 0 else _MANY_WORKERS
+    return max(2, min(asked, _MANY_WORKERS))
+
+
+def _because(pace: Pace, loading: _Loading, *, workers: bool, burst: bool) -> str:
+    meanwhile = ", and the device has nothing to do meanwhile" if pace.device else ""
+    text = (
+        f"The loop waits {units.duration(loading.wait_ns)} of a step "
+        f"({units.share(pace.share(loading.wait_ns))} of it) for its next batch{meanwhile}. "
+    )
+    if burst:
+        why = "workers that start for a new epoch, or one slow batch"
+        return f"{text}Nearly all of it is in step {loading.worst_step}: {why}."
+    if workers:
+        return f"{text}The loader has worker processes, but they do not keep up."
+    made = units.duration(loading.host_ns)
+    return f"{text}The training process makes the batches itself, in {made} each step (num_workers=0)."
+
+
+def _fix(needed: int, *, workers: bool) -> str:
+    if workers:
+        return """\
+loader = DataLoader(dataset, ..., num_workers=2 * num_workers, prefetch_factor=4,
+                    persistent_workers=True, pin_memory=True)
+# no idle cores left: make an item cheaper (decode and scale beforehand, move augmentation to the GPU)"""
+    return f"""\
+loader = DataLoader(dataset, ..., num_workers={needed}, prefetch_factor=4,
+                    persistent_workers=True, pin_memory=True)
+batch = batch.to(device, non_blocking=True)"""
+
+
+def _locations(step_ops: Iterable[StepOp], pace: Pace) -> tuple[Location, ...]:
+    """Functions of the user's that make the items."""
+    frames: dict[str | None, int] = {}
+    for row in step_ops:
+        if row.phase == "dataloader" and row.within is None:
+            frames[row.user_frame] = frames.get(row.user_frame, 0) + row.host_ns
+    ordered = sorted(frames.items(), key=lambda one: -one[1])
+    return locations_of((frame, f"{units.duration(pace.per_step(ns))} a step") for frame, ns in ordered)

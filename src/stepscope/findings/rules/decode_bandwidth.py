@@ -1,0 +1,79 @@
+"""Decoding that takes far longer than reading the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.rooflines import Roofline
+from stepscope.findings import Advice, NotKnown, Saving, rule
+from stepscope.findings.facts import Facts
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["decode_bandwidth"]
+
+_READ = ("matmul", "attention")
+_KNOWN = 0.8
+_FIX = """\
+model = torch.compile(model, mode="max-autotune")    # kernels for matrices with few rows
+--max-num-seqs 256    # or more requests at once: the weights are read once for all of them"""
+
+
+@rule
+def decode_bandwidth(
+    pace: Pace,
+    facts: Facts,
+    iterations: Table[Iteration],
+    rooflines_by_family: Table[Roofline],
+    *,
+    most_bandwidth: float = 0.4,
+    least_share: float = 0.10,
+) -> Advice | None:
+    """Decoding takes far longer than its weights and caches need to be read.
+
+    Gain: a step that makes one token for each request has to read the weights and the cache once. At the
+    most the device's time shrinks to that. At the least by nothing: kernels may be too small for the device,
+    and no setting helps but more requests, which make a step longer, not shorter.
+    """
+    rows = list(iterations)
+    if not rows or any(row.kind != "decode" for row in rows):
+        return None  # kernels of prompts would be counted in
+    moved = pace.per_step(_read_bytes(rooflines_by_family))
+    device = facts.device(pace.device)
+    if device is None or not device.bytes_per_s:
+        raise NotKnown("The memory bandwidth of this device is not known.")
+    needed = moved / device.bytes_per_s * 1e9
+    high = pace.busy_ns - needed
+    if not moved or needed > most_bandwidth * pace.busy_ns or pace.share(high) < least_share:
+        return None
+    return Advice(
+        title="Decoding is far from the memory's bandwidth",
+        because=f"A step reads {units.size(moved)} of weights and cache, which takes "
+        f"{units.duration(needed)} at {units.rate(device.bytes_per_s, 1e9)}; the GPU is busy for "
+        f"{units.duration(pace.busy_ns)}, the step takes {units.duration(pace.step_ns)}.",
+        saving=Saving(device_ns=(0.0, high)),
+        certainty="likely",
+        fix=_FIX,
+        check="stepscope show rooflines --by family: gb_per_s of matmul rises.",
+        evidence={
+            "read_bytes": round(moved),
+            "needed_ns": round(needed),
+            "busy_ns": round(pace.busy_ns),
+            "bandwidth_share": needed / pace.busy_ns,
+        },
+        claims=frozenset({"device"}),
+    )
+
+
+def _read_bytes(families: Iterable[Roofline]) -> int:
+    """Bytes that matrix products and attention have to move in all steps."""
+    read = [row for row in families if row.family in _READ]
+    known = sum(row.work_ns * (row.covered_share or 0.0) for row in read)
+    if known < _KNOWN * sum(row.work_ns for row in read):
+        raise NotKnown(
+            "Sizes of matrix products are not in the profile, so the bytes of weights are not known.",
+            record="record_shapes=True, some iterations without CUDA graphs",
+        )
+    return sum(row.bytes or 0 for row in read)

@@ -1,0 +1,257 @@
+"""Kernels too small for the device."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.graph_replays import GraphReplay
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Figure, Location, NotKnown, Saving, locations_of, rule
+from stepscope.findings._kernels import Ran, ran_in_steps
+from stepscope.findings.facts import Facts
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["device_unfilled"]
+
+_MODEL = ("forward", "backward", "recomputation")
+"""Phases whose work grows with the batch."""
+_SHORT_NS = 10_000
+"""Kernels below this spend more time on starting, and on waiting for memory, than on work."""
+# Kernels that choose the next word: what follows needs it.
+_CHOOSES = re.compile(r"arg_?max|multinomial|top_?k|top_?p|sampl", re.IGNORECASE)
+_LAUNCH_NS = 200_000
+"""No launch takes a host so long: what does is compiling, waiting or reading."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """How well kernels fill the device, in a mean step."""
+
+    ns: float
+    fill: float
+    """Part of the multiprocessors that have a block, over the time of all kernels."""
+    under_one: float
+    """Part of that time in which some have none."""
+    under_half: float
+    mean_ns: float
+    """Mean length of a kernel."""
+    late_ns: float
+    """How long the device waited for the model's operators to be launched."""
+    passes: int
+    """How often a step does the same over again; 1 where that is not known."""
+    is_accumulating: bool
+    """Whether these are passes for one step of the optimizer, so that they could as well be one."""
+
+    @property
+    def evidence(self) -> dict[str, Figure]:
+        """The figures, as a finding shows them."""
+        return {
+            "filled_share": self.fill,
+            "under_one_block_share": self.under_one,
+            "under_half_block_share": self.under_half,
+            "kernel_mean_ns": self.mean_ns,
+            "wasted_ns": round((1 - self.fill) * self.ns),
+            "model_late_ns": round(self.late_ns),
+            "passes_per_step": self.passes,
+        }
+
+
+@rule
+def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what it looks at
+    pace: Pace,
+    facts: Facts,
+    breakdowns: Table[Breakdown],
+    kernels_by_shape: Table[Kernel],
+    step_classes: Table[StepClass],
+    step_ops: Table[StepOp],
+    memory: Table[DeviceMemory],
+    graph_replays: Table[GraphReplay],
+    *,
+    least_fill: float = 0.75,
+    least_share: float = 0.01,
+    late_share: float = 0.35,
+    most_busy: float = 0.1,
+) -> Advice | None:
+    """Kernels are too small for the device: a larger batch would take hardly longer.
+
+    Gain: for the same samples. Work that leaves multiprocessors without a block could run beside other work,
+    so at the most the part of the kernels' time that is theirs is saved; at the least nothing, for the trace
+    does not tell whether there is other work. Where a step does the same n times, there may be. As one pass,
+    a kernel that left room, or takes under 10 µs and is mostly latency, runs once at the most; at the least
+    it fills the device. And the host launches once: at the most all waiting for it falls to 1/n, but that of
+    the optimizer, at the least what operators made the device wait does. The least is sure if these are
+    passes for one step of the optimizer; if they are replays of a graph, each may need the one before, and it
+    is nothing.
+    """
+    ran = ran_in_steps(kernels_by_shape, breakdowns, pace)
+    if not ran or not pace.step_ns:
+        return None
+    device = facts.device(pace.device)
+    if device is None or not device.multiprocessors or all(one.blocks is None for one in ran):
+        raise NotKnown("the device's multiprocessors or the grids of its kernels are not in the profile")
+    accumulated = _accumulated(step_classes, step_ops)
+    passes = accumulated if accumulated > 1 else _replayed(graph_replays, ran, pace)
+    filling = _filling(ran, device.multiprocessors, passes, accumulated > 1, _late(step_ops, pace))
+    saving = _saving(ran, device.multiprocessors, filling, step_ops, pace)
+    is_unfilled = filling.fill < least_fill and pace.gain(saving).high_share >= least_share
+    if not is_unfilled and not _is_starved(filling, pace, late_share, most_busy):
+        return None
+    has_room, room = _room(memory, facts, pace, passes)
+    return Advice(
+        title=f"{'Kernels are' if is_unfilled else 'The batch is'} too small for the device",
+        because=_because(filling, device.multiprocessors, pace),
+        saving=saving,
+        certainty="likely" if filling.is_accumulating and has_room else "possible",
+        fix=_fix(filling, room),
+        check="stepscope show throughput: more samples a second; in devices, sm_efficiency rises.",
+        evidence={**filling.evidence, "multiprocessors": device.multiprocessors},
+        claims=frozenset({"device", "late"} if passes > 1 else {"device"}),
+        locations=_locations(step_ops),
+    )
+
+
+def _filling(
+    ran: Iterable[Ran], multiprocessors: int, passes: int, is_accumulating: bool, late_ns: float
+) -> _Filling:
+    known = [(one, one.blocks / multiprocessors) for one in ran if one.blocks is not None]
+    whole = sum(one.ns for one, _ in known) or 1.0
+    calls = sum(one.kernel.calls for one, _ in known) or 1
+    return _Filling(
+        ns=whole,
+        fill=sum(one.ns * min(1.0, each) for one, each in known) / whole,
+        under_one=sum(one.ns for one, each in known if each < 1) / whole,
+        under_half=sum(one.ns for one, each in known if each < 0.5) / whole,
+        mean_ns=sum(one.kernel.total_ns for one, _ in known) / calls,
+        late_ns=late_ns,
+        passes=passes,
+        is_accumulating=is_accumulating,
+    )
+
+
+def _is_starved(filling: _Filling, pace: Pace, late_share: float, most_busy: float) -> bool:
+    """Whether the device is done with each kernel before the next is launched, nearly all of the time."""
+    return (
+        filling.mean_ns < _SHORT_NS
+        and pace.share(filling.late_ns) >= late_share
+        and pace.share(pace.busy_ns) <= most_busy
+    )
+
+
+def _late(step_ops: Iterable[StepOp], pace: Pace) -> float:
+    """How long the device waits in a step for the model's operators; what is no launching is left out."""
+    model = [op for op in step_ops if op.within is None and op.phase in _MODEL]
+    most = _LAUNCH_NS * sum(op.launches for op in model)
+    return pace.with_latency(pace.per_step(min(most, sum(op.late_ns for op in model))))
+
+
+def _accumulated(step_classes: Iterable[StepClass], step_ops: Iterable[StepOp]) -> int:
+    """How many passes of the model a step makes for one of the optimizer; 1 where it is not known.
+
+    Where all operators of the optimizer, too, run once for every pass, each pass is a step of its own.
+    """
+    _, passes = max(((one.steps, one.backward_passes or 1) for one in step_classes), default=(0, 1))
+    updates = [op.per_step for op in step_ops if op.phase == "optimizer" and op.within is None]
+    return passes if any(per_step % passes for per_step in updates) else 1
+
+
+def _replayed(graph_replays: Iterable[GraphReplay], ran: Iterable[Ran], pace: Pace) -> int:
+    """How often a step replays the graph that does nearly all of its work; 1 where there is none."""
+    spent: dict[int, list[int]] = defaultdict(list)
+    for replay in graph_replays:
+        if replay.step is not None and replay.device == pace.device:
+            spent[replay.graph].append(replay.work_ns)
+    replays = max(spent.values(), key=sum, default=[])
+    is_all = pace.per_step(sum(replays)) >= 0.8 * sum(one.ns for one in ran)
+    if not is_all or any(_CHOOSES.search(one.name) for one in ran):
+        return 1
+    return max(1, round(len(replays) / pace.steps)) if pace.steps else 1
+
+
+def _saving(
+    ran: list[Ran], multiprocessors: int, filling: _Filling, step_ops: Iterable[StepOp], pace: Pace
+) -> Saving:
+    if filling.passes == 1:
+        wasted = sum(one.ns * (1 - _fill(one, multiprocessors)) for one in ran)
+        return Saving(device_ns=(0.0, min(wasted, pace.busy_ns)))
+    less = 1 - 1 / filling.passes
+    low, high = 0.0, 0.0
+    for one in ran:
+        fill = _fill(one, multiprocessors)
+        # What does not run in every pass, as the optimizer's kernels, stays.
+        if one.kernel.calls % filling.passes == 0 and (fill < 1 or one.kernel.mean_ns < _SHORT_NS):
+            low += one.ns * min(less, 1 - fill)
+            high += one.ns * less
+    updates = sum(op.late_ns for op in step_ops if op.within is None and op.phase == "optimizer")
+    outside = max(filling.late_ns, pace.late_ns - pace.with_latency(pace.per_step(updates)))
+    sure = 1.0 if filling.is_accumulating else 0.0
+    # Host and device lose their parts of the same passes: what the device worked in between goes with them,
+    # whoever sets the pace.
+    return Saving(late_ns=(sure * less * filling.late_ns, less * outside), waited_ns=(sure * low, high))
+
+
+def _fill(one: Ran, multiprocessors: int) -> float:
+    """Part of the multiprocessors that get a block."""
+    return min(1.0, (one.blocks or multiprocessors) / multiprocessors)
+
+
+def _room(memory: Iterable[DeviceMemory], facts: Facts, pace: Pace, passes: int) -> tuple[bool, str]:
+    """Whether a batch so many times larger fits for sure, and what is known of the memory."""
+    device = facts.device(pace.device)
+    peak = next((row.peak_bytes for row in memory if row.device == pace.device), None)
+    if not facts.memory or peak is None or device is None or not device.memory_bytes:
+        return False, "profile_memory=True tells how much memory is left"
+    fits = peak * passes < device.memory_bytes
+    return fits, f"{units.size(peak)} of {units.size(device.memory_bytes)} of memory are in use"
+
+
+def _because(filling: _Filling, multiprocessors: int, pace: Pace) -> str:
+    text = (
+        f"{units.share(filling.under_one)} of the kernels' time goes to kernels with less than one block for "
+        f"each of the {multiprocessors} multiprocessors ({units.share(filling.under_half)}: less than half a "
+        f"block), and a kernel takes {units.duration(filling.mean_ns)} on average."
+    )
+    if filling.is_accumulating:
+        return f"{text} A step runs the model {filling.passes} times for one step of the optimizer."
+    if filling.passes > 1:
+        return f"{text} A step replays one graph {filling.passes} times."
+    if pace.share(filling.late_ns) < 0.05:
+        return f"{text} Twice the batch would take less than twice as long."
+    return (
+        f"{text} The device waits {units.duration(filling.late_ns)} of a step for launches; with twice the "
+        f"batch it would wait no longer: up to {units.share(pace.share(filling.late_ns) / 2)} less time for "
+        "a sample, though a step gets no shorter."
+    )
+
+
+def _fix(filling: _Filling, room: str) -> str:
+    if filling.is_accumulating:
+        return f"criterion(model(batch), labels).backward()    # all {filling.passes} parts at once; {room}"
+    if filling.passes > 1:
+        return (
+            f"inputs = torch.cat(parts)    # all {filling.passes}, if none needs the one before; {room}\n"
+            "with torch.cuda.graph(graph): outputs = model(inputs)    # captured for all of them"
+        )
+    return (
+        f"DataLoader(dataset, batch_size=4 * batch_size)    # {room}\n"
+        "y = model(torch.stack(parts))    # little inputs together, not one after the other\n"
+        "model(batch[:, :2 * length])    # or longer sequences, where the task has them"
+    )
+
+
+def _locations(step_ops: Iterable[StepOp]) -> tuple[Location, ...]:
+    """The functions that launch most of the model's kernels."""
+    launches: dict[str, int] = defaultdict(int)
+    for op in step_ops:
+        if op.user_frame and op.within is None and op.phase in _MODEL:
+            launches[op.user_frame] += op.launches
+    most = sorted(((count, frame) for frame, count in launches.items() if count), reverse=True)
+    return locations_of((frame, f"{units.count(count)} launches in all steps") for count, frame in most)

@@ -1,0 +1,87 @@
+"""Decoding kernel by kernel where a graph would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._inference import decodes, engine_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["eager_decode"]
+
+GRAPH_LATENCY_NS = 1_000
+"""Between two kernels of a replayed graph, on recent devices."""
+_CAPTURED = ("host op", "other runtime call", "allocation call", "launch latency")
+_BY_ENGINE = {
+    "vLLM": "vllm serve MODEL    # without --enforce-eager, or LLM(..., enforce_eager=False)",
+    "SGLang": "python -m sglang.launch_server ... --cuda-graph-max-bs {requests}    # graphs not disabled",
+}
+_ANY = """\
+model.generation_config.cache_implementation = "static"    # transformers; or a StaticCache of your own
+model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)"""
+
+
+@rule
+def eager_decode(  # noqa: PLR0913  # one parameter for each table
+    pace: Pace,
+    iterations: Table[Iteration],
+    idle_gaps: Table[IdleGap],
+    step_classes: Table[StepClass],
+    attention: Table[Attention],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.10,
+) -> Advice | None:
+    """Decoding launches its kernels one by one, and the device waits for them.
+
+    Gain: a replayed graph is one launch. At the most all the waiting for the host in decoding goes. At the
+    least that part of it which the host spent in operators, in calls of the runtime and in the latency of
+    launches, less a microsecond between two kernels of the graph: Python between operators may be outside of
+    what can be captured.
+    """
+    rows = list(iterations)
+    if not decodes(rows, step_classes, attention, step_ops):
+        return None
+    known = any(row.kind for row in rows)
+    eager = [row for row in rows if row.launched_by == "eager" and (row.kind == "decode" or not known)]
+    idle = sum(row.idle_ns for row in rows)
+    kernels = pace.per_step(sum(row.kernels for row in eager))
+    late = pace.late_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0
+    if not kernels or pace.share(late - kernels * GRAPH_LATENCY_NS) < least_share:
+        return None
+    low = max(0.0, late * _captured_share(idle_gaps, pace) - kernels * GRAPH_LATENCY_NS)
+    requests = max((row.requests or 0 for row in eager), default=0)
+    engine = engine_of(rows)
+    return Advice(
+        title="Decoding launches its kernels one by one",
+        because=f"{units.tally(kernels)} kernels a step, launched one by one in {units.count(len(eager))} "
+        f"decoding steps, {units.duration(pace.busy_ns / kernels)} each; the GPU waits for the host "
+        f"{units.share(pace.share(late))} of the time.",
+        saving=Saving(late_ns=(low, late)),
+        certainty="likely",
+        fix=_BY_ENGINE.get(engine or "", _ANY).format(requests=requests or 256),
+        check="stepscope show iterations: launched_by is graph, and idle_ns next to nothing.",
+        evidence={
+            "eager_decode_steps": len(eager),
+            "kernels_per_step": kernels,
+            "late_ns": round(late),
+            "late_share": pace.share(late),
+            "engine": engine,
+        },
+        claims=frozenset({"late"}),
+    )
+
+
+def _captured_share(idle_gaps: Iterable[IdleGap], pace: Pace) -> float:
+    """Part of the waiting for the host that operators and calls fill, which a graph replaces."""
+    late = [row for row in idle_gaps if row.device == pace.device and row.side in ("host", "launch")]
+    whole = sum(row.idle_ns for row in late)
+    return sum(row.idle_ns for row in late if row.spent_in in _CAPTURED) / whole if whole else 0.0

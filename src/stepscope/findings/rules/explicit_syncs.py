@@ -1,0 +1,100 @@
+"""The program itself waits for the device in every step."""
+
+from __future__ import annotations
+
+from stepscope.analyses.host_syncs import HostSync
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, rule
+from stepscope.findings._waits import (
+    EXPLICIT,
+    Wait,
+    held_up,
+    lead_of,
+    lead_won,
+    locations_of_waits,
+    times,
+    waits_of,
+)
+from stepscope.findings.facts import Facts
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["explicit_syncs"]
+
+_WRITTEN = {
+    "Device": "torch.cuda.synchronize()",
+    "Ctx": "torch.cuda.synchronize()",
+    "Stream": "stream.synchronize()",
+    "Event": "event.synchronize()",
+}
+_FIX = """\
+# take {calls} out of the loop; to time phases without waiting:
+start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+start.record(); loss = model(batch); end.record()
+pairs.append((start, end))    # after the loop: torch.cuda.synchronize(), start.elapsed_time(end)"""
+
+
+@rule
+def explicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
+    pace: Pace,
+    facts: Facts,
+    host_syncs: Table[HostSync],
+    step_ops: Table[StepOp],
+    idle_gaps: Table[IdleGap],
+    kernels: Table[Kernel],
+    iterations: Table[Iteration],
+    *,
+    least_share: float = 0.01,
+) -> Advice | None:
+    """The program waits for the device itself: torch.cuda.synchronize() is left in the loop.
+
+    Gain: without the waits the host is ahead of the device by all the time that they took, and the step
+    shrinks by that lead, as far as the device waits for the host anywhere in it. Nothing takes their place.
+    Where other calls wait, too, only the gaps right behind these waits are sure to go. At the most the host,
+    quicker without the profiler, waits longer for long kernels.
+    """
+    if pace.device is None:
+        return None
+    waits = waits_of(host_syncs, step_ops)
+    mine = [wait for wait in waits if wait.cause == EXPLICIT and _asked_for(wait, stacks=facts.stacks)]
+    if not mine:
+        return None
+    others = [wait for wait in waits if wait not in mine]
+    waited = pace.per_step(sum(wait.waited_ns for wait in mine))
+    lead = lead_of(pace, (0.0, 0.0), kernels, step_ops, iterations)
+    saving = lead_won(pace, idle_gaps, mine, others, lead)
+    if pace.gain(saving).high_share < least_share:
+        return None
+    calls = pace.per_step(sum(wait.calls for wait in mine))
+    starved = pace.per_step(sum(wait.starved_ns for wait in mine))
+    return Advice(
+        title="The program synchronises with the device in the loop",
+        because=f"{times(calls, 'wait')} a step: {held_up(pace, waited, mine)}",
+        saving=saving,
+        certainty="certain",
+        fix=_FIX.format(calls=_written(host_syncs)),
+        check="stepscope show host_syncs: no row without an operator is left.",
+        evidence={
+            "waits_per_step": calls,
+            "waited_ns": round(waited),
+            "starved_ns": round(starved),
+            "starved_share": pace.share(starved),
+        },
+        claims=frozenset({"late:syncs"}),
+        locations=locations_of_waits(mine, pace.steps, "wait"),
+    )
+
+
+def _asked_for(wait: Wait, *, stacks: bool) -> bool:
+    """Whether the program made it: for a thread of a library, as collectives have, no device starves."""
+    return bool(wait.frame) if stacks else wait.starved_ns > 0
+
+
+def _written(host_syncs: Table[HostSync]) -> str:
+    """The calls as a program writes them."""
+    calls = [row.call or "" for row in host_syncs if row.op is None]
+    found = [text for part, text in _WRITTEN.items() if any(f"{part}Synchronize" in call for call in calls)]
+    return " and ".join(dict.fromkeys(found)) or "synchronize()"

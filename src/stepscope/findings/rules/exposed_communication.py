@@ -1,0 +1,88 @@
+"""Collectives that no compute hides."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.path_sides import PathSides
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of, kinds_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["exposed_communication"]
+
+_DDP = "DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb=100{views})"
+_NO_SYNC = (
+    "with model.no_sync():    # in all micro-steps but the last: more work for each all-reduce\n"
+    "    loss.backward()"
+)
+_BY_KIND = {
+    "all-gather": "fully_shard(block, reshard_after_forward=False)    # if memory allows: one gather less\n"
+    "block.set_modules_to_forward_prefetch([next_block])    # FSDP2; FSDP1: forward_prefetch=True",
+    "reduce-scatter": "block.set_modules_to_backward_prefetch([block_before])    # FSDP2\n"
+    "model.set_requires_gradient_sync(is_last_micro_step)    # with gradient accumulation",
+    "all-to-all": "work = dist.all_to_all_single(out, batch, async_op=True)    # for the next batch\n"
+    "...    # compute on this one\n"
+    "work.wait()    # TorchRec does this: TrainPipelineSparseDist",
+}
+_ANY = "work = dist.all_reduce(tensor, async_op=True)\n...    # compute that does not need it\nwork.wait()"
+
+
+@rule
+def exposed_communication(
+    pace: Pace,
+    breakdowns: Table[Breakdown],
+    kernel_families: Table[KernelFamily],
+    path_sides: Table[PathSides],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.05,
+) -> Advice | None:
+    """Collectives run while nothing computes.
+
+    Gain: what is exposed can at best be hidden behind compute, so no more than that. But a rank alone does
+    not tell transfer from waiting: if a peer comes late, all of it is the peer's, and no change here gains
+    anything. So at the least nothing.
+    """
+    exposed = exposed_of(breakdowns, kernel_families, pace)
+    if pace.share(exposed.ns) < least_share:
+        return None
+    kinds = kinds_of(step_ops)
+    on_path = pace.per_step(sum(row.communication_ns for row in path_sides))
+    on_path = min(on_path, exposed.ns)
+    most = f", most of it {kinds[0]}" if kinds else ""
+    return Advice(
+        title="Communication is not hidden behind compute",
+        because=f"Collectives ran {units.duration(exposed.ns)} of a step "
+        f"({units.share(pace.share(exposed.ns))}) with no kernel or copy beside them{most}; "
+        f"{units.duration(on_path) if on_path else 'none'} of it is on the critical path. This is an upper "
+        "bound: it includes waiting for peers, which only profiles of every rank can tell.",
+        saving=Saving(device_ns=(0.0, exposed.device_ns), waited_ns=(0.0, exposed.host_ns)),
+        certainty="likely",
+        fix=_fix(kinds, step_ops),
+        check="stepscope show devices: exposed_communication_ns falls, overlap_share rises (for gloo, "
+        "communication_ns of stepscope show steps). Profile every rank to see whether a peer is late.",
+        evidence={
+            "exposed_communication_ns": round(exposed.ns),
+            "exposed_share": pace.share(exposed.ns),
+            "host_collectives_ns": round(exposed.host_ns),
+            "on_critical_path_ns": round(on_path),
+            "collective": kinds[0] if kinds else None,
+        },
+        claims=frozenset({"waited:communication"}),
+    )
+
+
+def _fix(kinds: list[str], step_ops: Table[StepOp]) -> str:
+    """What to type, by what communicates: gradients, shards, or something of the program's own."""
+    if kinds and kinds[0] in _BY_KIND:
+        return _BY_KIND[kinds[0]]
+    reduced = any(row.within == ACCUMULATES and kind_of(row.name) == "all-reduce" for row in step_ops)
+    if not reduced:
+        return _ANY
+    # Gradients that are no views of the buckets are copied out of them after every all-reduce.
+    copied = any(row.name and row.name.endswith("reducer::copy_bucket_to_grad") for row in step_ops)
+    return f"model = {_DDP.format(views=', gradient_as_bucket_view=True' if copied else '')}\n{_NO_SYNC}"

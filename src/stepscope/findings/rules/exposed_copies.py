@@ -1,0 +1,102 @@
+"""Batches arrive while nothing computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.copies import Copy
+from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
+from stepscope.findings._copying import Bus, bus_of, large, moving, trips_of
+from stepscope.findings.facts import Facts
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["exposed_copies"]
+
+_LEAST_EXPOSED = 0.4
+"""Where less of the copies' time is exposed, they are fetched ahead already."""
+_FIX = """\
+copying = torch.cuda.Stream()
+
+def fetch(batches):                                   # the loader has pin_memory=True
+    batch = next(batches, None)
+    with torch.cuda.stream(copying):
+        return None if batch is None else batch.to(device, non_blocking=True)
+
+batches = iter(loader)
+coming = fetch(batches)
+while coming is not None:
+    torch.cuda.current_stream().wait_stream(copying)
+    batch = coming
+    batch.record_stream(torch.cuda.current_stream())
+    coming = fetch(batches)                           # runs beside the kernels of this step
+    train(batch)"""
+
+
+@rule
+def exposed_copies(
+    pace: Pace,
+    facts: Facts,
+    copies: Table[Copy],
+    copies_by_frame: Table[Copy],
+    breakdowns: Table[Breakdown],
+    *,
+    finding_share: float = 0.03,
+) -> Advice | None:
+    """Copies to the device run while it computes nothing.
+
+    Gain: on a stream of its own the copy of the next batch runs beside the kernels of this one, so its time
+    vanishes as far as there are kernels to hide it. At the most all kernel time that has no copy beside it
+    yet can do so; at the least half of it, since a copy that is asked for in the middle of a step only has
+    the rest of it. Copies from pageable memory block the host wherever they run, and must be pinned first:
+    what that saves is another finding's, and only the time that their bytes take on the bus counts here.
+    Tensors that go to the host and come back cannot be fetched ahead, and are not meant.
+    """
+    found = [row for row in moving(copies, "HtoD") if large(row)]
+    exposed_ns = sum(row.exposed_ns for row in found)
+    exposed = pace.per_step(exposed_ns)
+    hidden = exposed_ns < _LEAST_EXPOSED * sum(row.total_ns for row in found)
+    trips = trips_of(copies, pace.steps)
+    if not exposed or hidden or pace.share(exposed) < finding_share or (trips and trips.sure):
+        return None
+    kernel = pace.per_step(sum(row.kernel_ns for row in breakdowns))
+    room = max(0.0, kernel - pace.per_step(sum(row.overlapped_ns for row in found)))
+    low, high = _left_when_pinned(found, bus_of(copies, facts.device(pace.device)), pace)
+    pageable = any(row.host_memory == "pageable" and row.exposed_ns for row in found)
+    first = " They come from pageable memory: pin them first." if pageable else ""
+    return Advice(
+        title="Copies to the GPU run while it computes nothing",
+        because=f"{units.duration(exposed)} of copies a step ({units.share(pace.share(exposed))} of it) have "
+        f"no kernel beside them, while {units.duration(room)} of kernels have no copy beside them.{first}",
+        saving=Saving(device_ns=(min(low, room / 2), min(high, room))),
+        certainty="likely",
+        fix=_FIX,
+        check="stepscope show copies: most of the time of HtoD is overlapped, not exposed.",
+        evidence={
+            "exposed_ns": round(exposed),
+            "exposed_share": pace.share(exposed),
+            "free_kernel_ns": round(room),
+            "copies_per_step": pace.per_step(sum(row.calls for row in found)),
+            "bytes_per_step": pace.per_step(sum(row.bytes or 0 for row in found)),
+        },
+        claims=frozenset({"device:copy"}),
+        locations=locations_of(
+            (row.place, f"{units.duration(pace.per_step(row.exposed_ns))} a step, exposed")
+            for row in moving(copies_by_frame, "HtoD")
+            if row.exposed_ns and large(row)
+        ),
+    )
+
+
+def _left_when_pinned(found: Iterable[Copy], bus: Bus, pace: Pace) -> Bounds:
+    """The exposed time of a step, with pageable copies as fast as pinned ones."""
+    low = high = 0.0
+    for row in found:
+        least = most = float(row.exposed_ns)
+        if row.host_memory == "pageable" and row.bytes is not None and row.total_ns:
+            times = bus.times(row.bytes * row.exposed_ns / row.total_ns)
+            least, most = (min(time, row.exposed_ns) for time in times)
+        low, high = low + least, high + most
+    return pace.per_step(low), pace.per_step(high)

@@ -1,0 +1,107 @@
+"""Compiled code is left and entered again within a step."""
+
+from __future__ import annotations
+
+import re
+
+from stepscope import units
+from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Location, Saving, locations_of, rule
+from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["graph_breaks"]
+
+LEAST_RUNS = 4.0
+"""So many runs in a step, side by side, need not be on purpose: a model, a loss, an optimizer are."""
+# What reads a value of a tensor back to Python: the usual reason to leave compiled code.
+_READ = re.compile(r"aten::(item|is_nonzero|_local_scalar_dense|nonzero|equal)")
+_FIX = """\
+TORCH_LOGS="graph_breaks" python train.py       # names each line that breaks the graph, and why
+torch._dynamo.explain(model)(batch)             # the same for one call
+torch.compile(model, fullgraph=True)            # afterwards: an error in place of a silent break"""
+_READS = """
+# move print(), .item() and `if tensor > 0:` out of the compiled code, or write torch.where(...)"""
+
+
+@rule
+def graph_breaks(
+    pace: Pace,
+    compiled_regions: Table[CompiledRegion],
+    step_ops: Table[StepOp],
+    late_phases: Table[LatePhase],
+    step_classes: Table[StepClass],
+    *,
+    least_share: float = 0.01,
+) -> Advice | None:
+    """Compiled code goes back to Python within a step: a graph break is suspected.
+
+    Gain: at the most what the device waited for around what the compiler made, and for entering all parts
+    but one: the guards, wrappers and generated Python of n parts are those of one part n times. At the least
+    nothing, for parts may be compiled one by one on purpose, and what is between them may be needed. But
+    where values are read about as often as parts are entered, these reads are what breaks the graph: they go,
+    and so does entering all parts but one.
+    """
+    rows = [row for row in compiled_regions if row.calls]
+    nested = sum(row.regions_inside for row in rows) / pace.steps if pace.steps else 0.0
+    beside = sum(row.calls for row in rows if row.inside is None) / pace.steps if pace.steps else 0.0
+    if not nested and beside < LEAST_RUNS:
+        return None
+    code = compiled_code(step_ops, compiled_regions)
+    parts = nested + beside
+    others = 1 - 1 / max(1.0, parts)
+    around = _between(code, late_phases) if beside >= LEAST_RUNS else code.around_late_ns
+    most = pace.with_latency(pace.per_step(around + others * code.python_late_ns))
+    if pace.gain(Saving(late_ns=(0.0, most))).high_ns < least_share * ordinary_step_ns(pace, step_classes):
+        return None
+    reads = [row for row in step_ops if row.phase == "forward" and _is_read(row)]
+    read = sum(row.per_step for row in reads)
+    breaking = 2 * read >= parts
+    outside = sum(row.late_ns for row in reads if row.within is None)
+    least = pace.per_step(others * code.around_late_ns + outside) if breaking else 0.0
+    return Advice(
+        title="Compiled code is left and entered again in a step",
+        because=_because(parts, nested, most, read),
+        saving=Saving(late_ns=(min(least, most), most)),
+        certainty="likely" if nested or breaking else "possible",
+        fix=_FIX + (_READS if read or nested else ""),
+        check="stepscope show compiled_regions: fewer runs a step, and regions_inside is 0.",
+        evidence={
+            "runs_per_step": parts,
+            "runs_inside_others_per_step": nested,
+            "reads_per_step": read,
+            "late_around_ns": round(pace.per_step(around)),
+            "late_in_generated_python_ns": round(pace.per_step(code.python_late_ns)),
+        },
+        claims=frozenset({"late"}),
+        locations=_locations(reads, code),
+    )
+
+
+def _is_read(row: StepOp) -> bool:
+    """Whether it reads a value, and no other operator that does so called it."""
+    return bool(_READ.fullmatch(row.name or "")) and not _READ.fullmatch(row.within or "")
+
+
+def _between(code: CompiledCode, late_phases: Table[LatePhase]) -> int:
+    """What devices waited for in forward, and in Python of no phase, outside of what the compiler made."""
+    late = sum(row.late_ns for row in late_phases if row.phase in ("forward", "other"))
+    return max(0, late - code.forward_graph_late_ns)
+
+
+def _because(parts: float, nested: float, most: float, read: float) -> str:
+    told = f"Compiled code is entered {units.tally(parts)} times a step"
+    told += f", {units.tally(nested)} of them from inside other compiled code" if nested else ""
+    told += f"; the GPU waits up to {units.duration(most)} a step for that and what is between."
+    if read:
+        told += f" Values are read back to Python {units.tally(read)} times a step."
+    return told
+
+
+def _locations(reads: list[StepOp], code: CompiledCode) -> tuple[Location, ...]:
+    reading = [(row.user_frame, f"{row.name}, {units.tally(row.per_step)} a step") for row in reads]
+    return locations_of([*reading, *((frame, "runs compiled code") for frame in code.frames)])

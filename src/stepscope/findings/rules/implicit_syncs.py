@@ -1,0 +1,160 @@
+"""Operators that have to wait for the device: masks, nonzero, copies of pageable memory."""
+
+from __future__ import annotations
+
+import re
+
+from stepscope.analyses.copies import Copy
+from stepscope.analyses.host_syncs import HostSync
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._waits import (
+    ANOMALY,
+    DOWNLOAD,
+    EXPLICIT,
+    LARGE_UPLOAD,
+    OTHER,
+    READ,
+    UPLOAD,
+    Wait,
+    held_up,
+    launch_costs,
+    lead_of,
+    lead_won,
+    locations_of_waits,
+    times,
+    waits_of,
+)
+from stepscope.findings.facts import Facts
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["implicit_syncs"]
+
+_NOT_MINE = (READ, ANOMALY, EXPLICIT, LARGE_UPLOAD, OTHER)
+# Operators whose result has as many rows as the values of their inputs say: the host must count them first.
+_FIXES = {
+    "aten::nonzero": "torch.where(mask, x, 0)    # or (x * mask).sum() / mask.sum(): not x[mask], nonzero()",
+    "aten::masked_select": "torch.where(mask, x, 0)    # the size of masked_select must be counted first",
+    "aten::repeat_interleave": "x.repeat_interleave(repeats, output_size=total)    # if the host knows it",
+    "aten::one_hot": "functional.one_hot(x, num_classes=classes)    # else the largest class is looked up",
+    "aten::bincount": "torch.zeros(bins, device=x.device).scatter_add_(0, x, ones)    # instead of bincount",
+    "aten::equal": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
+    "aten::allclose": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
+    "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # do not look for errors",
+    UPLOAD: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
+    'x.pin_memory().to("cuda", non_blocking=True)    # for what is in host memory anyway',
+    DOWNLOAD: 'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used',
+}
+_SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
+# Operators that take rows by their numbers or put them back, and the nodes of autograd for them.
+_PICKS = re.compile(
+    r"^aten::(index|index_put_?|index_add_?|index_select|index_copy_?|masked_select|nonzero|_unique2|unique_dim)$"
+    r"|^autograd::engine::evaluate_function: (Index|MaskedSelect)\w*Backward\d*$"
+)
+_INSTEAD = 12
+"""Operators, forward and backward, that take the place of one part that was picked: products, sums."""
+_PARTS = 4
+"""From so many parts a step on, the program is taken to loop over parts that could be one."""
+_UNIQUE = "torch.unique counts first: sort() and a mask of changes keep their size"
+_WHAT = {UPLOAD: "small copies to the GPU", DOWNLOAD: "copies to the host"}
+
+
+@rule
+def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
+    pace: Pace,
+    facts: Facts,
+    host_syncs: Table[HostSync],
+    step_ops: Table[StepOp],
+    idle_gaps: Table[IdleGap],
+    kernels: Table[Kernel],
+    iterations: Table[Iteration],
+    copies_by_op: Table[Copy],
+    copies_by_frame: Table[Copy],
+    *,
+    least_share: float = 0.01,
+) -> Advice | None:
+    """Operators make the host wait for the device: masks, nonzero(), .cpu(), small tensors copied over.
+
+    Gain: a host that does not wait is ahead of the device by the time that the waits took, and the step
+    shrinks by that lead, as far as the device waits for the host anywhere in it. At the least the waits
+    count, or what picking rows and putting them back takes beyond the operators that do the same with a mask;
+    where something else waits, too, only as far as the device starved right behind. At the most the operators
+    around the waits go; and where the program asks for rows several times a step, every operator that runs as
+    often, for it works on one part at a time, and all can be worked on at once. Large copies to the device
+    are another rule's matter.
+    """
+    if pace.device is None:
+        return None
+    waits = waits_of(host_syncs, step_ops, copies_by_frame if facts.stacks else copies_by_op)
+    mine = [wait for wait in waits if wait.cause not in _NOT_MINE]
+    if not mine:
+        return None
+    others = [wait for wait in waits if wait.cause in _NOT_MINE]
+    lead = lead_of(pace, _beside_ns(pace, mine, step_ops), kernels, step_ops, iterations)
+    saving = lead_won(pace, idle_gaps, mine, others, lead)
+    if pace.gain(saving).high_share < least_share:
+        return None
+    return _advice(pace, mine, saving)
+
+
+def _beside_ns(pace: Pace, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:
+    """Host time of a step that goes with the waits: picking rows; and what works on one part at a time."""
+    waited = sum(wait.waited_ns for wait in mine)
+    copies = [wait for wait in mine if wait.cause in _WHAT]
+    causes = {wait.cause for wait in mine if wait.cause not in _WHAT}
+    rows = [row for row in step_ops if row.within is None]
+    cheapest, mean = launch_costs(step_ops)
+    # What copies and other operators cost, beside the waits in them.
+    around = sum(wait.waited_ns + wait.calls * cheapest for wait in copies)
+    around += sum(row.host_ns for row in step_ops if row.name in causes)
+    picked = [row for row in rows if _PICKS.search(row.name or "")] if causes & _SIZED else []
+    parts = sum(row.calls for row in step_ops if row.name in _SIZED and row.phase != "backward")
+    low = max(waited, sum(row.host_ns for row in picked) - parts * _INSTEAD * mean)
+    looped = sum(row.calls for row in rows if row.name in _SIZED)
+    by_part = [row for row in rows if row.calls >= looped] if looped >= _PARTS * pace.steps else picked
+    high = max(low, around, sum(row.host_ns for row in by_part))
+    return pace.per_step(low - waited), pace.per_step(high - waited)
+
+
+def _advice(pace: Pace, mine: list[Wait], saving: Saving) -> Advice:
+    by_cause: dict[str, list[Wait]] = {}
+    for wait in mine:
+        by_cause.setdefault(wait.cause, []).append(wait)
+    ranked = sorted(by_cause.items(), key=lambda cause: (-_cost(cause[1]), cause[0]))
+    waited = pace.per_step(sum(wait.waited_ns for wait in mine))
+    starved = pace.per_step(sum(wait.starved_ns for wait in mine))
+    calls = pace.per_step(sum(wait.calls for wait in mine))
+    causes = ", ".join(
+        f"{_WHAT.get(cause, cause)} ({times(pace.per_step(sum(wait.calls for wait in group)), 'wait')})"
+        for cause, group in ranked[:3]
+    )
+    return Advice(
+        title="Operators make the host wait for the device",
+        because=f"In a step {causes}: {held_up(pace, waited, mine)}",
+        saving=saving,
+        certainty="certain",
+        fix="\n".join(dict.fromkeys(_fix(cause) for cause, _ in ranked[:3])),
+        check="stepscope show host_syncs: these operators are gone from the table.",
+        evidence={
+            "waits_per_step": calls,
+            "waited_ns": round(waited),
+            "starved_ns": round(starved),
+            "starved_share": pace.share(starved),
+        },
+        claims=frozenset({"late:syncs"}),
+        locations=locations_of_waits(mine, pace.steps, "wait"),
+    )
+
+
+def _cost(waits: list[Wait]) -> float:
+    return sum(wait.waited_ns + wait.starved_ns for wait in waits)
+
+
+def _fix(cause: str) -> str:
+    if "unique" in cause:
+        return _UNIQUE
+    return _FIXES.get(cause, f"{cause} waits for the device: do it outside the loop, or every so many steps")

@@ -1,0 +1,126 @@
+"""Tensors are copied only to change their layout."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._op_costs import cost_of, part_in_steps, places_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["layout_conversions"]
+
+# cuDNN's kernels (`nchwToNhwcKernel`, with several prefixes), and MIOpen's (`batched_transpose_…`).
+_TURNING = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose", re.IGNORECASE)
+# torch's own kernels for channels first; those for channels last say so in their names.
+_NORM = re.compile(r"native::batch_norm_(?!.*channels_last)")
+_CONVOLUTION = re.compile(r"aten::(conv\d?d?|convolution|conv_transpose\dd)")
+# What a program calls to have a tensor in another order.
+_REORDERING = re.compile(r"aten::(contiguous|reshape|flatten)")
+_CHANNELS_LAST = """\
+model = model.to(memory_format=torch.channels_last)
+images = images.to(device, memory_format=torch.channels_last)"""
+_AS_PICTURES = """\
+layer = torch.nn.Conv2d(inputs, outputs, (1, size))    # in place of Conv1d, which knows no channels last
+signal = signal.unsqueeze(2).to(device, memory_format=torch.channels_last)"""
+LEAST_GAIN = 0.01
+LEAST_COPIES = 0.05
+"""Copies of contiguous() are often needed: fewer are nothing to talk about."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """Kernels that turn tensors in a mean step, and batch norms that suffer from the same layout."""
+
+    calls: float
+    time_ns: float
+    norms_ns: float
+
+
+@rule
+def layout_conversions(
+    pace: Pace,
+    kernels: Table[Kernel],
+    kernel_families: Table[KernelFamily],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.02,
+) -> Advice | None:
+    """Kernels only change the layout of tensors, around convolutions or for contiguous().
+
+    Gain: with channels last the kernels that turn tensors around convolutions go: 3/4 at the least, for what
+    enters and leaves the network may still be turned, and all of them at the most. Torch's own kernels for
+    batch norm are faster, too, for with channels first they have one block for each channel, which does not
+    fill the device: they are seen to take a third of the time, so 1/4 of it goes at the least and 2/3 at
+    the most. With one-dimensional convolutions nothing at the least, for they have to be written as others
+    first. Copies of contiguous() and reshape() go at the most, and not at all where what follows needs them.
+    """
+    turning = [row for row in kernels if _TURNING.search(row.name or "")]
+    inside = part_in_steps(kernels, kernel_families)
+    turned_ns = min(pace.busy_ns, pace.per_step(sum(row.exclusive_ns for row in turning) * inside))
+    if turned_ns >= least_share * pace.busy_ns > 0:
+        calls = pace.per_step(sum(row.calls for row in turning) * inside)
+        norms_ns = pace.per_step(sum(row.exclusive_ns for row in kernels if _NORM.search(row.name or "")))
+        return _around_convolutions(pace, step_ops, _Turned(calls, turned_ns, norms_ns * inside))
+    return _copies(pace, step_ops)
+
+
+def _around_convolutions(pace: Pace, step_ops: Table[StepOp], found: _Turned) -> Advice | None:
+    calls, turned_ns = found.calls, found.time_ns
+    convolutions = [op for op in step_ops if op.within is None and _CONVOLUTION.fullmatch(op.name or "")]
+    # Three dimensions have no channels last.
+    lines = {op.name for op in convolutions} == {"aten::conv1d"}
+    least = 0.0 if lines else 0.75 * turned_ns + 0.25 * found.norms_ns
+    saving = Saving(device_ns=(least, min(pace.busy_ns, turned_ns + 2 / 3 * found.norms_ns)))
+    if pace.gain(saving).high_share < LEAST_GAIN:
+        return None
+    return Advice(
+        title="Convolutions turn their tensors to another layout",
+        because=f"{units.tally(calls)} kernels a step only turn tensors between channels first and channels "
+        f"last: {units.duration(turned_ns)}, {units.share(turned_ns / pace.busy_ns)} of the device's work.",
+        saving=saving,
+        certainty="possible" if lines else "likely",
+        fix=_AS_PICTURES if lines else _CHANNELS_LAST,
+        check="stepscope show kernels: no nchwToNhwc and nhwcToNchw are left.",
+        evidence={
+            "conversions_per_step": calls,
+            "conversions_ns": turned_ns,
+            "conversions_share": turned_ns / pace.busy_ns,
+        },
+        claims=frozenset({"device:copy:layouts"}),
+        locations=places_of(convolutions, "convolutions"),
+    )
+
+
+def _copies(pace: Pace, step_ops: Table[StepOp]) -> Advice | None:
+    ops = [
+        op for op in step_ops if op.within is None and _REORDERING.fullmatch(op.name or "") and op.launches
+    ]
+    cost = cost_of(ops, pace)
+    copied_ns = min(pace.busy_ns, cost.device_ns)
+    saving = Saving(device_ns=(0.0, copied_ns))
+    if copied_ns < LEAST_COPIES * pace.busy_ns or pace.gain(saving).high_share < LEAST_GAIN:
+        return None
+    return Advice(
+        title="Tensors are copied only to change their layout",
+        because=f"contiguous() and reshape() copy {units.tally(cost.launches)} tensors a step: "
+        f"{units.duration(copied_ns)}, {units.share(copied_ns / pace.busy_ns)} of the device's work.",
+        saving=saving,
+        certainty="possible",
+        fix="y = x.transpose(1, 2)    # without .contiguous(): attention and products take any order\n"
+        "y = x.view(rows, length, heads, size)    # split sizes before the transpose, so that none is copied",
+        check="stepscope show step_ops: contiguous and reshape launch nothing.",
+        evidence={
+            "copies_per_step": cost.launches,
+            "copies_ns": copied_ns,
+            "copies_share": copied_ns / pace.busy_ns,
+        },
+        claims=frozenset({"device:copy:layouts"}),
+        locations=places_of(ops, "copies"),
+    )

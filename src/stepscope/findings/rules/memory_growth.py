@@ -1,0 +1,119 @@
+"""Memory grows with every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from stepscope import units
+from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.memory_peaks import PeakMemory
+from stepscope.analyses.memory_steps import MemoryStep
+from stepscope.findings import Advice, Location, NotKnown, Saving, locations_of, rule
+from stepscope.findings._device_memory import RECORD
+from stepscope.findings.facts import Facts
+from stepscope.tables import Table
+
+__all__ = ["memory_growth"]
+
+LEAST_STEPS = 3
+_FIX = """\
+losses.append(loss.detach())     # a loss with its graph keeps all activations of its step alive
+total += loss.item()             # or read a number, once in many steps
+history = history[-100:]         # clear lists, dicts and hooks that collect tensors"""
+
+
+@rule
+def memory_growth(
+    facts: Facts,
+    memory_steps: Table[MemoryStep],
+    memory_peaks: Table[PeakMemory],
+    allocations: Table[Allocation],
+    late_phases: Table[LatePhase],
+    *,
+    least_bytes: int = 65_536,
+) -> Advice | None:
+    """Every step leaves more memory allocated than it found: tensors are kept.
+
+    Gain: none in time. The run fails when the device's memory is full, after about as many steps as the
+    growth fits into what is left.
+    """
+    if not facts.device_work:
+        return None
+    if not facts.memory:
+        raise NotKnown("memory was not recorded", record=RECORD)
+    grown = _grown(memory_steps)
+    if grown is None or grown.per_step < least_bytes:
+        return None
+    device = facts.device(grown.device)
+    left = max(0, device.memory_bytes - grown.last_bytes) if device and device.memory_bytes else None
+    steps_left = int(left / grown.per_step) if left is not None else None
+    trains = any(row.phase in ("backward", "optimizer") and row.launches for row in late_phases)
+    kept = _kept(memory_peaks, grown.device)
+    return Advice(
+        title="Memory grows with every step",
+        because=f"Each of {units.count(grown.steps)} steps left more memory allocated, "
+        f"{units.size(grown.per_step)} on average."
+        + (f" Memory is full after about {units.count(steps_left)} more." if steps_left is not None else "")
+        + (f" What is kept was made by {kept[0]}." if kept else "")
+        + ("" if trains else " A cache that grows with its sequence does so by design."),
+        saving=Saving(),
+        certainty="likely" if trains else "possible",
+        fix=_FIX,
+        check="stepscope show memory_steps: growth_bytes is 0 but for the first steps.",
+        evidence={
+            "growth_per_step_bytes": grown.per_step,
+            "steps": grown.steps,
+            "end_bytes": grown.last_bytes,
+            "memory_bytes": device.memory_bytes if device else None,
+            "steps_until_full": steps_left,
+        },
+        claims=frozenset({"memory"}),
+        locations=_locations(kept, allocations, grown),
+        risk=trains,
+    )
+
+
+class _Growth:
+    """Memory of a device that grew in every step."""
+
+    def __init__(self, device: str, rows: list[MemoryStep]) -> None:
+        self.device = device
+        self.steps = len(rows)
+        self.last_bytes = rows[-1].end_bytes
+        self.per_step = (rows[-1].end_bytes - rows[0].start_bytes) / len(rows)
+
+
+def _grown(memory_steps: Table[MemoryStep]) -> _Growth | None:
+    """The device whose memory grew most, if it did so in every step, its start and end being ever higher."""
+    by_device: dict[str, list[MemoryStep]] = {}
+    for row in memory_steps:
+        if row.device != "cpu":
+            by_device.setdefault(row.device, []).append(row)
+    found = [
+        _Growth(device, rows)
+        for device, rows in by_device.items()
+        if len(rows) >= LEAST_STEPS
+        and all(row.growth_bytes > 0 for row in rows)
+        and all(later.end_bytes > row.end_bytes for row, later in pairwise(rows))
+    ]
+    return max(found, key=lambda growth: growth.per_step, default=None)
+
+
+def _kept(memory_peaks: Table[PeakMemory], device: str) -> list[str]:
+    """Operators whose blocks were made in the profile and kept, those with most memory first."""
+    sizes: Counter[str] = Counter()
+    for row in memory_peaks:
+        if row.device == device and row.freed_in == "kept" and row.phase != "before" and row.op:
+            sizes[row.op] += row.bytes
+    return [op for op, _ in sizes.most_common(2)]
+
+
+def _locations(kept: list[str], allocations: Table[Allocation], grown: _Growth) -> tuple[Location, ...]:
+    """Functions that ask for as much by that operator as is kept, or nearly; most first."""
+    least = 0.5 * grown.per_step * (grown.steps - 1)  # the table leaves the first step out
+    rows = [row for row in allocations if row.device == grown.device and row.op in kept[:1]]
+    rows = [row for row in rows if (row.allocated_bytes or 0) >= least]
+    rows.sort(key=lambda row: -(row.allocated_bytes or 0))
+    return locations_of((row.user_frame, f"allocates with {row.op}") for row in rows)

@@ -1,0 +1,93 @@
+"""Compiled code launches its kernels one by one."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
+from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["missed_graphs"]
+
+REPLAY_NS = 300_000
+"""What a run of a region that replays a graph costs the host while it is recorded: its inputs are checked,
+and copied where they moved. On one machine 400 µs were seen with the profiler, and under 200 µs without."""
+STEADY_SHARE = 0.7
+"""Graphs are captured for a shape: so many of the steps must be alike."""
+_FIX = """\
+model = torch.compile(model, mode="reduce-overhead")   # or "max-autotune": both replay CUDA graphs
+torch.compiler.cudagraph_mark_step_begin()             # before each step, if outputs are kept across steps
+TORCH_LOGS="perf_hints" python train.py                # says why graphs were skipped, if the mode is on"""
+
+
+@rule
+def missed_graphs(
+    pace: Pace,
+    compiled_regions: Table[CompiledRegion],
+    step_ops: Table[StepOp],
+    step_classes: Table[StepClass],
+    *,
+    least_share: float = 0.03,
+    least_kernels: float = 4.0,
+) -> Advice | None:
+    """Compiled code launches its kernels one by one, late, and could replay them as CUDA graphs.
+
+    Gain: a replayed graph is one launch, whose kernels follow one another without the host. What the device
+    waited inside of compiled graphs goes, with the latency of their launches; at the least less what the
+    replays cost. At the most all the host's time in compiled code, if the device waited so long: the host is
+    ahead by then, and hides what else it does behind the graph.
+    """
+    rows = [row for row in compiled_regions if row.calls and not row.graph_launches]
+    runs = sum(row.calls for row in rows)
+    kernels = sum(row.device_events + row.backward_device_events for row in rows)
+    if not runs or kernels / runs < least_kernels or not _steady(step_classes):
+        return None
+    code = compiled_code(step_ops, compiled_regions)
+    late_ns, waited = _late(pace, rows, code, compiled_regions)
+    saving = Saving(late_ns=late_ns)
+    if pace.gain(saving).high_ns < least_share * ordinary_step_ns(pace, step_classes):
+        return None
+    device_ns = sum(row.device_ns + row.backward_device_ns for row in rows)
+    return Advice(
+        title="Compiled code does not use CUDA graphs",
+        because=f"Compiled code launches {units.tally(kernels / pace.steps)} kernels a step one by one, "
+        f"{units.duration(device_ns / kernels)} long on average, and the GPU waits "
+        f"{units.duration(waited)} a step ({units.share(pace.share(waited))}) for it.",
+        saving=saving,
+        certainty="likely" if pace.steps > 1 else "possible",
+        fix=_FIX,
+        check="stepscope show compiled_regions: graph_launches is no longer 0, and idle_gaps shrink.",
+        evidence={
+            "kernels_per_step": kernels / pace.steps,
+            "kernel_mean_ns": device_ns / kernels,
+            "late_in_compiled_code_ns": round(waited),
+            "regions": len(rows),
+        },
+        claims=frozenset({"late"}),
+        locations=locations_of((frame, "runs compiled code") for frame in code.frames),
+    )
+
+
+def _steady(step_classes: Table[StepClass]) -> bool:
+    steps = [row.steps for row in step_classes]
+    return bool(steps) and max(steps) >= STEADY_SHARE * sum(steps)
+
+
+def _late(
+    pace: Pace, rows: list[CompiledRegion], code: CompiledCode, compiled_regions: Table[CompiledRegion]
+) -> tuple[Bounds, float]:
+    """What graphs save, and what the device waited for compiled code, in ns of a step."""
+    host = pace.per_step(sum(row.host_self_ns + row.backward_host_ns for row in rows))
+    if not code.host_ns:  # this torch marked no runs: the regions are known by their graphs alone
+        return (0.0, min(pace.late_ns, host)), min(pace.late_ns, host)
+    everything = pace.per_step(sum(row.host_self_ns + row.backward_host_ns for row in compiled_regions))
+    part = host / everything if everything else 1.0
+    waited = min(pace.late_ns, part * pace.per_step(code.late_ns))
+    most = max(pace.with_latency(waited), min(pace.late_ns, part * pace.per_step(code.host_ns)))
+    replays = REPLAY_NS * pace.per_step(sum(row.calls + row.backward_calls for row in rows))
+    least = pace.with_latency(part * pace.per_step(code.graph_late_ns)) - replays
+    return (min(max(0.0, least), most), most), waited

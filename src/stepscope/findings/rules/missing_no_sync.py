@@ -1,0 +1,98 @@
+"""Gradients that are reduced after every micro-step though only their sum is used."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.annotations import Annotation
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["missing_no_sync"]
+
+# What the reducer of DistributedDataParallel does with each gradient that it is going to reduce: it copies it
+# into a bucket, or divides it in place if it is a view of one. Inside no_sync it does neither.
+_PUT_IN_BUCKET = re.compile(r"torch::distributed::reducer::(mul_out|copy_)|aten::div_")
+_COPIED_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+_MOSTLY = 0.9
+_FIX = """\
+with contextlib.nullcontext() if last_micro_step else model.no_sync():
+    loss = compute_loss(model(batch)) / micro_steps    # the forward pass inside, too
+    loss.backward()"""
+
+
+@rule
+def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
+    pace: Pace,
+    step_classes: Table[StepClass],
+    annotations: Table[Annotation],
+    step_ops: Table[StepOp],
+    breakdowns: Table[Breakdown],
+    kernel_families: Table[KernelFamily],
+    *,
+    least_share: float = 0.01,
+) -> Advice | None:
+    """Gradients are all-reduced in every micro-step, though the optimizer needs their sum only.
+
+    Gain: of the P backward passes for one step of an optimizer, one has to reduce; the part 1 − 1/P of the
+    reducer's work goes. At the least that is the copying into and out of buckets. At the most also that part
+    of the exposed communication, unless peers were late: they will be late for the last pass as well.
+    """
+    passes = sum(one.steps * (one.backward_passes or 0) for one in step_classes)
+    updates = sum(row.calls for row in annotations if row.name and row.name.startswith("Optimizer.step#"))
+    hooks = [row for row in step_ops if row.within == ACCUMULATES]
+    reduces = [row for row in hooks if kind_of(row.name) == "all-reduce"]
+    filled = [row for row in hooks if _PUT_IN_BUCKET.fullmatch(row.name or "")]
+    gradients = _calls(row for row in step_ops if row.name == ACCUMULATES)
+    accumulates = updates and passes >= 1.9 * updates
+    if not accumulates or not reduces or _calls(filled) < _MOSTLY * gradients:
+        return None
+    exposed = exposed_of(breakdowns, kernel_families, pace)
+    copies = [*filled, *(row for row in step_ops if row.name == _COPIED_BACK)]
+    saving = _saving(1 - updates / passes, copies, reduces, exposed, pace)
+    if pace.share(saving.late_ns[1] + saving.device_ns[1] + saving.waited_ns[1]) < least_share:
+        return None
+    all_reduces = pace.per_step(_calls(reduces))
+    return Advice(
+        title="Gradients are all-reduced in every micro-step",
+        because=f"{units.tally(passes / updates)} backward passes for each step of the optimizer, and "
+        f"{units.tally(all_reduces)} all-reduces a step: every pass reduces all its gradients. "
+        f"{units.duration(exposed.ns)} of a step is communication with no compute beside it.",
+        saving=saving,
+        certainty="likely",
+        fix=_FIX,
+        check="stepscope show annotations: as many ranges …:all_reduce for each Optimizer.step as there are "
+        "buckets, not a multiple.",
+        evidence={
+            "backward_passes_per_update": passes / updates,
+            "all_reduces_per_step": all_reduces,
+            "needless_share": 1 - updates / passes,
+            "exposed_communication_ns": round(exposed.ns),
+        },
+        claims=frozenset({"waited:communication"}),
+    )
+
+
+def _calls(rows: Iterable[StepOp]) -> int:
+    return sum(row.calls for row in rows)
+
+
+def _saving(
+    needless: float, copies: list[StepOp], reduces: list[StepOp], exposed: Exposed, pace: Pace
+) -> Saving:
+    """The needless part of the copies between gradients and buckets, of the launches, of what is exposed."""
+    late = needless * pace.with_latency(pace.per_step(sum(row.late_ns for row in (*copies, *reduces))))
+    copied = min(needless * pace.per_step(sum(row.device_ns for row in copies)), pace.busy_ns)
+    return Saving(
+        late_ns=(0.5 * late, late),
+        device_ns=(copied, min(copied + needless * exposed.device_ns, pace.busy_ns)),
+        waited_ns=(0.0, needless * exposed.host_ns),
+    )

@@ -1,0 +1,130 @@
+"""Tensors travel between CPU and device for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepscope import units
+from stepscope.analyses.copies import Copy
+from stepscope.analyses.host_syncs import HostSync
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["needless_transfers"]
+
+_COPYING = ("aten::to", "aten::_to_copy", "aten::copy_")
+
+_FIX_TRIPS = """\
+y = torch.clamp(x - x.mean(-1, keepdim=True), -3, 3)      # on the GPU, not x.cpu() ... .to(device)
+history.append(loss.detach())                             # metrics: keep them on the GPU,
+values = torch.stack(history).tolist()                    # and fetch all of them at the end"""
+_FIX_SMALL = """\
+mask = torch.zeros(n, device=device)                      # not torch.zeros(n).to(device)
+places = torch.arange(n, device=device)                   # make what never changes once, before the loop
+packed = torch.tensor(values).pin_memory().to(device, non_blocking=True)   # many scalars: one copy"""
+
+
+@rule
+def needless_transfers(
+    pace: Pace,
+    copies_by_frame: Table[Copy],
+    host_syncs: Table[HostSync],
+    step_ops: Table[StepOp],
+    *,
+    least_copies: int = 16,
+    least_share: float = 0.01,
+) -> Advice | None:
+    """Tensors go to the CPU and back, or are made on the CPU and sent to the device one by one.
+
+    Gain, for large tensors that go and come back: kept on the device they need no copies, so the time in
+    which these ran alone goes. Each way ends in a wait, and the device starves while the CPU does its part
+    and launches anew: at the most all of that goes, at the least two thirds, since the work itself must still
+    be launched; the driver and long operators take most of it, which recording does not stretch. Once a step
+    the trace cannot tell that it is the same tensor, and nothing is promised.
+
+    Gain, for small tensors made on the CPU: at the most the idle time inside these copies and after their
+    waits, at the least half of that inside them, because a tensor made on the device needs a launch too.
+    """
+    trips = trips_of(copies_by_frame, pace.steps)
+    if trips is not None:
+        starved = min(pace.per_step(starved_by(host_syncs)), pace.late_ns)
+        if pace.share(pace.per_step(trips.exposed_ns) + starved) >= least_share:
+            return _round_trips(trips, starved, pace, copies_by_frame)
+    small = [row for row in moving(copies_by_frame, "HtoD", "pageable") if not large(row)]
+    if pace.per_step(sum(row.calls for row in small)) < least_copies:
+        return None
+    inside = pace.per_step(_late_inside(small, step_ops))
+    late = min(inside + pace.per_step(starved_by(host_syncs)), pace.late_ns)
+    return (
+        _made_on_cpu(small, (min(inside, late) / 2, late), pace) if pace.share(late) >= least_share else None
+    )
+
+
+def _round_trips(trips: Trips, starved: float, pace: Pace, copies: Table[Copy]) -> Advice:
+    exposed = pace.per_step(trips.exposed_ns)
+    there, here = (units.size(pace.per_step(moved)) for moved in (trips.out_bytes, trips.back_bytes))
+    return Advice(
+        title="Tensors go to the CPU and back",
+        because=f"{there} a step go to the CPU and {here} come back, in "
+        f"{units.count(round(pace.per_step(trips.trips)))} round trips: {units.duration(exposed)} of copies "
+        "with nothing beside them, and the device starves "
+        f"{units.duration(starved)} after the waits.",
+        saving=Saving(waited_ns=(exposed + 2 / 3 * starved if trips.sure else 0.0, exposed + starved)),
+        certainty="likely" if trips.sure else "possible",
+        fix=_FIX_TRIPS,
+        check="stepscope show copies: no DtoH of this size is left.",
+        evidence={
+            "trips_per_step": pace.per_step(trips.trips),
+            "out_bytes_per_step": pace.per_step(trips.out_bytes),
+            "back_bytes_per_step": pace.per_step(trips.back_bytes),
+            "exposed_ns": round(exposed),
+            "starved_ns": round(starved),
+        },
+        claims=frozenset({"waited:copies", "late:syncs"}),
+        locations=locations_of(
+            (row.place, f"{units.size(pace.per_step(row.bytes or 0))} a step, {row.direction}")
+            for row in copies
+            if row.host_memory == "pageable" and large(row)
+        ),
+    )
+
+
+def _late_inside(small: Sequence[Copy], step_ops: Table[StepOp]) -> float:
+    """Idle time inside the operators that made these copies: their part of all that these launched."""
+    frames = {row.place for row in small}
+    found = [
+        row
+        for row in step_ops
+        if row.name in _COPYING and row.within not in _COPYING and row.launches and row.user_frame in frames
+    ]
+    launches = sum(row.launches for row in found)
+    part = min(1.0, sum(row.calls for row in small) / launches) if launches else 0.0
+    return part * sum(row.late_ns for row in found)
+
+
+def _made_on_cpu(small: Sequence[Copy], late: tuple[float, float], pace: Pace) -> Advice:
+    calls, n_bytes = sum(row.calls for row in small), sum(row.bytes or 0 for row in small)
+    return Advice(
+        title="Small tensors are sent to the GPU one by one",
+        because=f"{units.count(round(pace.per_step(calls)))} copies a step bring "
+        f"{units.size(n_bytes / calls)} each from pageable memory, and the host waits for each: the device "
+        "idles up to "
+        f"{units.duration(late[1])} a step for them.",
+        saving=Saving(late_ns=late),
+        certainty="likely",
+        fix=_FIX_SMALL,
+        check="stepscope show copies --by frame: few copies HtoD of a few bytes are left.",
+        evidence={
+            "copies_per_step": pace.per_step(calls),
+            "bytes_per_copy": n_bytes / calls,
+            "late_ns": round(late[1]),
+        },
+        claims=frozenset({"late:syncs"}),
+        locations=locations_of(
+            (row.place, f"~{units.count(round(pace.per_step(row.calls)))} copies a step")
+            for row in sorted(small, key=lambda row: -row.calls)
+        ),
+    )

@@ -1,0 +1,87 @@
+"""Code was compiled again for inputs that it was not compiled for."""
+
+from __future__ import annotations
+
+import re
+
+from stepscope import units
+from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._compiling import RECURRING_STEPS, recompiled
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["recompilations"]
+
+ALMOST_ALL = 0.9
+_FIX = """\
+TORCH_LOGS="recompiles" python train.py               # says which guard failed
+DataLoader(..., drop_last=True)                       # if it is the last, smaller batch
+torch._dynamo.mark_dynamic(batch, 1)                  # if it is one dimension, such as the length
+torch.compile(model, dynamic=True)                    # if it is several; or pad to a few fixed sizes"""
+
+
+@rule
+def recompilations(
+    pace: Pace,
+    compilations: Table[Compilation],
+    compiled_regions: Table[CompiledRegion],
+    *,
+    least_share: float = 0.01,
+    often_share: float = 0.5,
+) -> Advice | None:
+    """Steps wait while code is compiled again, for shapes or values that it was not compiled for.
+
+    Gain: nothing else runs while torch compiles, so at the most all of that time goes, with the autotuning
+    that it led to and the first run of what came out, which loads its kernels. At the least nothing: a few
+    recompilations at the start of a run are no cost of a long one. Where most of the recorded steps
+    compiled, three at the least or two with many versions before, this is how the program runs, and the time
+    of compiling is the least. If the steps are hardly
+    anything else, no step shows what is left without it: at the most all but the device's work in it.
+    """
+    again = recompiled(compilations)
+    rows = [row for row in compilations if row.step is not None and row.region in again]
+    steps = {row.step for row in rows if row.kind == "recompilation"}
+    compiling = pace.per_step(sum(row.total_ns for row in rows))
+    first_runs = [row for row in compiled_regions if row.region in again and row.calls == 1]
+    loading = pace.per_step(sum(row.host_self_ns + row.backward_host_ns for row in first_runs))
+    most = min(pace.late_ns, compiling + loading)
+    work = pace.per_step(sum(row.device_ns + row.backward_device_ns for row in compiled_regions))
+    if pace.share(most) < least_share:
+        return None
+    times = sum(row.times for row in rows if row.kind == "recompilation")
+    versions = max((_version(region) for region in again), default=0)
+    often = len(steps) >= max(2.0, often_share * pace.steps) and max(len(steps), versions) >= RECURRING_STEPS
+    alone = often and pace.share(compiling) >= ALMOST_ALL
+    rest = max(0.0, pace.step_ns - most - work) if alone else 0.0
+    frames = sorted({region.rpartition("/")[0] for region in again})
+    return Advice(
+        title="Code is compiled again inside the steps",
+        because=f"{units.count(len(steps))} of {units.count(pace.steps)} recorded steps compiled code again "
+        f"({'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}; "
+        f"{units.duration(compiling * pace.steps)} in all). "
+        + (
+            f"Version {versions} was reached: new inputs keep coming."
+            if often
+            else "In a long run they may be exceptions."
+        ),
+        saving=Saving(late_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
+        certainty="certain" if often else "likely",
+        fix=_FIX,
+        check="stepscope show compilations: no row says recompilation in a step.",
+        evidence={
+            "recompilations": times,
+            "steps_with_recompilation": len(steps),
+            "versions": versions,
+            "compiling_ns": round(compiling * pace.steps),
+            "compiling_per_step_ns": round(compiling),
+        },
+        claims=frozenset({"late:compile"}),
+    )
+
+
+def _version(region: str) -> int:
+    """How often the frame had been compiled before: torch numbers a region frame/version."""
+    found = re.search(r"/(\d+)", region)
+    return int(found[1]) if found else 0

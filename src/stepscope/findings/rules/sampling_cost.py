@@ -1,0 +1,103 @@
+"""Choosing a token takes long beside computing it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings._inference import engine_of, infers, left_by_host
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["sampling_cost"]
+
+# Each draw ends in one of these: torch.multinomial, or a division by exponential noise and an argmax.
+_DRAWS = ("aten::multinomial", "aten::exponential_")
+_SORTS = ("aten::sort", "aten::argsort")
+# The best few: what a sampler should begin with, so it is no cost that could go, nor is what it calls.
+_BEST = "aten::topk"
+_STEPS = (
+    *_DRAWS,
+    *_SORTS,
+    "aten::softmax",
+    "aten::log_softmax",
+    "aten::cumsum",
+    "aten::argmax",
+    "aten::masked_fill",
+    "aten::masked_fill_",
+    "aten::gather",
+    "aten::scatter",
+)
+_TIMES = 2
+"""How often a sampler calls the same operator for a draw; layers of a model call theirs more often."""
+_BY_ENGINE = {
+    "vLLM": "VLLM_USE_FLASHINFER_SAMPLER=1 vllm serve MODEL    # with flashinfer installed",
+    "SGLang": "python -m sglang.launch_server ... --sampling-backend flashinfer",
+}
+_ANY = """\
+best, places = torch.topk(logits, 64)    # first, in the model's data type; then softmax, top-p and draw of 64
+token = places.gather(-1, torch.multinomial(best.float().softmax(-1), 1))
+flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 64, 0.9)    # or one kernel, without a sort
+token = logits.argmax(-1)    # where greedy will do"""
+
+
+@rule
+def sampling_cost(
+    pace: Pace,
+    iterations: Table[Iteration],
+    step_classes: Table[StepClass],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.10,
+) -> Advice | None:
+    """Sampling takes a large part of making a token.
+
+    Gain: at the most all of the sampler's time. At the least, where the sampler sorts, half of the sort and
+    all that follows it: to find the best few reads the logits once or twice, while a sort reads and writes
+    all of them for every eight bits, and what follows has those few to do. But the step gets no shorter than
+    what its operators take the host. Where nothing is sorted, nothing at the least.
+    """
+    if not infers(step_classes):
+        return None
+    draws = sum(row.calls for row in step_ops if row.name in _DRAWS and row.within not in _DRAWS)
+    sampler = _sampler(step_ops, draws)
+    whole = pace.per_step(sum(row.device_ns for row in sampler))
+    if pace.share(whole) < least_share:
+        return None
+    sorting = pace.per_step(sum(row.device_ns for row in sampler if row.name in _SORTS))
+    low = min(whole - 0.5 * sorting, left_by_host(step_ops, pace)) if sorting else 0.0
+    engine = engine_of(iterations)
+    return Advice(
+        title="Sampling takes a large part of a step",
+        because=f"{units.tally(pace.per_step(draws))} draws a step take {units.duration(whole)} of the GPU, "
+        f"{units.share(pace.share(whole))} of the step; {units.duration(sorting)} of that is sorting.",
+        saving=Saving(device_ns=(min(low, pace.busy_ns), min(whole, pace.busy_ns))),
+        certainty="likely",
+        fix=_BY_ENGINE.get(engine or "", _ANY),
+        check="stepscope show ops: aten::sort is gone, and the operators of the sampler take a few µs.",
+        evidence={
+            "draws_per_step": pace.per_step(draws),
+            "sampling_ns": round(whole),
+            "sampling_share": pace.share(whole),
+            "sorting_ns": round(sorting),
+        },
+        claims=frozenset({"device:indexing"}),
+        locations=locations_of(
+            (row.user_frame, f"~{units.tally(row.per_step)} calls of {row.name} a step") for row in sampler
+        ),
+    )
+
+
+def _sampler(step_ops: Iterable[StepOp], draws: int) -> list[StepOp]:
+    """The operators that a sampler calls, dearest first, but those that layers call, too."""
+    by_name: defaultdict[str | None, list[StepOp]] = defaultdict(list)
+    for row in step_ops:
+        if row.name in _STEPS and row.within not in (*_STEPS, _BEST):
+            by_name[row.name].append(row)
+    few = [rows for rows in by_name.values() if sum(row.calls for row in rows) <= _TIMES * draws]
+    return sorted((row for rows in few for row in rows), key=lambda row: -row.device_ns)

@@ -1,0 +1,126 @@
+"""The host reads scalars of the device, and the device runs dry behind each of them."""
+
+from __future__ import annotations
+
+from stepscope.analyses.host_syncs import HostSync
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, rule
+from stepscope.findings._waits import (
+    READ,
+    held_up,
+    launch_costs,
+    lead_of,
+    lead_won,
+    locations_of_waits,
+    read_ops,
+    times,
+    waits_of,
+)
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["scalar_reads"]
+
+# GradScaler divides all gradients with this operator, then reads whether one of them was not finite.
+_UNSCALES = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_CLIPPING = "torch/nn/utils/clip_grad.py"
+_DISTRIBUTIONS, _PRINTING = "torch/distributions/", "torch/_tensor_str.py"
+
+_ADD_UP = """\
+total = torch.zeros((), device="cuda")    # once, before the loop
+total += loss.detach()                    # instead of loss.item(), float(loss) or print(loss)
+if step % 100 == 0: print((total / 100).item()); total.zero_()"""
+_BRANCH = """\
+x = torch.where(x.max() > limit, x / limit, x)    # instead of `if x.max() > limit:`"""
+
+
+@rule
+def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
+    pace: Pace,
+    host_syncs: Table[HostSync],
+    step_ops: Table[StepOp],
+    idle_gaps: Table[IdleGap],
+    kernels: Table[Kernel],
+    iterations: Table[Iteration],
+    python_frames: Table[PythonFrame],
+    *,
+    least_share: float = 0.01,
+) -> Advice | None:
+    """The host reads scalars of the device (.item(), float, if), and waits for each.
+
+    Gain: a read takes the host as long as its operator, the wait included; a host that does not read is ahead
+    by so much. The step shrinks by that lead, as far as the device waits for the host anywhere in it. At the
+    least, less what it takes to add the scalar up on the device instead: the cheapest operator for each read;
+    and where something else waits, too, only as far as the device starved right behind the reads. At the
+    most, the operator that computed each scalar goes as well, which takes no longer than to read it; and
+    without the profiler the host is quicker, and so waits for longer kernels longer. A program whose host is
+    late all the time gains no more than the reads took, however long the device starves.
+    """
+    waits = waits_of(host_syncs, step_ops)
+    mine = [wait for wait in waits if wait.cause == READ]
+    reads = [row for cause, row in read_ops(step_ops) if cause == READ]
+    if not mine or pace.device is None:
+        return None
+    per_step = pace.per_step(sum(wait.calls for wait in mine))
+    host = pace.per_step(max(_host_ns(reads), sum(wait.waited_ns for wait in mine)))
+    beside = host - pace.per_step(sum(wait.waited_ns for wait in mine))
+    cheapest, mean = (per_step * cost for cost in launch_costs(step_ops))
+    lead = lead_of(pace, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
+    others = [wait for wait in waits if wait.cause != READ]
+    saving = lead_won(pace, idle_gaps, mine, others, lead)
+    if pace.gain(saving).high_share < least_share:
+        return None
+    starved = pace.per_step(sum(wait.starved_ns for wait in mine))
+    return Advice(
+        title="The host reads scalars of the device and waits for each",
+        because=f"{times(per_step, 'read')} a step: {held_up(pace, host, mine)}",
+        saving=saving,
+        certainty="certain",
+        fix=_fix(reads, step_ops, {row.name or "" for row in python_frames}),
+        check="stepscope show host_syncs: aten::_local_scalar_dense is gone, or there once in many steps.",
+        evidence={
+            "reads_per_step": per_step,
+            "host_ns": round(host),
+            "starved_ns": round(starved),
+            "starved_share": pace.share(starved),
+        },
+        claims=frozenset({"late:syncs"}),
+        locations=locations_of_waits(mine, pace.steps, "read"),
+    )
+
+
+def _host_ns(reads: list[StepOp]) -> float:
+    """Host time of the reads; where some of a row's calls read memory of the host, of as many as did not."""
+    return sum(row.host_ns * min(1.0, row.launches / row.calls) for row in reads if row.calls)
+
+
+def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> str:
+    """What to type, by what reads: a look of GradScaler, an `if`, or a number to be logged."""
+
+    def seen(file: str) -> bool:
+        return any(name.startswith(file) for name in frames)
+
+    scaled = sum(row.launches for row in step_ops if row.name == _UNSCALES)
+    branches = [row for row in reads if row.within == "aten::is_nonzero"]
+    plain = sum(row.launches for row in reads) - sum(row.launches for row in branches)
+    lines = []
+    if plain > scaled:
+        lines.append(_ADD_UP)
+    if branches or not scaled:
+        lines.append(_BRANCH)
+    if scaled:
+        lines.append(
+            'torch.autocast("cuda", torch.bfloat16)    # needs no GradScaler, which reads once a step;\n'
+            "torch.optim.AdamW(…, fused=True)          # or lets the optimizer look at the scale itself"
+        )
+    if branches and seen(_DISTRIBUTIONS):
+        lines.append("torch.distributions.Distribution.set_default_validate_args(False)")
+    if seen(_CLIPPING) and any(row.phase == "optimizer" for row in branches):
+        lines.append("clip_grad_norm_(…, error_if_nonfinite=False)")
+    if seen(_PRINTING):
+        lines.append("print(tensor) reads it: print every so many steps")
+    return "\n".join(lines)

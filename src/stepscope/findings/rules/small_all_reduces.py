@@ -1,0 +1,92 @@
+"""Tensor parallelism that waits for latency."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_classes import StepClass
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._inference import engine_of, infers
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["small_all_reduces"]
+
+# ncclDevKernel_AllReduce_…, ncclKernel_AllReduce_…; vLLM's and SGLang's cross_device_reduce_1stage; torch's
+# multimem_all_reduce_kernel and one_shot_all_reduce_kernel; FlashInfer's allreduce_fusion_kernel.
+_ALL_REDUCE = re.compile(r"all_?reduce|cross_device_reduce", re.IGNORECASE)
+_NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
+ONE_SHOT_NS = 5_000
+"""What an all-reduce takes at the least that reads the memory of its peers."""
+_CUSTOM = {
+    "vLLM": "vllm serve MODEL    # without --disable-custom-all-reduce",
+    "SGLang": "python -m sglang.launch_server ... --enable-symm-mem    # and no --disable-custom-all-reduce",
+}
+_FUSED = {
+    "vLLM": '--compilation-config \'{"pass_config": {"fuse_allreduce_rms": true}}\'',
+    "SGLang": "--flashinfer-allreduce-fusion-backend auto    # before: --enable-flashinfer-allreduce-fusion",
+}
+_ANY = """\
+t = torch.distributed._symmetric_memory.empty(shape, dtype=torch.bfloat16, device="cuda")
+torch.ops.symm_mem.one_shot_all_reduce(t, "sum", group.group_name)    # or multimem_all_reduce_"""
+
+
+@rule
+def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and threshold
+    pace: Pace,
+    iterations: Table[Iteration],
+    step_classes: Table[StepClass],
+    kernel_families: Table[KernelFamily],
+    kernels: Table[Kernel],
+    *,
+    least_calls: int = 16,
+    most_mean_ns: int = 50_000,
+    least_share: float = 0.05,
+) -> Advice | None:
+    """Tensor parallelism sums many small tensors: each all-reduce is latency.
+
+    Gain: an all-reduce that reads its peers' memory in one kernel takes a few microseconds, or less where it
+    is fused with the normalisation after it. At the most all but that goes. At the least nothing: part of the
+    time is waiting for a peer that came later, and peers may not reach one another's memory.
+    """
+    if not infers(step_classes) and not any(row.kind for row in iterations):
+        return None
+    communication = [row for row in kernels if row.family == "communication"]
+    all_reduces = [row for row in communication if _ALL_REDUCE.search(row.name or "")]
+    inside = _inside_steps(communication, kernel_families)
+    calls = pace.per_step(inside * sum(row.calls for row in all_reduces))
+    whole = min(pace.per_step(inside * sum(row.total_ns for row in all_reduces)), pace.busy_ns)
+    if calls < least_calls or whole / calls > most_mean_ns or pace.share(whole) < least_share:
+        return None
+    nccl = sum(row.total_ns for row in all_reduces if _NCCL.search(row.name or ""))
+    plain = nccl > 0.5 * sum(row.total_ns for row in all_reduces)
+    engine = engine_of(iterations) or ""
+    return Advice(
+        title="Many small all-reduces: latency of tensor parallelism",
+        because=f"{units.tally(calls)} all-reduces a step of {units.duration(whole / calls)} each "
+        f"{'by NCCL ' if plain else ''}take {units.duration(whole)}, {units.share(pace.share(whole))} of the "
+        "step; waiting for peers is part of it.",
+        saving=Saving(device_ns=(0.0, max(0.0, whole - calls * ONE_SHOT_NS))),
+        certainty="likely",
+        fix=(_CUSTOM if plain else _FUSED).get(engine, _ANY),
+        check="stepscope show kernels: other all-reduces than NCCL's, or fewer, and shorter ones.",
+        evidence={
+            "all_reduces_per_step": calls,
+            "all_reduce_mean_ns": whole / calls,
+            "all_reduce_ns": round(whole),
+            "nccl": plain,
+        },
+        claims=frozenset({"waited:communication"}),
+    )
+
+
+def _inside_steps(communication: list[Kernel], kernel_families: Iterable[KernelFamily]) -> float:
+    """The part of the communication kernels that ran in steps; `kernels` counts the whole trace."""
+    seen = sum(row.calls for row in communication)
+    inside = sum(row.calls for row in kernel_families if row.family == "communication")
+    return min(1.0, inside / seen) if seen else 0.0

@@ -1,0 +1,89 @@
+"""Products in TF32 where bf16 would have twice the rate."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.precision import Precision
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, NotKnown, rule
+from stepscope.findings._products import (
+    Products,
+    claims_of,
+    half_type,
+    heaviest,
+    is_tf32,
+    is_worth,
+    off_device,
+    peak_of,
+    products_in,
+    saved_ns,
+)
+from stepscope.findings.facts import DeviceFacts, Facts
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["tf32_matmuls"]
+
+
+@rule
+def tf32_matmuls(
+    pace: Pace,
+    facts: Facts,
+    precision: Table[Precision],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.05,
+    least_gain: float = 0.01,
+) -> Advice | None:
+    """Matrix products, convolutions or attention run in TF32, where bf16 has a higher rate.
+
+    Gain: at the most their time falls as the device's peaks for TF32 and bf16 say, and a fifth more, since
+    kernels in TF32 stay farther from their peak. At the least it falls by the root of the peaks' ratio: what
+    is bound by memory reads half of the bytes, but weights have to be cast first. Attention in fp32 comes
+    along: torch has none in TF32, and 16 bits let it take flash or cuDNN kernels. No kernel gets shorter than
+    2 µs, or 6 µs for the low bound.
+    """
+    found = products_in(precision, ("tf32",), pace)
+    if not found.ns or not pace.busy_ns or found.ns < least_share * pace.busy_ns:
+        return None
+    beside = products_in(precision, ("fp32",), pace, families=("attention",) if is_tf32(precision) else ())
+    device = facts.device(pace.device)
+    rate, half = peak_of(device, "tf32"), half_type(device)
+    if device is None or rate is None or half is None:
+        raise NotKnown("what the device would do in bf16 is not known: its product is not recognised")
+    bounds = zip(saved_ns(found, half, device, pace), saved_ns(beside, half, device, pace), strict=True)
+    low, high = (sum(ends) for ends in bounds)
+    saving = off_device((low, high), pace)
+    if not saving.device_ns[1] or not is_worth(found, found.ns, saving, pace, least_gain):
+        return None
+    return Advice(
+        title=f"{found.subject} in TF32, not in {half}",
+        because=_because(found, beside, device, half, pace),
+        saving=saving,
+        certainty="likely",
+        fix='with torch.autocast("cuda", dtype=torch.bfloat16):    # around forward and loss, not backward\n'
+        "model.to(torch.bfloat16)    # for inference",
+        check="stepscope show precision: the time is in bf16 and about half as long; watch the loss, too.",
+        evidence={
+            "tf32_ns": round(found.ns),
+            "fp32_attention_ns": round(beside.ns),
+            "tf32_calls_per_step": found.calls,
+            "busy_share": found.ns / pace.busy_ns,
+            "tf32_peak_flops_per_s": rate,
+            "half_peak_flops_per_s": peak_of(device, half),
+        },
+        claims=claims_of(found.families + beside.families),
+        locations=heaviest(step_ops, pace),
+    )
+
+
+def _because(found: Products, attention: Products, device: DeviceFacts, half: str, pace: Pace) -> str:
+    rates = [units.tally((peak_of(device, name) or 0.0) / 1e12) for name in (half, "tf32")]
+    text = (
+        f"{units.duration(found.ns)} of a step ({units.share(found.ns / pace.busy_ns)} of the device's work) "
+        f"is {found.words} in TF32: fp32 numbers, rounded for the matrix units. {device.name} does "
+        f"{rates[0]} TFLOP/s in {half} and {rates[1]} in TF32."
+    )
+    if not attention.ns:
+        return text
+    return f"{text} Attention takes another {units.duration(attention.ns)} in fp32, for it has no TF32."

@@ -1,0 +1,159 @@
+"""Attention that writes its scores to memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["unfused_attention"]
+
+_UNFUSED = ("math", "hand-written")
+_WIDE = ("fp32", "tf32", "fp64")
+_FAST_PATH = "aten::_native_multi_head_attention"
+"""Torch's fast path of nn.MultiheadAttention: it is fused only if nobody wants to see the weights."""
+_TORCH_S = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math", _FAST_PATH)
+# What attention by hand calls, forward and backward.
+_SOFTMAX = re.compile(r"aten::_softmax(_backward_data)?")
+_VIEW = re.compile(r"aten::(reshape|contiguous|matmul)")
+_PRODUCT = re.compile(r"aten::(badd)?bmm")
+_PASSES = 4
+"""How often the scores go through memory at the least: written and read again, once before and once after the
+softmax. Masks, scales and dropout add to that."""
+_SHORTEST_NS = 4_000
+"""What a kernel of fused attention takes at the least."""
+
+
+@rule
+def unfused_attention(
+    pace: Pace, attention: Table[Attention], step_ops: Table[StepOp], *, least_share: float = 0.03
+) -> Advice | None:
+    """Attention writes the scores of all pairs of positions to memory, instead of one fused kernel.
+
+    Gain: a fused kernel keeps the scores on the chip. At the least it saves what is not a product: softmax,
+    masks, scales, all measured; it does the products in no more time than they take now. At the most it takes
+    as long as to move queries, keys, values and results once, by their part of all bytes that are moved now:
+    scores of length × length go through memory four times or more. Where sizes were not recorded, it takes as
+    long as the shortest kernels there are. Copies that bring heads into order for the products, and are not
+    counted as attention, may go as well: all that reshaping costs in the step. The host saves launches: at
+    the most half of what made the device wait for these operators, since projections and views stay.
+    """
+    rows = [row for row in attention if row.backend in _UNFUSED]
+    ns = pace.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
+    if not ns or not pace.busy_ns or ns < least_share * pace.busy_ns:
+        return None
+    main = max(rows, key=lambda row: row.forward_ns + row.backward_ns)
+    around = _around(step_ops, main)
+    calls = pace.per_step(sum(row.forward_calls + row.backward_calls for row in rows))
+    late_ns = 0.5 * pace.with_latency(pace.per_step(sum(op.late_ns for op in around)))
+    return Advice(
+        title="Attention is not fused: its scores go through memory",
+        because=_because(main, around, ns, calls, pace),
+        saving=Saving(late_ns=(0.0, late_ns), device_ns=_saved(rows, step_ops, calls, pace)),
+        certainty="likely",
+        fix=_fix(main, around),
+        check="stepscope show attention: the backend is flash, cudnn, memory-efficient or flex.",
+        evidence={
+            "attention_ns": round(ns),
+            "busy_share": ns / pace.busy_ns,
+            "calls_per_step": calls,
+            "backend": main.backend,
+            "precision": main.precision,
+            "query_length": main.query_length,
+            "key_length": main.key_length,
+            "head_dim": main.head_dim,
+        },
+        claims=frozenset({"device:attention", "device:matmul"} | ({"late:attention"} if late_ns else set())),
+        locations=_locations(around),
+    )
+
+
+def _saved(rows: Iterable[Attention], step_ops: Iterable[StepOp], calls: float, pace: Pace) -> Bounds:
+    """What a fused kernel saves of the device's time, at the least and at the most."""
+    ns, kept = 0.0, 0.0
+    for row in rows:
+        own = pace.per_step(row.forward_ns + row.backward_ns)
+        ns, kept = ns + own, kept + own * _kept_share(row)
+    by_name = {"products": 0, "softmax": 0, "copies": 0}
+    for op in step_ops:
+        if _PRODUCT.fullmatch(op.name or ""):
+            by_name["products"] += op.device_ns
+        elif _SOFTMAX.fullmatch(op.name or ""):
+            by_name["softmax"] += op.device_ns
+        elif op.name == "aten::clone" and _VIEW.fullmatch(op.within or ""):
+            by_name["copies"] += op.device_ns
+    high = max(0.0, ns - max(kept, min(ns, calls * _SHORTEST_NS))) + pace.per_step(by_name["copies"])
+    # Other products of the model may be among them, but a softmax is one of attention.
+    low = max(ns - pace.per_step(by_name["products"]), pace.per_step(by_name["softmax"]))
+    return min(low, high, pace.busy_ns), min(high, pace.busy_ns)
+
+
+def _kept_share(row: Attention) -> float:
+    """Bytes that have to be moved in any case, as a part of all; 0 where sizes are not known."""
+    if not row.query_length or not row.key_length or not row.head_dim:
+        return 0.0
+    needed = 2 * (row.query_length + row.key_length) * row.head_dim
+    return needed / (needed + _PASSES * row.query_length * row.key_length)
+
+
+def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:
+    """The operators that attention is made of: torch's own around it, or products and softmax."""
+    ops = list(step_ops)
+    if main.backend == "math":
+        for name in _TORCH_S:
+            if found := [op for op in ops if op.name == name and op.device_ns]:
+                return found
+    return [op for op in ops if _SOFTMAX.fullmatch(op.name or "") or _PRODUCT.fullmatch(op.name or "")]
+
+
+def _because(main: Attention, around: Iterable[StepOp], ns: float, calls: float, pace: Pace) -> str:
+    made = "torch's math backend" if main.backend == "math" else "products and a softmax in the model's code"
+    scores = "the scores of all pairs of positions"
+    if main.query_length and main.key_length:
+        scores = f"{units.count(main.query_length)} × {units.count(main.key_length)} scores for each head"
+    often = "once" if round(calls) == 1 else f"{units.count(round(calls))} times"
+    return (
+        f"Attention takes {units.duration(ns)} of a step, {units.share(ns / pace.busy_ns)} of the device's "
+        f"work, as {made}: {scores} are written to memory and read again, {often} a step. "
+        f"{_why(main, around)}"
+    ).rstrip()
+
+
+def _why(main: Attention, around: Iterable[StepOp]) -> str:
+    """Why torch took its math backend, as far as the trace tells."""
+    if main.backend != "math":
+        return ""
+    if any(op.name == _FAST_PATH for op in around):
+        return "nn.MultiheadAttention does so if it has to return the weights (need_weights=True)."
+    if main.precision in _WIDE:
+        return f"Flash attention and cuDNN need 16 bits, and this is {main.precision}."
+    return "A mask, a head's size or a setting (sdpa_kernel) keeps torch from its fused kernels."
+
+
+def _fix(main: Attention, around: Iterable[StepOp]) -> str:
+    if any(op.name == _FAST_PATH for op in around):
+        lines = ["y, _ = attention(x, x, x, need_weights=False)    # nobody looks at the weights"]
+    elif main.backend == "math":
+        lines = ["F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask"]
+    else:
+        lines = [
+            "F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of softmax(q @ k.T) @ v",
+            'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # for models of transformers',
+        ]
+    if main.precision in _WIDE:
+        lines.append('with torch.autocast("cuda", dtype=torch.bfloat16):    # flash and cuDNN need 16 bits')
+    lines.append("flex_attention(q, k, v, score_mod=..., block_mask=...)    # compiled; for other masks")
+    return "\n".join(lines)
+
+
+def _locations(around: Iterable[StepOp]) -> tuple[Location, ...]:
+    ordered = sorted(around, key=lambda op: -op.device_ns)
+    return locations_of(
+        (op.user_frame, f"{units.count(round(op.per_step))} calls of {op.name} a step") for op in ordered
+    )

@@ -1,0 +1,131 @@
+"""The loss goes through the logits many times."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._op_costs import OpCost, cost_of, places_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["unfused_loss"]
+
+_NODE = "autograd::engine::evaluate_function: "
+# Cross entropy as a program calls it, in one piece or in two, and its nodes of autograd.
+_OWN = re.compile(
+    r"aten::(cross_entropy_loss|log_softmax|nll_loss|nll_loss_nd|nll_loss2d)|"
+    + _NODE
+    + r"(LogSoftmaxBackward0|NllLossBackward0|NllLoss2DBackward0)"
+)
+# The kernels that must read all logits.
+_SOFTMAX = re.compile(r"aten::_log_softmax(_backward_data)?")
+_CAST = re.compile(rf"aten::(to|_to_copy|float)|{_NODE}ToCopyBackward0")
+# What is no part of a loss, though it may be called beside it.
+_HEAVY = re.compile(r"linear|matmul|mm\b|mm_?Backward|conv|attention|embedding|norm|Norm", re.IGNORECASE)
+LEAST_GAIN = 0.01
+LEAST_KERNEL_NS = 20_000
+"""A log_softmax that is faster has few logits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """The operators of the loss, and what goes through as much memory beside it."""
+
+    own: tuple[StepOp, ...]
+    casts: tuple[StepOp, ...]
+    beside: tuple[StepOp, ...]
+    """Others called by the same function of the user's."""
+    forward: OpCost
+    """The kernel of log_softmax."""
+    backward: OpCost
+    """The kernel of its backward."""
+    is_cast: bool
+
+    @property
+    def ops(self) -> tuple[StepOp, ...]:
+        return self.own + self.casts + self.beside
+
+
+@rule
+def unfused_loss(pace: Pace, step_ops: Table[StepOp], *, least_share: float = 0.05) -> Advice | None:
+    """Cross entropy reads and writes the logits many times over, one operator after the other.
+
+    Gain: a fused loss reads the logits once in forward, and reads and writes them once in backward. That is
+    what the backward of log_softmax does alone, so that this is what stays: half of it where the logits were
+    cast to fp32 for the loss, since they need not be. At the least log_softmax and its backward stay as they
+    are, and the fills and the operators beside them go; and 3/4 of the casts, which only their size gives
+    away.
+    """
+    loss = _loss(step_ops, pace)
+    whole = cost_of(loss.ops, pace)
+    if loss.forward.mean_device_ns < LEAST_KERNEL_NS or whole.device_ns < least_share * pace.busy_ns:
+        return None
+    stays = loss.backward.device_ns * (0.5 if loss.is_cast else 1.0)
+    most = min(pace.busy_ns, max(0.0, whole.device_ns - stays))
+    sure = whole.device_ns - cost_of(loss.casts, pace).device_ns / 4
+    least = min(most, max(0.0, sure - loss.forward.device_ns - loss.backward.device_ns))
+    saving = Saving(device_ns=(least, most))
+    if pace.gain(saving).high_share < LEAST_GAIN:
+        return None
+    return _advice(loss, whole, saving, pace)
+
+
+def _loss(step_ops: Table[StepOp], pace: Pace) -> _Loss:
+    softmax = [op for op in step_ops if _SOFTMAX.fullmatch(op.name or "")]
+    forward = cost_of((op for op in softmax if op.phase != "backward"), pace)
+    backward = cost_of((op for op in softmax if op.phase == "backward"), pace)
+    outer = [op for op in step_ops if op.within is None and op.phase != "optimizer" and op.launches]
+    own = [op for op in outer if _OWN.fullmatch(op.name or "")]
+    # Without stacks only the size of a cast tells that it is one of the logits.
+    casts = [op for op in outer if _CAST.fullmatch(op.name or "") and _large(op, forward, 0.25)]
+    frames = {op.user_frame for op in own} - {None}
+    known = {id(op) for op in (*own, *casts)}
+    beside = [
+        op
+        for op in outer
+        if op.user_frame in frames and id(op) not in known and not _HEAVY.search(op.name or "")
+    ]
+    inside = [op for op in step_ops if op.name == "aten::to" and _OWN.fullmatch(op.within or "")]
+    return _Loss(
+        own=tuple(own),
+        casts=tuple(casts),
+        beside=tuple(op for op in beside if _large(op, forward, 0.5)),
+        forward=forward,
+        backward=backward,
+        is_cast=bool(casts) or any(op.device_ns for op in inside),
+    )
+
+
+def _large(op: StepOp, forward: OpCost, part: float) -> bool:
+    """Whether its launches take at least such a part of the time of log_softmax."""
+    return bool(forward.device_ns) and op.device_ns >= part * op.launches * forward.mean_device_ns
+
+
+def _advice(loss: _Loss, whole: OpCost, saving: Saving, pace: Pace) -> Advice:
+    cast = ", in fp32 though the model is not" if loss.is_cast else ""
+    share = units.share(whole.device_ns / pace.busy_ns if pace.busy_ns else 0.0)
+    return Advice(
+        title="The loss goes through the logits many times",
+        because=f"Cross entropy and its backward take {units.duration(whole.device_ns)} of a step on the "
+        f"device, {share} of its work, in {units.tally(whole.launches)} kernels{cast}.",
+        saving=saving,
+        certainty="likely",
+        fix="@torch.compile    # fuses the loss: one pass forward, one backward\n"
+        "def loss_of(logits, targets):    # logits as the model gives them, without .float()\n"
+        "    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())\n"
+        "# or never make all logits: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss",
+        check="stepscope show step_ops: log_softmax and nll_loss are gone; kernel_families: less reduction.",
+        evidence={
+            "loss_device_ns": whole.device_ns,
+            "log_softmax_ns": loss.forward.device_ns,
+            "log_softmax_backward_ns": loss.backward.device_ns,
+            "kernels_per_step": whole.launches,
+            "cast_to_fp32": loss.is_cast,
+        },
+        claims=frozenset({"device:loss"}),
+        locations=places_of(loss.ops),
+    )

@@ -1,0 +1,58 @@
+"""The recording began too early."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses._doubts import Doubt
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.compilations import Compilation
+from stepscope.findings import Advice, Saving, rule
+from stepscope.tables import Table
+
+__all__ = ["warm_up"]
+
+_FIX = """\
+with profile(schedule=schedule(wait=5, warmup=2, active=5, repeat=1), on_trace_ready=...) as profiler:
+    for batch in loader:
+        train(batch)
+        profiler.step()"""
+
+
+@rule
+def warm_up(
+    trust: Table[Doubt],
+    breakdowns: Table[Breakdown],
+    compilations: Table[Compilation],
+    *,
+    compiling_share: float = 0.5,
+) -> Advice | None:
+    """The first recorded step is much longer than the others: the mean step is not that of a long run.
+
+    Gain: none. A long run starts once, so the program is not slow because of it; it is the recording that
+    should begin later. Where at least `compiling_share` of what the first step takes longer is compiling,
+    nothing is said here: that is told by itself.
+    """
+    found = next((doubt for doubt in trust if doubt.what == "warm-up"), None)
+    first = next(iter(breakdowns), None)
+    if found is None or first is None:
+        return None
+    effect = found.effect_ns or 0
+    compiling = sum(row.total_ns for row in compilations if row.step == first.step)
+    if compiling > compiling_share * effect:
+        return None
+    return Advice(
+        title="The first recorded step is not like the others",
+        because=f"{found.explanation} It makes the mean step of this recording "
+        f"{units.duration(effect / len(breakdowns))} longer than that of a long run.",
+        saving=Saving(),
+        certainty="certain",
+        fix=_FIX,
+        check="stepscope show trust: the doubt 'warm-up' is gone.",
+        evidence={
+            "step": first.step,
+            "first_step_ns": first.dur_ns,
+            "excess_ns": effect,
+            "compiling_ns": compiling,
+        },
+        claims=frozenset({"recording"}),
+    )

@@ -1,0 +1,139 @@
+"""Weights are cast to another data type in every forward pass."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.ops import OpOfShape
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Certainty, NotKnown, Saving, rule
+from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
+from stepscope.findings.pace import Pace
+from stepscope.tables import Table
+
+__all__ = ["weight_casts"]
+
+# Operators that take a weight as their second input; autocast casts inside of them.
+_WEIGHTED = re.compile(r"aten::(linear|conv\dd|conv_transpose\dd|convolution)")
+_CAST = "aten::_to_copy"
+LEAST_GAIN = 0.01
+LEAST_CASTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Casts:
+    """Casts of weights, and of their gradients back, in a mean step."""
+
+    cost: OpCost
+    certainty: Certainty
+    least: float
+    """The part of them that is sure to be of weights, and to go."""
+
+
+@rule
+def weight_casts(
+    pace: Pace,
+    late_phases: Table[LatePhase],
+    step_ops: Table[StepOp],
+    ops_by_shape: Table[OpOfShape],
+    *,
+    least_share: float = 0.02,
+) -> Advice | None:
+    """Weights are cast to another data type in every forward pass, and their gradients back.
+
+    Gain: weights that are kept in the data type of the products need no casts: their device time and the time
+    in which the device waits for them. In training half of that at the least, for an optimizer that keeps
+    fp32 weights casts them once for every update. Where shapes are not recorded it is not sure
+    that all of the casts are of weights: then nothing at the least under autocast, and half of it where
+    there is one cast for each product.
+    """
+    products = [op for op in step_ops if op.within is None and _WEIGHTED.fullmatch(op.name or "")]
+    asked = [op for op in step_ops if op.name == "aten::to" and op.launches and op.phase == "forward"]
+    asked = [op for op in asked if op.within is None or _WEIGHTED.fullmatch(op.within)]
+    # Fewer casts than that are of batches, and may be copies to the device.
+    least = max(LEAST_CASTS, 0.75 * cost_of(products, pace).calls)
+    if not products or cost_of(asked, pace).launches < least:
+        return None
+    every = [op for op in step_ops if op.name == _CAST and op.launches and op.phase != "optimizer"]
+    whole = cost_of(every, pace)
+    if pace.share(pace.with_latency(whole.late_ns) + whole.device_ns) < least_share:
+        return None
+    trains = any(op.phase == "backward" for op in step_ops)
+    casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(asked, products, pace)
+    late = waits_of(casts.cost.late_ns, casts.cost.launches, pace, late_phases)
+    device_ns = min(pace.busy_ns, casts.cost.device_ns)
+    saving = Saving(late_ns=(casts.least * late[0], late[1]), device_ns=(casts.least * device_ns, device_ns))
+    if pace.share(late[1] + device_ns) < least_share or pace.gain(saving).high_share < LEAST_GAIN:
+        return None
+    return _advice(casts, saving, pace, asked, trains=trains)
+
+
+def _of_shape(ops: Table[OpOfShape], whole: OpCost, *, trains: bool) -> _Casts | None:
+    """Casts of what has the shape of a weight; None where shapes are not recorded."""
+    weights: set[str] = set()
+    for op in ops:
+        if _WEIGHTED.fullmatch(op.name or "") and op.input_dims:
+            weights |= {json.dumps(dims) for dims in json.loads(op.input_dims)[1:3] if dims}
+    if not weights:
+        return None
+    casts = [op for op in ops if op.name == _CAST and op.device_total_ns and op.input_dims]
+    of_weights = [op for op in casts if json.dumps(json.loads(op.input_dims or "[[]]")[0]) in weights]
+    calls = _part(sum(op.calls for op in of_weights), sum(op.calls for op in casts))
+    times = _part(sum(op.device_total_ns for op in of_weights), sum(op.device_total_ns for op in casts))
+    cost = OpCost(
+        calls=whole.calls * calls,
+        late_ns=whole.late_ns * calls,
+        device_ns=whole.device_ns * times,
+        launches=whole.launches * calls,
+    )
+    return _Casts(cost, "likely", 0.5 if trains else 1.0)
+
+
+def _part(some: float, of: float) -> float:
+    return some / of if of else 0.0
+
+
+def _of_place(asked: list[StepOp], products: list[StepOp], pace: Pace) -> _Casts:
+    """Casts inside of products, as autocast makes them, or one for each product beside it."""
+    inside = [op for op in asked if op.within is not None]
+    if inside:
+        return _Casts(cost_of(inside, pace), "possible", 0.0)
+    beside = cost_of(asked, pace)
+    if round(beside.launches) == round(cost_of(products, pace).calls):
+        return _Casts(beside, "possible", 0.5)
+    raise NotKnown("which tensors are cast is not recorded", record="record_shapes=True")
+
+
+def _advice(casts: _Casts, saving: Saving, pace: Pace, ops: Iterable[StepOp], *, trains: bool) -> Advice:
+    cost = casts.cost
+    late_ns = pace.with_latency(cost.late_ns)
+    sure = "" if casts.certainty != "possible" else ", as far as a profile without shapes tells"
+    of = "of weights and their gradients" if trains else "of weights"
+    lines = ["model = model.to(torch.bfloat16)    # weights in the data type of the products"]
+    if trains:
+        lines[0] += "; take an optimizer that keeps fp32 copies"
+        lines.append(
+            "fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))    # or FSDP's"
+        )
+    return Advice(
+        title="Weights are cast in every forward pass",
+        because=f"{units.tally(cost.calls)} casts {of} a step{sure} take "
+        f"{units.duration(cost.device_ns)} on the device, which waits {units.duration(late_ns)} for them.",
+        saving=saving,
+        certainty=casts.certainty,
+        fix="\n".join(lines),
+        check="stepscope show step_ops: no more aten::to inside of linear and conv2d.",
+        evidence={
+            "casts_per_step": cost.calls,
+            "casts_device_ns": cost.device_ns,
+            "casts_late_ns": cost.late_ns,
+            "shapes_known": casts.certainty != "possible",
+        },
+        claims=frozenset({"late:casts", "device:copy:casts"}),
+        locations=places_of(ops, "casts"),
+    )

@@ -1,0 +1,70 @@
+"""Thresholds that a user sets: `[tool.stepscope.RULE]` in the pyproject.toml of the folder or above it."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stepscope import registry
+from stepscope.errors import StepscopeError
+from stepscope.findings import wanted_by
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Thresholds", "nearest_thresholds", "thresholds_in"]
+
+Thresholds = Mapping[str, Mapping[str, Any]]
+"""By rule, with its hyphens, the thresholds that differ from its own."""
+
+
+def nearest_thresholds(folder: Path) -> Thresholds:
+    """Those of the nearest pyproject.toml that has a table `tool.stepscope`; none where there is no such."""
+    for place in (folder, *folder.parents):
+        file = place / "pyproject.toml"
+        if file.is_file() and (found := thresholds_in(file)):
+            return found
+    return {}
+
+
+def thresholds_in(file: Path) -> Thresholds:
+    """Those of a file, each checked: a rule of that name has a threshold of that name and kind."""
+    try:
+        read = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise StepscopeError(f"{file} cannot be read: {error}", hint="mend the file") from error
+    tool = read.get("tool", {}).get("stepscope", {})
+    if not isinstance(tool, dict):
+        raise StepscopeError(f"{file}: tool.stepscope is no table", hint="write [tool.stepscope.RULE]")
+    for rule, given in tool.items():
+        _check(file, rule, given)
+    return tool
+
+
+def _check(file: Path, rule: str, given: Any) -> None:
+    rules = {name.replace("_", "-"): name for name, _ in registry.names("findings.rules", installed=True)}
+    if rule not in rules:
+        raise StepscopeError(f"{file}: there is no rule {rule!r}", hint=_near(rule, list(rules)))
+    if not isinstance(given, dict):
+        raise StepscopeError(f"{file}: {rule} is no table", hint=f"write [tool.stepscope.{rule}]")
+    _, own = wanted_by(registry.load("findings.rules", rules[rule]))
+    for name, value in given.items():
+        if name not in own:
+            raise StepscopeError(
+                f"{file}: the rule {rule} has no threshold {name!r}", hint=_near(name, list(own))
+            )
+        kind = (int, float) if isinstance(own[name], float) else type(own[name])
+        if isinstance(value, bool) != isinstance(own[name], bool) or not isinstance(value, kind):
+            raise StepscopeError(
+                f"{file}: {rule}.{name} is {value!r}", hint=f"give it a value like {own[name]!r}"
+            )
+
+
+def _near(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(known) or 'none'}"

@@ -1,0 +1,109 @@
+"""The findings: what each gains, as a chart and as cards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stepscope import units
+from stepscope.findings import Finding, Location
+from stepscope.findings.report import Report
+from stepscope.present import phrases
+from stepscope.present._charts import axis, interval, ticks
+from stepscope.present._markup import Markup, el
+from stepscope.present._pieces import badge, code, figure, grid, panel, shares, title_of
+
+__all__ = ["findings"]
+
+
+def findings(report: Report) -> Markup:
+    """All findings, those that gain most first."""
+    found = report.findings
+    cards = [_card(rank, finding, phrases.sharing(report, finding)) for rank, finding in enumerate(found, 1)]
+    nothing = el("p", "No rule found anything to mend.", class_="panel")
+    return el(
+        "section",
+        el("h2", f"Findings ({units.count(len(found))})" if found else "Findings"),
+        _gains(found) if any(finding.gain.high_ns for finding in found) else None,
+        el("div", *cards, class_="cards") if cards else nothing,
+        id="findings",
+    )
+
+
+def _gain(finding: Finding) -> str:
+    """What a finding gains, of the step without the profiler: `−28 … −36 ms (43.2–56.1 %)`."""
+    of = finding.gain
+    if not of.high_ns:
+        return "the run may fail" if finding.advice.risk else phrases.gain(of)
+    return f"{phrases.gain(of)} ({shares(of.low_share, of.high_share)})"
+
+
+def _gains(found: Sequence[Finding]) -> Markup:
+    """For each finding the range of its gain; all on one scale."""
+    scale = ticks(max(finding.gain.high_share for finding in found))
+    top = scale[-1]
+    cells: list[Markup] = []
+    for rank, finding in enumerate(found, 1):
+        gain = finding.gain
+        title = f"{rank}. {finding.advice.title}"
+        label = (badge(finding.severity, finding.severity), el("a", title, href=f"#{_anchor(finding)}"))
+        says = f"{finding.advice.title}, {finding.severity}: {_gain(finding)}"
+        cells += (
+            el("div", *label, class_="label"),
+            interval(gain.low_share, gain.high_share, top, finding.severity, says),
+            el("div", _gain(finding), class_="number value small"),
+        )
+    marks = [(tick / top, f"{tick * 100:g} %") for tick in scale]
+    cells.append(el("div", axis(marks), class_="axis"))
+    note = "At the least and at the most, as a part of the step without the profiler."
+    return panel("What mending each should gain", el("div", *cells, class_="gains"),
+                 el("p", note, class_="note small muted"))  # fmt: skip
+
+
+def _card(rank: int, finding: Finding, sharing: str) -> Markup:
+    advice = finding.advice
+    severity = finding.severity
+    heading = (
+        el("span", f"#{rank}", class_="rank"),
+        el("h3", advice.title),
+        badge(severity, severity),
+        badge(advice.certainty, "other", plain=True),
+        badge("risk", "high", plain=True) if advice.risk else None,
+        el("span", _gain(finding), class_="gain"),
+    )
+    fix = el("div", el("h4", "What to change"), code(advice.fix, f"the fix of finding {rank}"))
+    foot = (
+        el("span", f"More: docs/findings/{finding.id}.md"),
+        el("span", f"It {sharing}: their gains do not add up.") if sharing else None,
+    )
+    return el(
+        "article",
+        el("div", *heading, class_="heading"),
+        el("p", advice.because, class_="because"),
+        _places(advice.locations) if advice.locations else None,
+        fix if advice.fix else None,
+        el("div", el("h4", "How to see that it helped"), el("p", advice.check, class_="check")),
+        _evidence(finding) if advice.evidence else None,
+        el("p", *foot, class_="foot small muted"),
+        class_=f"card {severity}",
+        id=_anchor(finding),
+    )
+
+
+def _places(locations: Sequence[Location]) -> Markup:
+    items = [
+        el("li", el("code", str(place)), f" ({place.note})" if place.note else None) for place in locations
+    ]
+    return el("div", el("h4", "Where"), el("ul", *items, class_="places"))
+
+
+def _evidence(finding: Finding) -> Markup:
+    rows = [
+        (el("span", title_of(name), title=name), el("span", figure(name, value), title=str(value)))
+        for name, value in finding.advice.evidence.items()
+    ]
+    table = grid((("figure", ""), ("value", "number")), rows, "evidence")
+    return el("details", el("summary", "Evidence"), table)
+
+
+def _anchor(finding: Finding) -> str:
+    return f"finding-{finding.id}"

@@ -1,0 +1,217 @@
+"""The top of the page: what was recorded and how, the verdict, and where the mean step goes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from stepscope import units
+from stepscope.analyses.trust import Doubt
+from stepscope.findings.facts import DeviceFacts, Facts
+from stepscope.findings.report import Overview, PhaseShare, Report, Verdict
+from stepscope.present._charts import Piece, bar, stacked
+from stepscope.present._markup import Markup, el
+from stepscope.present._pieces import COLOURS, badge, panel
+from stepscope.present.phrases import PARTS, inflation
+
+__all__ = ["head", "step", "verdict"]
+
+_WORDS = {
+    "host-bound": "host",
+    "input-bound": "input",
+    "sync-bound": "calls",
+    "communication-bound": "communication",
+    "memory-bandwidth-bound": "device",
+    "compute-bound": "device",
+    "compiling": "host",
+    "imbalanced": "communication",
+    "healthy": "pass",
+}
+"""The verdict has the colour of what holds the program back."""
+_RECORDED = {"stacks": "stacks", "shapes": "shapes", "memory": "memory", "modules": "modules"}
+
+
+def head(report: Report, links: Mapping[str, str]) -> Markup:
+    """What was recorded, with what, and how far it can be trusted; with links to the sections."""
+    facts = report.facts
+    rows = [
+        ("Devices", _devices(facts.devices)),
+        ("Runtime", facts.cuda),
+        ("Rank", _rank(facts)),
+        ("Steps", _steps(report.overview)),
+        ("Recorded", _recorded(facts)),
+        ("Cost of recording", _cost(report.overview)),
+        ("Trust", _doubts(report.trust)),
+    ]
+    told = [one for name, value in rows if value for one in (el("dt", name), el("dd", value))]
+    nav = el("nav", *(el("a", text, href=f"#{to}") for to, text in links.items()), aria_label="Sections")
+    content = (
+        el("p", "stepscope report", class_="brand"),
+        el("h1", facts.source),
+        el("dl", *told, class_="facts"),
+        nav,
+    )
+    return el("header", el("div", *content, class_="wide"), class_="top")
+
+
+def _devices(devices: tuple[DeviceFacts, ...]) -> str:
+    alike = Counter(_device(device) for device in devices)
+    named = [text if n == 1 else f"{units.count(n)} × {text}" for text, n in alike.items()]
+    return ", ".join(named) or "none that the profile describes"
+
+
+def _device(device: DeviceFacts) -> str:
+    size = units.size(device.memory_bytes) if device.memory_bytes else ""
+    cores = f"{device.multiprocessors} multiprocessors" if device.multiprocessors else ""
+    more = ", ".join(filter(None, (size, cores)))
+    name = device.name or "unnamed device"
+    return f"{name} ({more})" if more else name
+
+
+def _rank(facts: Facts) -> str:
+    if facts.world_size is None:
+        return ""
+    backend = f", {facts.backend}" if facts.backend else ""
+    return f"{facts.rank} of {facts.world_size}{backend}"
+
+
+def _steps(overview: Overview) -> str:
+    if not overview.steps:
+        return "none found"
+    return f"{units.count(overview.steps)}, found by {overview.found_by}"
+
+
+def _recorded(facts: Facts) -> str:
+    there = [text for name, text in _RECORDED.items() if getattr(facts, name)]
+    missing = [text for name, text in _RECORDED.items() if not getattr(facts, name)]
+    said = [
+        "device work" if facts.device_work else "no device work",
+        "host ops" if facts.host_ops else "no host ops",
+        *there,
+    ]
+    return ", ".join(said) + (f"; without {', '.join(missing)}" if missing else "")
+
+
+def _cost(overview: Overview) -> str:
+    low, high = overview.unprofiled_step_ns
+    slower = inflation(overview)
+    if not slower:
+        return "little that shows in the step" if overview.steps else ""
+    step = units.duration(overview.step_ns)
+    return f"{slower}: {step} in place of {units.between(low, high)}"
+
+
+def _doubts(doubts: tuple[Doubt, ...]) -> str:
+    if not doubts:
+        return "nothing found that would bend the figures"
+    return el("ul", *(el("li", _doubt(doubt)) for doubt in doubts), class_="doubts")
+
+
+def _doubt(doubt: Doubt) -> Markup:
+    if doubt.effect_share is None:
+        effect = "effect not known"
+    else:
+        effect = f"up to {units.share(doubt.effect_share)} of {doubt.of or 'the steps'}"
+    reason = el("p", doubt.reason, class_="muted") if doubt.reason else None
+    summary = el("summary", f"{doubt.what}: {effect}")
+    return el("details", summary, el("p", doubt.explanation), reason, el("p", doubt.advice))
+
+
+def verdict(told: Verdict) -> Markup:
+    """What holds the program back, in a word and a sentence."""
+    colour = _WORDS.get(told.word, "other")
+    return el(
+        "section",
+        el("h2", badge(told.word, colour)),
+        el("p", told.sentence, class_="sentence"),
+        el("p", told.promise, class_="promise") if told.promise else None,
+        class_=f"panel verdict {colour}",
+    )
+
+
+def step(report: Report) -> Markup:
+    """Where the mean step goes: key figures, its parts, its phases."""
+    overview = report.overview
+    tiles = list(_tiles(overview))
+    unknown = [name for name, value, _ in tiles if value == units.ABSENT]
+    shown = [_tile(*one) for one in tiles if one[1] != units.ABSENT]
+    return el(
+        "section",
+        el("h2", "Where the mean step goes"),
+        el("dl", *shown, class_="tiles") if shown else None,
+        _parts(overview),
+        _phases(overview.phases) if any(one.phase != "other" for one in overview.phases) else None,
+        el("p", f"Not known: {', '.join(unknown)}.", class_="note small muted") if unknown else None,
+        id="step",
+    )
+
+
+def _tiles(overview: Overview) -> Iterator[tuple[str, str, str]]:
+    """Name, value and a remark of each key figure; an absent value is one that is not known."""
+    low, high = overview.unprofiled_step_ns
+    yield "step, as recorded", units.duration(overview.step_ns or None), ""
+    yield "without the profiler", units.between(low, high) if low and high else units.ABSENT, "estimated step"
+    yield "device computes", units.share(overview.utilization_share), "of the step"
+    yield "device waits for host", units.share(overview.late_share), "of the step"
+    yield "multiprocessors in use", units.share(overview.sm_efficiency_share), "on average"
+    yield "model flops utilisation", units.share(overview.mfu_share), "of the device's peak"
+    peak, most = overview.peak_memory_bytes, overview.memory_bytes
+    of = f"{units.share(peak / most)} of {units.size(most)}" if peak is not None and most else ""
+    yield "peak memory", units.size(peak), of
+    yield "kernels a step", units.count(overview.kernels_per_step or None), ""
+    for unit, rate in overview.rates.items():
+        yield f"{unit} a second", units.number(rate), "as recorded"
+
+
+def _tile(name: str, value: str, remark: str) -> Markup:
+    return el("div", el("dt", name), el("dd", value), el("dd", remark) if remark else None, class_="tile")
+
+
+def _parts(overview: Overview) -> Markup:
+    whole = sum(overview.parts.values())
+    if not whole:
+        return panel("What it was spent on", el("p", "Nothing was recorded inside a step.", class_="muted"))
+    told = [
+        (COLOURS[part], name, units.duration(ns), units.share(ns / whole), ns)
+        for part, name in PARTS.items()
+        if (ns := overview.parts.get(part))
+    ]
+    pieces = [Piece(colour, ns, f"{name}: {time} ({share})", share) for colour, name, time, share, ns in told]
+    says = ", ".join(f"{name} {time} ({share})" for _, name, time, share, _ in told)
+    legend = [
+        el(
+            "li",
+            el("span", class_=f"swatch {colour}"),
+            el("span", name),
+            el("span", time, class_="number"),
+            el("span", share, class_="number muted"),
+        )
+        for colour, name, time, share, _ in told
+    ]
+    return panel(
+        "What it was spent on",
+        stacked(pieces, whole, f"Mean step of {units.duration(overview.step_ns)}: {says}", height=34),
+        el("ul", *legend, class_="legend"),
+    )
+
+
+def _phases(phases: tuple[PhaseShare, ...]) -> Markup:
+    """For each phase two bars: its part of the step on the host, and of the device's work."""
+    work = any(one.device_share is not None for one in phases)
+    cells = [
+        el("span", class_="head"),
+        el("span", "host, part of the step", class_="head over"),
+        el("span", "device, part of its work" if work else "", class_="head over"),
+    ]
+    for one in phases:
+        cells.append(el("span", one.phase))
+        for share, colour, what in (
+            (one.share, "host", "the step"),
+            (one.device_share, "device", "device work"),
+        ):
+            said = units.share(share)
+            cells.append(
+                el("span") if share is None else bar(share, colour, f"{one.phase}: {said} of {what}")
+            )
+            cells.append(el("span", said if work or colour == "host" else "", class_="number"))
+    return panel("Phases", el("div", *cells, class_="rows phases"))

@@ -1,0 +1,46 @@
+"""A report as JSON, for other programs: the schema `stepscope.report/1`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from stepscope.findings import Finding
+from stepscope.findings.report import SCHEMA, Report
+
+__all__ = ["text"]
+
+
+def text(report: Report) -> str:
+    """The report as one JSON object; figures are not rounded, what is not known is null."""
+    written = {
+        "schema": SCHEMA,
+        "trace": dataclasses.asdict(report.facts),
+        "trust": [dataclasses.asdict(doubt) for doubt in report.trust],
+        "overview": dataclasses.asdict(report.overview),
+        "verdict": dataclasses.asdict(report.verdict),
+        "findings": [_finding(finding) for finding in report.findings],
+        "not_run": [dataclasses.asdict(one) for one in report.not_run],
+        "checklist": [dataclasses.asdict(check) for check in report.checklist],
+        "next_steps": [dataclasses.asdict(step) for step in report.next_steps],
+    }
+    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    advice = finding.advice
+    return {
+        "id": finding.id,
+        "title": advice.title,
+        "severity": finding.severity,
+        "certainty": advice.certainty,
+        "risk": advice.risk,
+        "gain": dataclasses.asdict(finding.gain),
+        "because": advice.because,
+        "locations": [dataclasses.asdict(location) for location in advice.locations],
+        "evidence": dict(advice.evidence),
+        "fix": advice.fix,
+        "check": advice.check,
+        "shares_time_with": list(finding.shares_time_with),
+    }

@@ -1,0 +1,242 @@
+"""A report for the terminal: one screen, readable without colours and at 80 columns."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stepscope import units
+from stepscope.findings import Finding
+from stepscope.findings.report import Overview, Report
+from stepscope.present._printable import printable
+from stepscope.present.phrases import PARTS, gain, headline, not_judged, sharing
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["text"]
+
+SHOWN = 6
+"""How many findings are shown in full; those that matter are, whatever their number."""
+_MARGIN = 4
+_NO_BREAK = "\u00a0"
+_UNITS = re.compile(r"(\d) (%|[nµm]?s|[KMGT]iB|min|h)(?!\w)")
+"""A number and its unit stay on one line."""
+_WIDEST = 118
+_GLYPHS = {
+    "kernel": ("█", "green"),
+    "memcpy": ("▓", "yellow"),
+    "memset": ("▓", "yellow"),
+    "communication": ("▚", "magenta"),
+    "runtime": ("▒", "cyan"),
+    "dataloader": ("≡", "red"),
+    "cpu": ("░", "blue"),
+    "other": ("·", "bright_black"),
+}
+_SEVERITY = {"high": "bold red", "medium": "yellow", "low": "bright_black"}
+_STATE = {"pass": ("✓", "green"), "fail": ("✗", "red"), "not known": ("?", "bright_black")}
+_WORD_STYLES = {"healthy": "bold black on green", "unknown": "bold black on white"}
+
+
+def text(report: Report, *, width: int, color: bool) -> str:
+    """The report as lines of no more than so many columns; commands and code are not broken."""
+    from rich.console import Console
+
+    width = min(max(width, 60), _WIDEST)
+    file = io.StringIO()
+    console = Console(
+        file=file,
+        width=1000,  # lines are broken here, not by rich
+        force_terminal=color,
+        color_system="standard" if color else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    for line in _lines(report, width):
+        console.print(line, soft_wrap=True)
+    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+
+
+def _lines(report: Report, width: int) -> Iterator[Text]:
+    yield from _wrapped(" · ".join(headline(report)), width)
+    yield from _doubts(report, width)
+    yield _styled()
+    yield from _verdict(report, width)
+    yield _styled()
+    yield from _step(report.overview, width)
+    shown = [
+        finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
+    ]
+    for finding in shown:
+        yield _styled()
+        yield from _finding(report, finding, width)
+    lesser = [finding for finding in report.findings if finding not in shown]
+    if lesser:
+        said = ", ".join(f"{finding.id} ({gain(finding.gain)})" for finding in lesser)
+        yield _styled()
+        yield from _wrapped(f"lesser: {said}", width, indent=1)
+    yield _styled()
+    yield from _checklist(report, width)
+    yield from _not_judged(report, width)
+    yield from _next(report, width)
+
+
+def _styled(*pieces: tuple[str, str] | str) -> Text:
+    """A line of text; pieces may have a style."""
+    from rich.text import Text
+
+    plain = ((piece, "") if isinstance(piece, str) else piece for piece in pieces)
+    return Text.assemble(*((printable(piece), style) for piece, style in plain))
+
+
+def _wrapped(said: str, width: int, *, indent: int = 0, first: str = "", style: str = "") -> Iterator[Text]:
+    """A paragraph; `first` stands in the margin of its first line."""
+    lines = textwrap.wrap(
+        _UNITS.sub(f"\\1{_NO_BREAK}\\2", said),
+        width,
+        initial_indent=first.ljust(indent),
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    for line in lines:
+        yield _styled((line.replace(_NO_BREAK, " "), style))
+
+
+def _doubts(report: Report, width: int) -> Iterator[Text]:
+    """What could bend the figures by a hundredth or more, or nobody knows how far."""
+    told = [
+        f"{doubt.what} ({units.share(doubt.effect_share)} of {doubt.of})"
+        if doubt.effect_share
+        else doubt.what
+        for doubt in report.trust
+        if doubt.effect_share is None or doubt.effect_share >= 0.01
+        # The first line has said what recording cost.
+        if doubt.what != "profiler options"
+    ]
+    if told:
+        yield from _wrapped(f"beware: {', '.join(told)}", width, style="yellow")
+
+
+def _verdict(report: Report, width: int) -> Iterator[Text]:
+    verdict = report.verdict
+    badge = f" {verdict.word.upper()} "
+    style = _WORD_STYLES.get(verdict.word, "bold white on red")
+    indent = len(badge) + 2
+    said = textwrap.wrap(verdict.sentence, width - indent) or [""]
+    yield _styled(" ", (badge, style), " ", (said[0], "bold"))
+    for line in said[1:]:
+        yield _styled(" " * indent, (line, "bold"))
+    yield from _wrapped(verdict.promise, width, indent=indent)
+
+
+def _step(overview: Overview, width: int) -> Iterator[Text]:
+    whole = sum(overview.parts.values())
+    if whole:
+        room = 36
+        bar, drawn, ended = [], 0, 0
+        for part, ns in overview.parts.items():
+            ended += ns
+            cells = round(ended / whole * room) - drawn
+            drawn += cells
+            bar.append((_GLYPHS[part][0] * cells, _GLYPHS[part][1]))
+        yield _styled(" step     ", *bar, f"  {_times(overview)}")
+        shares = [
+            f"{_GLYPHS[part][0]} {PARTS[part]} {units.share(ns / whole)}"
+            for part, ns in overview.parts.items()
+            if ns / whole >= 0.0005
+        ]
+        yield from _wrapped("   ".join(shares), width, indent=10)
+    if overview.phases:
+        phases = [
+            f"{'data' if one.phase == 'dataloader' else one.phase} {units.share(one.share)}"
+            for one in overview.phases
+        ]
+        yield from _wrapped(" · ".join(phases), width, indent=10, first=" phases")
+    figures = _figures(overview)
+    if figures:
+        yield from _wrapped(" · ".join(figures), width, indent=10, first=" device")
+
+
+def _times(overview: Overview) -> str:
+    low, high = overview.unprofiled_step_ns
+    said = units.duration(overview.step_ns)
+    if high and overview.step_ns / low >= 1.03:
+        said += f", {units.between(low, high)} unprofiled"
+    return said
+
+
+def _figures(overview: Overview) -> list[str]:
+    figures = []
+    if overview.utilization_share is not None:
+        figures.append(f"computes {units.share(overview.utilization_share)}")
+    if overview.late_share is not None:
+        figures.append(f"waits for the host {units.share(overview.late_share)}")
+    if overview.kernels_per_step:
+        figures.append(f"{units.count(overview.kernels_per_step)} kernels a step")
+    if overview.peak_memory_bytes is not None:
+        most = f" of {units.size(overview.memory_bytes)}" if overview.memory_bytes else ""
+        figures.append(f"memory {units.size(overview.peak_memory_bytes)}{most}")
+    if overview.mfu_share is not None:
+        figures.append(f"MFU {units.share(overview.mfu_share)}")
+    return figures
+
+
+def _finding(report: Report, finding: Finding, width: int) -> Iterator[Text]:
+    advice = finding.advice
+    number = f"{report.findings.index(finding) + 1:>2}  "
+    worth = "risk" if advice.risk else gain(finding.gain)
+    right = f"{worth}  ({finding.severity})"
+    space = width - len(number) - len(advice.title) - len(right)
+    style = _SEVERITY[finding.severity]
+    if space >= 2:
+        yield _styled((number, "bold"), (advice.title, "bold"), " " * space, (right, style))
+    else:
+        yield _styled((number, "bold"), (advice.title, "bold"))
+        yield _styled((right.rjust(width), style))
+    yield from _wrapped(advice.because, width, indent=_MARGIN)
+    for place in advice.locations:
+        note = f"  ({place.note})" if place.note else ""
+        yield _styled(" " * _MARGIN, (f"{place.file}:{place.line}", "cyan"), f"  {place.function}{note}")
+    for start, line in zip(_arrows(), advice.fix.splitlines(), strict=False):
+        yield _styled(" " * _MARGIN, start, (line, "green"))
+    yield from _wrapped(sharing(report, finding), width, indent=_MARGIN, style="bright_black")
+
+
+def _arrows() -> Iterator[str]:
+    yield "→ "
+    while True:
+        yield "  "
+
+
+def _checklist(report: Report, width: int) -> Iterator[Text]:
+    by_state: dict[str, list[str]] = {}
+    for check in report.checklist:
+        value = "" if check.state == "not known" else f" {check.value}"
+        by_state.setdefault(check.state, []).append(f"{check.name}{value}")
+    for state in ("fail", "pass", "not known"):
+        if state in by_state:
+            sign, style = _STATE[state]
+            said = " · ".join(by_state[state])
+            yield from _wrapped(said, width, indent=_MARGIN, first=f" {sign}", style=style)
+
+
+def _not_judged(report: Report, width: int) -> Iterator[Text]:
+    judged = [f"{', '.join(rules)} ({why})" for why, rules in not_judged(report)]
+    if judged:
+        yield _styled()
+        yield from _wrapped(f"not judged: {' · '.join(judged)}", width, indent=1, style="bright_black")
+
+
+def _next(report: Report, width: int) -> Iterator[Text]:
+    if report.next_steps:
+        yield _styled()
+        yield _styled((" next", "bold"))
+    for step in report.next_steps:
+        yield from _wrapped(step.text, width, indent=_MARGIN)
+        if step.command:
+            yield _styled(" " * (_MARGIN + 2), (step.command, "green"))

@@ -1,0 +1,102 @@
+"""`stepscope report`, and `stepscope TRACE`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stepscope.cli.main import main
+from stepscope.cli.traces import DEMO
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The demo profile in a folder of its own, which is also where the command is typed."""
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    return str(shutil.copy(DEMO, tmp_path / "trace.json.gz"))
+
+
+def test_a_trace_alone_is_reported_on(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([trace]) == 0
+    alone = capsys.readouterr().out
+    assert main(["report", trace]) == 0
+    assert capsys.readouterr().out == alone
+    assert "HOST-BOUND" in alone
+    assert "capture.py:85" in alone, "the function that reads scalars back"
+
+
+def test_a_trace_in_the_same_folder_needs_no_path(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace.json.gz", "--format", "json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["schema"] == "stepscope.report/1"
+    assert "scalar-reads" in [finding["id"] for finding in written["findings"]]
+
+
+def test_a_trace_that_is_not_there(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["nowhere.json.gz"]) == 1
+    assert "nowhere.json.gz" in capsys.readouterr().err
+
+
+def test_a_mistyped_command_is_no_trace(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reprot"]) == 2
+    assert "did you mean report?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "options,begins",
+    [
+        (["--format", "markdown"], "# Host-bound"),
+        (["--format", "markdown", "--style", "summary"], "# PyTorch profile summary"),
+        (["--format", "html"], "<!DOCTYPE html>"),
+        (["--format", "json"], "{\n"),
+    ],
+)
+def test_faces_to_a_file(
+    trace: str, options: list[str], begins: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "out"
+    assert main(["report", trace, *options, "-o", str(target)]) == 0
+    assert target.read_text(encoding="utf-8").startswith(begins)
+    assert str(target) in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", trace, "-o", "nowhere/out.txt"]) == 1
+    assert "nowhere/out.txt cannot be written" in capsys.readouterr().err
+
+
+def test_a_summary_is_markdown(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", trace, "--style", "summary"]) == 2
+    assert "--format markdown" in capsys.readouterr().err
+
+
+def test_on_github_the_summary_of_the_job_grows(
+    trace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n", encoding="utf-8")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert main(["report", trace, "--format", "github"]) == 0
+    assert summary.read_text(encoding="utf-8").startswith("before\n# Host-bound")
+    printed = capsys.readouterr().out
+    assert printed.startswith("::notice title=host-bound::")
+    assert "file=capture.py,line=85," in printed
+
+
+def test_thresholds_of_the_project(trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.stepscope.scalar-reeds]\n", encoding="utf-8")
+    assert main([trace]) == 1
+    assert "did you mean scalar-reads?" in capsys.readouterr().err
+
+
+def test_from_python(trace: str) -> None:
+    import stepscope
+
+    report = stepscope.report(trace)
+    assert report.verdict.word == "host-bound"
+    assert report.findings

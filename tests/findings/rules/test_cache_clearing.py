@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, drawn, pace
+
+from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings.rules.cache_clearing import cache_clearing
+from stepscope.tables import Table
+
+STEP = pace(steps=11)
+NO_FRAMES = drawn(PythonFrame)
+SEEN = drawn(PythonFrame, {"name": "torch/cuda/memory.py(212): empty_cache", "calls": 11})
+TENSORS = drawn(StepOp, {"name": "aten::empty", "calls": 550, "per_step": 50.0})
+GAPS = drawn(
+    IdleGap,
+    {"device": "0", "side": "host", "spent_in": "allocation call", "idle_ns": 11 * MS},
+    {
+        "device": "0",
+        "side": "host",
+        "spent_in": "host op",
+        "drained_by": "cudaFree",
+        "idle_ns": 11 * MS,
+    },
+)
+
+
+def calls(**free: Any) -> Table[Allocation]:
+    malloc = {
+        "source": "driver",
+        "call": "cudaMalloc",
+        "op": "aten::empty",
+        "allocations": 60,
+        "host_ns": 20 * MS,
+    }
+    given = {"source": "driver", "call": "cudaFree", "frees": 60, "per_step": 6.0, "host_ns": 10 * MS}
+    return drawn(Allocation, malloc, {**given, "user_frame": "train.py(40): step", **free})
+
+
+def test_frees_outside_of_operators_are_the_programs_own() -> None:
+    advice = assert_bounded(cache_clearing(STEP, calls(), GAPS, TENSORS, NO_FRAMES), STEP)
+    assert advice.saving.waited_ns == (1.0 * MS, 3.0 * MS)
+    assert advice.saving.late_ns == (0.0, 1.5 * MS)
+    assert advice.certainty == "likely"
+    assert advice.evidence["frees_per_step"] == 6.0
+    assert [str(place) for place in advice.locations] == ["train.py:40 step"]
+
+
+def test_stacks_make_it_certain() -> None:
+    advice = assert_bounded(cache_clearing(STEP, calls(), GAPS, TENSORS, SEEN), STEP)
+    assert advice.certainty == "certain"
+    assert "by torch.cuda.empty_cache()" in advice.because
+
+
+def test_it_is_silent_where_the_allocator_frees_for_want_of_memory() -> None:
+    assert cache_clearing(STEP, calls(op="aten::empty"), GAPS, TENSORS, NO_FRAMES) is None
+
+
+def test_it_is_silent_where_tensors_are_freed_one_by_one() -> None:
+    few = drawn(StepOp, {"name": "aten::empty", "calls": 55, "per_step": 5.0})
+    assert cache_clearing(STEP, calls(), GAPS, few, NO_FRAMES) is None
+
+
+def test_it_is_silent_where_nothing_is_freed() -> None:
+    assert cache_clearing(STEP, calls(frees=5), GAPS, TENSORS, SEEN) is None
+    assert cache_clearing(STEP, drawn(Allocation), GAPS, TENSORS, SEEN) is None
+
+
+def test_it_is_silent_about_trifles() -> None:
+    step = pace(steps=11, step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS))
+    assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN) is None
+    assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN, least_share=0.001) is not None

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, drawn, pace
+
+from stepscope.analyses.compilations import Compilation
+from stepscope.findings.rules.compilation_in_steps import compilation_in_steps
+
+STEP = pace(steps=4, step_ns=100.0 * MS, unprofiled_ns=(98.0 * MS, 100.0 * MS), late_ns=95.0 * MS)
+
+
+def compiling(step: int | None, **told: Any) -> dict[str, Any]:
+    return {"step": step, "kind": "compilation", "region": "0/0", "times": 1, "total_ns": 80 * MS, **told}
+
+
+def test_once_it_is_a_note() -> None:
+    table = drawn(Compilation, compiling(1), compiling(1, kind="autotuning", times=3))
+    advice = assert_bounded(compilation_in_steps(STEP, table), STEP)
+    assert advice.saving.late_ns == (0.0, 0.0)
+    assert advice.because.startswith(
+        "autotuning (3), compilation (1) took 160 ms in 1 of 4 recorded steps (1)."
+    )
+    assert "schedule" in advice.fix
+    assert "save_cache_artifacts" in advice.fix
+    assert advice.evidence["autotuning_times"] == 3
+
+
+def test_a_capture_needs_no_cache_of_compiled_code() -> None:
+    advice = assert_bounded(
+        compilation_in_steps(STEP, drawn(Compilation, compiling(1, kind="capture"))), STEP
+    )
+    assert "save_cache_artifacts" not in advice.fix
+
+
+def test_in_most_steps_it_is_a_cost() -> None:
+    table = drawn(Compilation, *(compiling(step, region=f"{step}/0", total_ns=40 * MS) for step in (1, 2, 3)))
+    advice = assert_bounded(compilation_in_steps(STEP, table), STEP)
+    assert advice.saving.late_ns == (30.0 * MS, 30.0 * MS)
+    assert "once, before the loop" in advice.fix
+    rarer = assert_bounded(compilation_in_steps(STEP, table, often_share=0.9), STEP)
+    assert rarer.saving.late_ns == (0.0, 0.0)
+
+
+def test_it_is_silent_without_any_in_the_steps() -> None:
+    assert compilation_in_steps(STEP, drawn(Compilation)) is None
+    assert compilation_in_steps(STEP, drawn(Compilation, compiling(None))) is None
+
+
+def test_it_leaves_recompilations_to_their_own_rule() -> None:
+    table = drawn(
+        Compilation,
+        compiling(3, kind="recompilation", region="0/1"),
+        compiling(3, kind="autotuning", region="0/1"),
+    )
+    assert compilation_in_steps(STEP, table) is None
+
+
+def test_it_is_silent_about_trifles() -> None:
+    table = drawn(Compilation, compiling(1, total_ns=1 * MS))
+    assert compilation_in_steps(STEP, table) is None
+    assert compilation_in_steps(STEP, table, least_share=0.001) is not None

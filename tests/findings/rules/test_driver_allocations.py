@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, drawn, pace
+
+from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings.rules.driver_allocations import driver_allocations
+
+STEP = pace(steps=11)
+NO_FRAMES = drawn(PythonFrame)
+TENSORS = drawn(StepOp, {"name": "aten::empty", "calls": 550, "per_step": 50.0})
+GAPS = drawn(
+    IdleGap,
+    {"device": "0", "side": "host", "spent_in": "allocation call", "idle_ns": 11 * MS // 2},
+    {"device": "0", "side": "host", "spent_in": "host op", "drained_by": "cudaFree", "idle_ns": 33 * MS // 2},
+    {
+        "device": "0",
+        "side": "host",
+        "spent_in": "host op",
+        "drained_by": "cudaMemcpyAsync",
+        "idle_ns": 9 * MS,
+    },
+    {"device": "1", "side": "host", "spent_in": "allocation call", "idle_ns": 99 * MS},
+    {"device": "0", "side": "device", "spent_in": "waited", "drained_by": "cudaFree", "idle_ns": 9 * MS},
+)
+
+
+def call(name: str, **told: Any) -> dict[str, Any]:
+    given = {"source": "driver", "call": name, "op": "aten::empty", "allocations": 20, "host_ns": 15 * MS}
+    return {**given, "per_step": 2.0, "user_frame": "train.py(7): step", **told}
+
+
+def test_calls_are_saved_and_what_they_drained_at_the_most() -> None:
+    table = drawn(Allocation, call("cudaMalloc"), call("cudaFree", allocations=0, frees=20, host_ns=3 * MS))
+    advice = assert_bounded(driver_allocations(STEP, table, GAPS, TENSORS, NO_FRAMES), STEP)
+    assert advice.saving.waited_ns == (0.5 * MS, 1.8 * MS)  # in 10 steady steps
+    assert advice.saving.late_ns == (0.0, 2.0 * MS)  # 1.5, and a quarter of both for latency
+    assert advice.evidence["allocations_per_step"] == 2.0
+    assert advice.evidence["host_ns"] == 1.8 * MS
+    assert "expandable_segments" in advice.fix
+    assert str(advice.locations[0]) == "train.py:7 step"
+
+
+def test_what_the_host_spends_in_them_is_lost_where_it_sets_the_pace() -> None:
+    table = drawn(Allocation, call("cudaMalloc", host_ns=40 * MS))
+    advice = assert_bounded(driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES), STEP)
+    assert advice.saving.waited_ns == (0.0, 4.0 * MS)
+    assert advice.saving.late_ns == (0.0, 0.0)
+
+
+def test_pinning_in_every_step_has_its_own_cure() -> None:
+    table = drawn(Allocation, call("cudaHostAlloc"), call("cudaMalloc", host_ns=1 * MS))
+    advice = assert_bounded(driver_allocations(STEP, table, GAPS, TENSORS, NO_FRAMES), STEP)
+    assert "pin_memory=True" in advice.fix
+
+
+def test_as_many_calls_as_tensors_are_an_allocator_that_keeps_nothing() -> None:
+    every = drawn(Allocation, call("cudaMalloc", allocations=700), call("cudaFree", frees=700, op=None))
+    advice = assert_bounded(driver_allocations(STEP, every, GAPS, TENSORS, NO_FRAMES), STEP)
+    assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in advice.fix
+    assert "keeps no blocks" in advice.because
+    assert advice.locations == ()
+
+
+def test_it_leaves_an_emptied_cache_to_its_own_rule() -> None:
+    cleared = drawn(Allocation, call("cudaMalloc"), call("cudaFree", allocations=0, frees=20, op=None))
+    assert driver_allocations(STEP, cleared, GAPS, TENSORS, NO_FRAMES) is None
+
+
+def test_it_is_silent_about_a_block_now_and_then() -> None:
+    once = drawn(Allocation, call("cudaMalloc", allocations=3))
+    assert driver_allocations(STEP, once, GAPS, TENSORS, NO_FRAMES) is None
+    torch_own = drawn(Allocation, {"source": "allocator", "allocations": 900})
+    assert driver_allocations(STEP, torch_own, GAPS, TENSORS, NO_FRAMES) is None
+
+
+def test_it_is_silent_where_a_single_step_was_recorded() -> None:
+    table = drawn(Allocation, call("cudaMalloc"))
+    assert driver_allocations(pace(steps=1), table, GAPS, TENSORS, NO_FRAMES) is None
+
+
+def test_it_is_silent_about_trifles() -> None:
+    table = drawn(Allocation, call("cudaMalloc", host_ns=MS // 2))
+    assert driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES) is None
+    low = driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES, least_share=0.001)
+    assert low is not None

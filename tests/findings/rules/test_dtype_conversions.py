@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.kernels import Kernel
+from stepscope.findings import Advice
+from stepscope.findings.rules.dtype_conversions import dtype_conversions
+
+STEP = busy_pace(busy_ns=9.0 * MS)
+ADD = {
+    "name": "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>, …>",
+    "family": "elementwise",
+    "calls": 40,
+    "share": 0.2,
+    "total_ns": 2 * MS,
+    "mean_ns": 50_000.0,
+}
+
+
+def judged(*kernels: dict[str, Any], **thresholds: float) -> Advice | None:
+    return dtype_conversions(STEP, drawn(Kernel, *kernels), **thresholds)
+
+
+def test_it_fires_and_promises_half_of_it_at_the_least() -> None:
+    short = {**ADD, "share": 0.1, "mean_ns": 2000.0}
+    advice = assert_bounded(judged(ADD, short), STEP)
+    assert advice.saving.device_ns == pytest.approx((0.9 * MS, 2.7 * MS))
+    assert advice.evidence["kernels"] == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}::{lambda(double)#1}",
+        "reduce_kernel<512, 1, at::native::ReduceOp<double, at::native::func_wrapper_t<double, …>",
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<double, double>(int, double)",
+    ],
+)
+def test_names_that_compute_with_double(name: str) -> None:
+    assert judged({**ADD, "name": name}) is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "amp_update_scale_cuda_kernel(float*, int*, float const*, double, double, int)",
+        "nan_to_num_kernel_cuda(at::TensorIteratorBase&, c10::optional<double>)::{lambda(float)#1}",
+        "normal_kernel<at::CUDAGeneratorImpl*>(at::TensorBase const&, double, double)::{lambda(float)#1}",
+        "vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, …>",
+    ],
+)
+def test_names_that_only_have_a_scalar(name: str) -> None:
+    assert judged({**ADD, "name": name}) is None
+
+
+def test_where_most_is_float64_it_is_meant() -> None:
+    advice = assert_bounded(judged({**ADD, "share": 0.8}), STEP)
+    assert advice.saving.device_ns == pytest.approx((0.0, 7.2 * MS))
+    assert advice.certainty == "possible"
+
+
+def test_it_is_silent_for_trifles_and_matrix_products() -> None:
+    assert judged({**ADD, "share": 0.01}) is None
+    assert judged({**ADD, "family": "matmul"}) is None
+    assert judged({**ADD, "name": None}) is None
+    assert judged() is None
+    assert judged({**ADD, "share": 0.01}, least_share=0.005) is not None

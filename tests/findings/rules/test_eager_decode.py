@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, drawn, pace
+
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.rules.eager_decode import eager_decode
+
+GAPS = drawn(
+    IdleGap,
+    {"device": "0", "side": "host", "spent_in": "host op", "idle_ns": 24 * MS},
+    {"device": "0", "side": "host", "spent_in": "Python between ops", "idle_ns": 20 * MS},
+    {"device": "0", "side": "launch", "spent_in": "launch latency", "idle_ns": 6 * MS},
+    {"device": "0", "side": "device", "spent_in": "device scheduling", "idle_ns": 9 * MS},
+    {"device": "1", "side": "host", "spent_in": "host op", "idle_ns": 90 * MS},
+)
+EAGER = {"kind": "decode", "launched_by": "eager", "kernels": 500, "dur_ns": 10 * MS, "idle_ns": 5 * MS}
+
+
+def judged(
+    rows: list[dict[str, Any]], *, training: bool = False, query: int | None = None,
+    ops: tuple[dict[str, Any], ...] = (), **thresholds: Any,
+) -> Advice | None:  # fmt: skip
+    """Steps of 10 ms that wait 5 ms for the host."""
+    return eager_decode(
+        pace(steps=len(rows)),
+        drawn(Iteration, *rows),
+        GAPS,
+        drawn(StepClass, {"backward_passes": int(training)}),
+        drawn(Attention, {"forward_calls": 40, "query_length": query, "key_length": query and 100}),
+        drawn(StepOp, *ops),
+        **thresholds,
+    )
+
+
+def test_it_fires_with_the_waiting_less_the_latency_in_a_graph() -> None:
+    advice = assert_bounded(judged([EAGER] * 10), pace())
+    # Of 5 ms, operators and launches are 0.6; 500 kernels of a graph need 0.5 ms.
+    assert advice.saving.late_ns == (2.5 * MS, 5.0 * MS)
+    assert "StaticCache" in advice.fix
+
+
+def test_only_decoding_counts() -> None:
+    prefill = {**EAGER, "kind": "prefill"}
+    advice = assert_bounded(judged([EAGER] * 5 + [prefill] * 5), pace())
+    assert advice.saving.late_ns[1] == 2.5 * MS
+    assert judged([prefill] * 10) is None
+
+
+def test_a_loop_without_an_engine_is_told_by_its_attention() -> None:
+    plain = [{**EAGER, "kind": None}] * 10
+    assert judged(plain, query=1) is not None
+    assert judged(plain, query=7) is None
+    assert judged(plain) is None
+    written = {"name": "aten::index_copy_", "calls": 80}
+    assert judged(plain, ops=(written,)) is not None
+    assert judged(plain, ops=(written,), training=True) is None
+
+
+def test_rotary_embeddings_are_no_cache() -> None:
+    joined, negated = {"name": "aten::cat", "calls": 80}, {"name": "aten::neg", "calls": 80}
+    plain = [{**EAGER, "kind": None}] * 10
+    assert judged(plain, ops=(joined,)) is not None
+    assert judged(plain, ops=(joined, negated)) is None
+
+
+def test_the_fix_follows_the_engine() -> None:
+    for name, typed in (
+        ("step[DECODE bs=8]", "--cuda-graph-max-bs 8"),
+        ("execute_new_0_cached_8", "--enforce"),
+    ):
+        advice = judged([{**EAGER, "name": name, "requests": 8}] * 3)
+        assert advice is not None
+        assert typed in advice.fix
+
+
+def test_it_is_silent_for_graphs_and_busy_devices() -> None:
+    assert judged([{**EAGER, "launched_by": "graph"}] * 10) is None
+    assert judged([EAGER] * 10, least_share=0.5) is None
+    assert judged([{**EAGER, "kernels": 6_000}] * 10) is None
+    assert judged([{**EAGER, "idle_ns": 0}] * 10) is None

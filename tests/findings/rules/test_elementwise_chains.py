@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.rules.elementwise_chains import elementwise_chains
+
+
+def kernel(family: str, per_step: int, time_ms: float, name: str = "") -> dict[str, Any]:
+    """A kernel in 10 steps."""
+    total = round(10 * time_ms * MS)
+    return {
+        "name": name or f"{family}_kernel", "family": family, "calls": 10 * per_step, "total_ns": total,
+        "exclusive_ns": total, "mean_ns": total / (10 * per_step),
+    }  # fmt: skip
+
+
+ELEMENTWISE = kernel("elementwise", 30, 3.0)
+PRODUCTS = kernel("matmul", 9, 6.0)
+FORWARD = {"name": "aten::mul", "phase": "forward", "user_frame": "m.py(3): f", "device_ns": 10, "calls": 10}
+
+
+def found(
+    *kernels: dict[str, Any], ops: tuple[dict[str, Any], ...] = (FORWARD,), **more: Any
+) -> Advice | None:
+    families = [{"family": row["family"], "total_ns": row["total_ns"]} for row in kernels]
+    return elementwise_chains(
+        busy_pace(), drawn(Kernel, *kernels), drawn(KernelFamily, *families), drawn(StepOp, *ops), **more
+    )
+
+
+def test_a_chain_of_kernels() -> None:
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS), busy_pace())
+    # 30 kernels between 9 products and the end of the step.
+    assert advice.evidence["chain_length"] == 3
+    assert advice.saving.device_ns == pytest.approx((1.5 * MS, 2.0 * MS))
+    assert [place.function for place in advice.locations] == ["f"]
+
+
+def test_training_writes_results_for_backward() -> None:
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=({"phase": "backward"},)), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((1.0 * MS, 2.0 * MS))
+
+
+def test_normalisation_makes_a_chain_longer_but_saves_nothing() -> None:
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, kernel("normalisation", 20, 0.5)), busy_pace())
+    assert advice.evidence["chain_length"] == 5
+    assert advice.saving.device_ns[1] == pytest.approx(2.4 * MS)
+
+
+def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
+    optimizer = {"name": "aten::add_", "phase": "optimizer", "device_ns": 10 * MS}
+    adding = {"name": "aten::add_", "within": "torch::autograd::AccumulateGrad", "device_ns": 5 * MS}
+    adding["launches"] = 50
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=(FORWARD, optimizer, adding)), busy_pace())
+    assert advice.evidence["elementwise_ns"] == 1.5 * MS
+    assert advice.evidence["kernels_per_step"] == 25
+    assert advice.evidence["chain_length"] == 2.5
+
+
+def test_only_what_ran_in_steps_counts() -> None:
+    families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
+    kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
+    advice = elementwise_chains(busy_pace(), kernels, families, drawn(StepOp), least_share=0.0)
+    assert advice is None  # half of it: 15 kernels between 16
+    kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
+    advice = assert_bounded(elementwise_chains(busy_pace(), kernels, families, drawn(StepOp)), busy_pace())
+    assert advice.evidence["elementwise_ns"] == 4.5 * MS
+    assert advice.evidence["chain_length"] == 15
+
+
+@pytest.mark.parametrize(
+    "kernels",
+    [
+        (),
+        (PRODUCTS,),
+        (kernel("elementwise", 30, 3.0, "triton_poi_fused_add_0"), PRODUCTS),  # compiled
+        (kernel("elementwise", 1000, 3.0), PRODUCTS),  # short
+        (kernel("elementwise", 15, 3.0), PRODUCTS),  # one or two between products
+        (kernel("elementwise", 30, 0.5), PRODUCTS),  # little
+    ],
+)
+def test_it_is_silent(kernels: tuple[dict[str, Any], ...]) -> None:
+    assert found(*kernels) is None
+
+
+def test_the_threshold() -> None:
+    assert found(ELEMENTWISE, PRODUCTS, least_share=0.4) is None
+    assert found(kernel("elementwise", 30, 0.5), PRODUCTS, least_share=0.01) is not None

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+
+from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings.rules.graph_breaks import graph_breaks
+
+STEP = pace(latency_ns=0.0)
+ALIKE = drawn(StepClass, {"steps": 10, "mean_ns": 10.0 * MS})
+LATE = drawn(
+    LatePhase, {"phase": "forward", "late_ns": 20 * MS}, {"phase": "other", "late_ns": 4 * MS},
+    {"phase": "optimizer", "late_ns": 9 * MS},
+)  # fmt: skip
+OUTER, INNER = "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0"
+NESTED = drawn(
+    CompiledRegion,
+    {"region": "0/0", "calls": 10, "regions_inside": 10},
+    {"region": "1/0", "calls": 10, "inside": "0/0"},
+)
+BESIDE = drawn(CompiledRegion, {"region": "1/0", "calls": 40}, {"region": "2/0", "calls": 10})
+
+
+def op(name: str, within: str | None, late_ms: int, **told: Any) -> dict[str, Any]:
+    return {"name": name, "within": within, "phase": "forward", "late_ns": late_ms * MS, **told}
+
+
+OPS = drawn(
+    StepOp,
+    op(OUTER, None, 16, user_frame="model.py(8): forward"),
+    op(INNER, OUTER, 7),
+    op("CompiledFunction", OUTER, 5),
+    op("CompiledFunction", INNER, 5),
+    op("triton_poi_fused_0", "CompiledFunction", 4, launches=20),
+    op("aten::item", OUTER, 3, launches=10, per_step=1.0, user_frame="model.py(20): check"),
+    op("aten::_local_scalar_dense", "aten::item", 3, per_step=1.0),
+)
+
+
+def test_what_is_between_and_entering_twice_is_the_most() -> None:
+    advice = assert_bounded(graph_breaks(STEP, NESTED, OPS, LATE, ALIKE), STEP)
+    # 16 less 10 in compiled functions is around them; 10 less 4 in operators is Python: half is of the second
+    assert advice.saving.late_ns == pytest.approx((0.3 * MS, 0.9 * MS))
+    assert advice.certainty == "likely"
+    assert advice.evidence["runs_per_step"] == 2
+    assert advice.evidence["reads_per_step"] == 1
+    assert [str(place) for place in advice.locations] == ["model.py:20 check", "model.py:8 forward"]
+    assert "torch.where" in advice.fix
+
+
+def test_many_parts_side_by_side_may_be_on_purpose() -> None:
+    advice = assert_bounded(graph_breaks(STEP, BESIDE, OPS, LATE, ALIKE), STEP)
+    # forward and other outside of compiled functions: 24 − 10; Python in them 6, four fifths of it
+    assert advice.saving.late_ns == pytest.approx((0.0, (14 + 4.8) / 10 * MS))
+    assert advice.certainty == "possible"
+
+
+def test_reads_between_parts_show_that_they_are_one_function() -> None:
+    one = drawn(CompiledRegion, {"region": "1/0", "calls": 40})
+    ops = drawn(
+        StepOp,
+        op("Torch-Compiled Region: 1/0", None, 16, launches=40),
+        op("## Call CompiledFxGraph f0 ##", "Torch-Compiled Region: 1/0", 12, launches=40),
+        op("triton_poi_fused_0", "## Call CompiledFxGraph f0 ##", 8, launches=40),
+        op("TorchDynamo Cache Lookup", None, 2),
+        op("aten::item", None, 1, per_step=4.0, launches=40, user_frame="model.py(20): check"),
+    )
+    advice = assert_bounded(graph_breaks(STEP, one, ops, LATE, ALIKE), STEP)
+    # at the least three of four times what is around the graphs, 4 + 2, and the reads;
+    # at the most 24 − 12 outside of the graphs and three of four times 12 − 8 of Python in them
+    assert advice.saving.late_ns == pytest.approx(((0.75 * 6 + 1) / 10 * MS, (12 + 3) / 10 * MS))
+    assert advice.certainty == "likely"
+
+
+def test_it_is_silent_about_a_few_parts_side_by_side() -> None:
+    few = drawn(CompiledRegion, {"region": "0/0", "calls": 10}, {"region": "1/0", "calls": 10})
+    assert graph_breaks(STEP, few, OPS, LATE, ALIKE) is None
+    assert graph_breaks(STEP, drawn(CompiledRegion), OPS, LATE, ALIKE) is None
+
+
+def test_it_is_silent_where_the_device_does_not_wait() -> None:
+    step = busy_pace(late_ns=0.05 * MS)
+    assert graph_breaks(step, NESTED, OPS, LATE, ALIKE) is None
+    assert graph_breaks(step, NESTED, OPS, LATE, ALIKE, least_share=0.001) is not None
+
+
+def test_a_step_that_compiles_is_not_the_measure() -> None:
+    slow = pace(
+        step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS), late_ns=900.0 * MS, latency_ns=0.0
+    )
+    assert graph_breaks(slow, NESTED, OPS, LATE, ALIKE) is not None
+
+
+def test_regions_that_compiled_in_the_steps_do_not_count() -> None:
+    rows = drawn(
+        CompiledRegion,
+        {"region": "0/0", "calls": 9, "regions_inside": 9, "host_self_ns": 4 * MS},
+        {"region": "0/1", "calls": 1, "regions_inside": 1, "host_self_ns": 90 * MS, "compiling_ns": 500 * MS},
+    )
+    timed = drawn(StepOp, op(OUTER, None, 16, host_ns=40 * MS))
+    advice = assert_bounded(graph_breaks(STEP, rows, timed, LATE, ALIKE), STEP)
+    assert advice.saving.late_ns == pytest.approx((0.0, 0.16 * MS))  # 4 of 40 ms on the host are warm

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+
+from stepscope.analyses.annotations import Annotation
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.phases import Phase
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.pace import Pace
+from stepscope.findings.rules.optimizer_share import optimizer_share
+
+
+def op(name: str, per_step: float, device_ms: float) -> dict[str, Any]:
+    calls = round(10 * per_step)
+    return {
+        "name": f"aten::{name}", "phase": "optimizer", "calls": calls, "per_step": per_step,
+        "device_ns": round(10 * device_ms * MS), "launches": calls,
+    }  # fmt: skip
+
+
+def found(
+    *ops: dict[str, Any],
+    step: Pace,
+    device_ms: float = 2.0,
+    stretch_ms: float = 2.0,
+    name: str = "AdamW",
+    passes: int = 1,
+    **thresholds: Any,
+) -> Advice | None:
+    return optimizer_share(
+        step,
+        drawn(LatePhase, {"phase": "optimizer", "launches": 80, "device_ns": round(10 * device_ms * MS)}),
+        drawn(Phase, {"phase": "optimizer", "stretch_ns": round(10 * stretch_ms * MS)}, {"phase": "forward"}),
+        drawn(StepClass, {"steps": 10, "backward_passes": passes}),
+        drawn(StepOp, *ops),
+        drawn(Annotation, {"name": f"Optimizer.step#{name}.step"}),
+        **thresholds,
+    )
+
+
+LISTS = (op("_foreach_lerp_", 1, 0.9), op("_foreach_mul_", 1, 0.6), op("_foreach_addcdiv_", 1, 1.2))
+FUSED = op("_fused_adamw_", 1, 2.0)
+
+
+def test_lists_that_a_fused_kernel_could_replace() -> None:
+    step = busy_pace()
+    advice = assert_bounded(found(*LISTS, step=step, device_ms=2.7), step)
+    # A pass takes 0.3 ms of 9; a fused kernel makes 7.
+    assert advice.saving.device_ns == pytest.approx((0.85 * 0.6 * MS, 2.7 * MS * 2 / 3))
+    assert advice.certainty == "likely"
+    assert advice.evidence["optimizer_share"] == pytest.approx(0.98 * 0.27 + 0.02 * 0.2)
+    assert "fused=True" in advice.fix
+
+
+def test_a_fused_kernel_gains_from_fewer_updates_at_the_most() -> None:
+    step = busy_pace()
+    advice = assert_bounded(found(FUSED, step=step), step)
+    assert advice.saving.device_ns == (0.0, 1.0 * MS)
+    assert advice.certainty == "possible"
+    assert "fused=True" not in advice.fix
+    assert "AdamW8bit" in advice.fix
+    assert "AdamW8bit" not in assert_bounded(found(FUSED, step=step, name="SGD"), step).fix
+
+
+def test_what_counts_is_the_side_that_sets_the_pace() -> None:
+    assert found(FUSED, step=busy_pace(host_path_share=0.0), device_ms=1.0, stretch_ms=5.0) is None
+    hosted = pace(host_path_share=1.0)
+    assert found(FUSED, step=hosted, device_ms=2.0, stretch_ms=1.0) is None
+    assert found(FUSED, step=hosted, device_ms=2.0, stretch_ms=5.0) is not None
+
+
+def test_less_is_allowed_where_gradients_are_accumulated() -> None:
+    step = busy_pace()
+    assert found(FUSED, step=step, device_ms=1.2, stretch_ms=1.2) is None
+    assert found(FUSED, step=step, device_ms=1.2, stretch_ms=1.2, passes=4) is not None
+    assert found(FUSED, step=step, device_ms=1.2, stretch_ms=1.2, passes=4, accumulating_share=0.2) is None
+    assert found(FUSED, step=step, device_ms=1.2, stretch_ms=1.2, finding_share=0.1) is not None
+
+
+def test_it_is_silent_without_an_optimizer_and_where_tensors_are_updated_one_by_one() -> None:
+    step = busy_pace()
+    assert found(step=step) is None
+    assert found(op("mul_", 100, 1.0), op("add_", 100, 1.0), step=step) is None

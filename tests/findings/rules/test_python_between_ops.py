@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, drawn, facts, pace
+
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.lines import Line
+from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, NotKnown
+from stepscope.findings.rules.python_between_ops import python_between_ops
+
+LINES = (
+    {"file": "train.py", "line": 9, "function": "keep", "idle_ns": 25 * MS},
+    {"file": "train.py", "line": 3, "function": "step", "idle_ns": 10 * MS, "launches": 1_000},
+)
+FRAMES = (
+    {"name": "train.py(9): keep", "self_ns": 20 * MS},
+    {"name": "json/encoder.py(8): encode", "self_ns": 4 * MS},
+    {"name": "train.py(3): step", "self_ns": MS // 2},
+    {"name": "torch/optim/adam.py(1): step", "self_ns": 9 * MS},
+    {"name": "threading.py(1): wait", "self_ns": 90 * MS},
+    {"name": "torch/profiler/profiler.py(1): step", "total_ns": 1 * MS},
+    {"name": "<built-in method sort of list object>", "self_ns": 9 * MS},
+)
+
+
+def gap(spent_in: str, idle_ns: int, gaps: int = 100, longest_ns: int = 0) -> dict[str, Any]:
+    return {"device": "0", "side": "host", "spent_in": spent_in, "idle_ns": idle_ns, "gaps": gaps,
+            "longest_ns": longest_ns}  # fmt: skip
+
+
+def advised(
+    python_ns: int = 35 * MS,
+    dispatch_ns: int = 10 * MS,
+    *,
+    lines: tuple[dict[str, Any], ...] = LINES,
+    frames: tuple[dict[str, Any], ...] = FRAMES,
+    ops: tuple[dict[str, Any], ...] = (),
+    told: dict[str, Any] | None = None,
+    longest_ns: int = 0,
+    **thresholds: float,
+) -> Advice | None:
+    gaps = (gap("Python between ops", python_ns, longest_ns=longest_ns), gap("host op", dispatch_ns))
+    return python_between_ops(
+        pace(),
+        facts(**(told or {})),
+        drawn(IdleGap, *gaps),
+        drawn(Line, *lines),
+        drawn(PythonFrame, *frames),
+        drawn(StepOp, *ops),
+        **thresholds,
+    )
+
+
+def test_with_stacks_it_names_the_function() -> None:
+    advice = assert_bounded(advised(), pace())
+    # 3.5 ms of Python a step, 1 ms of operators, 0.1 ms of the profiler; the program's own time is 2.4 ms.
+    assert advice.saving.late_ns == (2.4 * MS, 2.4 * MS)
+    assert [str(place) for place in advice.locations] == ["train.py:9 keep"]
+    assert advice.certainty == "likely"
+    advice = assert_bounded(advised(20 * MS), pace())
+    assert advice.saving.late_ns == (0.9 * MS, 1.85 * MS)
+
+
+def test_without_stacks_it_is_possible_and_the_time_is_not_stretched() -> None:
+    advice = assert_bounded(advised(told={"stacks": False}, lines=(), frames=()), pace())
+    assert advice.saving.late_ns == (0.0, 0.0)
+    assert advice.saving.waited_ns == (2.8 * MS, 3.45 * MS)
+    assert advice.certainty == "possible"
+    assert "with_stack=True" in advice.because
+
+
+def test_without_stacks_ordinary_python_and_one_long_pause_are_left_out() -> None:
+    plain = {"told": {"stacks": False}, "lines": (), "frames": ()}
+    assert advised(10 * MS, **plain) is None  # type: ignore[arg-type]
+    assert advised(longest_ns=25 * MS, **plain) is None  # type: ignore[arg-type]
+    assert advised(longest_ns=25 * MS, least_share=0.01, **plain) is not None  # type: ignore[arg-type]
+
+
+def test_it_is_silent_on_ordinary_programs() -> None:
+    assert advised(9 * MS) is None
+    assert advised(frames=()) is None
+    assert advised(lines=LINES[1:]) is None
+    assert advised(least_share=0.5) is None
+    assert advised(told={"host_ops": False}) is None
+
+
+def test_it_leaves_the_stacks_of_anomaly_detection_to_its_rule() -> None:
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    checks = tuple(
+        {"name": name, "phase": "backward", "within": node} for name in ("aten::isnan", "aten::item")
+    )
+    assert advised(ops=checks) is None
+
+
+def test_with_several_ranks_it_may_be_waiting_for_them() -> None:
+    with pytest.raises(NotKnown) as told:
+        advised(told={"stacks": False, "world_size": 2}, lines=(), frames=())
+    assert told.value.record == "with_stack=True"

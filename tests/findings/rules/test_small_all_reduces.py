@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_classes import StepClass
+from stepscope.findings import Advice
+from stepscope.findings.rules.small_all_reduces import small_all_reduces
+
+NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+US = 1_000
+
+
+def judged(
+    *, kernel: str = NCCL, calls: int = 640, mean_ns: int = 25 * US, inside: int = 640, name: str = "",
+    kind: str | None = "decode", training: bool = False, **thresholds: Any,
+) -> Advice | None:  # fmt: skip
+    """Ten steps of 10 ms with 64 all-reduces in each."""
+    return small_all_reduces(
+        busy_pace(),
+        drawn(Iteration, {"kind": kind, "name": name}),
+        drawn(StepClass, {"backward_passes": int(training)}),
+        drawn(KernelFamily, {"family": "communication", "calls": inside, "total_ns": inside * mean_ns}),
+        drawn(
+            Kernel, {"name": kernel, "calls": calls, "total_ns": calls * mean_ns, "family": "communication"}
+        ),
+        **thresholds,
+    )
+
+
+def test_it_fires_with_all_but_the_latency_of_one_shot() -> None:
+    advice = assert_bounded(judged(), busy_pace())
+    assert advice.saving.device_ns == (0.0, 64 * 20.0 * US)
+    assert advice.evidence["nccl"]
+
+
+def test_only_what_ran_in_steps_counts() -> None:
+    advice = assert_bounded(judged(calls=1280), busy_pace())
+    assert advice.saving.device_ns == (0.0, 64 * 20.0 * US)
+
+
+def test_the_fix_follows_engine_and_kernel() -> None:
+    custom = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(...)"
+    vllm, sglang = "execute_new_0_cached_8", "step[DECODE bs=8]"
+    for kernel, name, typed in (
+        (NCCL, vllm, "--disable-custom-all-reduce"),
+        (NCCL, sglang, "--enable-symm-mem"),
+        (custom, vllm, "fuse_allreduce_rms"),
+        (custom, sglang, "--flashinfer-allreduce-fusion-backend"),
+        (custom, "", "one_shot_all_reduce"),
+    ):
+        advice = judged(kernel=kernel, name=name)
+        assert advice is not None
+        assert typed in advice.fix
+
+
+def test_it_is_silent_in_training() -> None:
+    assert judged(kind=None, training=True) is None
+    assert judged(kind=None) is not None
+
+
+def test_it_is_silent_for_few_long_or_cheap_ones() -> None:
+    assert judged(calls=100, inside=100, mean_ns=49 * US, least_share=0.01) is None
+    assert judged(mean_ns=60 * US) is None
+    assert judged(mean_ns=60 * US, most_mean_ns=70 * US) is not None
+    assert judged(mean_ns=6 * US) is None
+    assert judged(mean_ns=6 * US, least_share=0.03) is not None
+    assert judged(kernel="ncclDevKernel_SendRecv(...)") is None
+    assert judged(calls=0, inside=0) is None

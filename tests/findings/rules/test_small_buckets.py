@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, drawn, pace
+
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings._communication import ACCUMULATES
+from stepscope.findings.rules.small_buckets import small_buckets
+
+US = 1_000
+
+
+def judged(
+    calls: int = 200,
+    mean_ns: int = 40 * US,
+    late_ns: int = 8 * MS,
+    exposed_ns: int = int(0.5 * MS),
+    **row: Any,
+) -> Advice | None:
+    """Ten steps with so many all-reduces in all; thresholds are told from columns by their names."""
+    thresholds = {
+        name: row.pop(name) for name in ("least_calls", "most_mean_ns", "least_share") if name in row
+    }
+    given = {"phase": "backward", "within": ACCUMULATES, **row}
+    return small_buckets(
+        pace(),
+        drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": exposed_ns}] * 10),
+        drawn(KernelFamily, {"family": "communication", "total_ns": calls * mean_ns}),
+        drawn(
+            StepOp,
+            {
+                "name": "c10d::allreduce_",
+                "calls": calls,
+                "per_step": calls / 10,
+                "device_ns": calls * mean_ns,
+                "late_ns": late_ns,
+                **given,
+            },
+        ),
+        **thresholds,
+    )
+
+
+def test_it_fires_with_launches_and_what_is_exposed() -> None:
+    advice = assert_bounded(judged(), pace())
+    # 0.8 ms late a step, with its part of the latency (5 ms late, 4 ms of it without latency).
+    assert advice.saving.late_ns == (0.5 * MS, 0.95 * MS)
+    assert advice.saving.device_ns == (0.0, 0.46 * MS)
+    assert "bucket_cap_mb" in advice.fix
+
+
+def test_all_reduces_by_hand_have_another_fix_and_a_place() -> None:
+    advice = judged(within=None, user_frame="train.py(40): sync")
+    assert advice is not None
+    assert "torch.cat" in advice.fix
+    assert str(advice.locations[0]) == "train.py:40 sync"
+    assert advice.locations[0].note == "~20 all-reduces a step"
+
+
+def test_it_is_silent_for_few_or_large_buckets() -> None:
+    assert judged(calls=100) is None
+    assert judged(calls=100, least_calls=8) is not None
+    assert judged(mean_ns=200 * US) is None
+    assert judged(mean_ns=200 * US, most_mean_ns=300 * US) is not None
+
+
+def test_it_is_silent_where_they_cost_nothing() -> None:
+    assert judged(late_ns=0, exposed_ns=0) is None
+    assert judged(late_ns=MS, exposed_ns=0) is None
+    assert judged(late_ns=MS, exposed_ns=0, least_share=0.01) is not None
+
+
+def test_it_is_silent_without_training() -> None:
+    assert judged(phase="forward") is None

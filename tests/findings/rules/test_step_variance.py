@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, drawn, pace
+
+from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.step_classes import StepClass
+from stepscope.findings import Advice
+from stepscope.findings.pace import Pace
+from stepscope.findings.rules.step_variance import step_variance
+
+STEP = pace(steps=6, step_ns=15.0 * MS, unprofiled_ns=(15.0 * MS, 15.0 * MS), late_ns=10.0 * MS)
+LIKE = {
+    "backward_passes": 1,
+    "optimizer": True,
+    "launched_by": "eager",
+    "kernels_min": 100,
+    "kernels_max": 100,
+}
+
+
+def judged(
+    times: list[int],
+    part: str = "other_ns",
+    classes: tuple[dict[str, Any], ...] = (),
+    compiled: tuple[int, ...] = (),
+    step: Pace = STEP,
+    **thresholds: float,
+) -> Advice | None:
+    """Steps of so many ms, all alike but for those that other classes name; what varies is in one part."""
+    others = {int(text) for one in classes for text in one["first_steps"].split(", ")}
+    numbers = [number for number in range(len(times)) if number not in others]
+    usual = {
+        **LIKE,
+        "steps": len(numbers),
+        "mean_ns": sum(times[number] for number in numbers) / len(numbers) * MS,
+        "first_steps": ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else ""),
+    }
+    rows = [
+        {
+            "step": number,
+            "start_ns": number,
+            "dur_ns": time * MS,
+            "kernel_ns": 5 * MS,
+            part: time * MS - 5 * MS,
+        }
+        for number, time in enumerate(times)
+    ]
+    kernels = [{"step": number, "kernels": 100, "launched_by": "eager"} for number in range(len(times))]
+    return step_variance(
+        step,
+        drawn(StepClass, usual, *classes),
+        drawn(Iteration, *kernels),
+        drawn(Breakdown, *rows),
+        drawn(Compilation, *({"step": number} for number in compiled)),
+        **thresholds,
+    )
+
+
+def test_it_fires_for_like_steps_and_is_not_sure() -> None:
+    # Without the first: 10, 10, 30, 10, 30; mean 18, median 10.
+    advice = assert_bounded(judged([10, 10, 10, 30, 10, 30]), STEP)
+    assert advice.saving.late_ns == pytest.approx((0.0, 8.0 * MS * 5 / 6))
+    assert advice.saving.waited_ns == (0.0, 0.0)
+    assert advice.evidence["grown_most"] == "other"
+    assert advice.evidence["slow_steps"] == 2
+    assert "(3, 5)" in advice.because
+
+
+def test_what_recording_does_not_stretch_is_a_wait() -> None:
+    advice = assert_bounded(judged([10, 10, 10, 30, 10, 30], "dataloader_ns"), STEP)
+    assert advice.saving.waited_ns == pytest.approx((0.0, 8.0 * MS * 5 / 6))
+    assert "waiting for data" in advice.because
+    assert "num_workers" in advice.fix
+
+
+def test_it_fires_for_steps_that_do_more() -> None:
+    more = {
+        **LIKE,
+        "steps": 1,
+        "first_steps": "3",
+        "kernels_min": 150,
+        "kernels_max": 150,
+        "mean_ns": 40.0 * MS,
+    }
+    advice = assert_bounded(judged([10, 10, 10, 40, 10, 10], "memcpy_ns", (more,)), STEP)
+    assert advice.saving.waited_ns == (2.5 * MS, 5.0 * MS)
+    assert advice.certainty == "likely"
+    assert "more than the usual 100 kernels" in advice.because
+
+
+def test_the_first_step_counts_with_the_length_of_later_ones() -> None:
+    more = {**LIKE, "steps": 2, "first_steps": "0, 3", "kernels_min": 150, "kernels_max": 150}
+    advice = assert_bounded(
+        judged([90, 10, 10, 40, 10, 10], "memcpy_ns", ({**more, "mean_ns": 65.0 * MS},)), STEP
+    )
+    assert advice.saving.waited_ns == (5.0 * MS, 10.0 * MS)
+    alone = {**more, "steps": 1, "first_steps": "0", "mean_ns": 90.0 * MS}
+    assert judged([90, 10, 10, 10, 10, 10], classes=(alone,)) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kernels_min": 90, "kernels_max": 90},
+        {"backward_passes": 2},
+        {"optimizer": False},
+        {"kind": "prefill"},
+        {"mean_ns": 10.5 * MS},
+    ],
+)
+def test_other_kinds_of_steps_are_not_compared(change: dict[str, Any]) -> None:
+    more = {
+        **LIKE,
+        "steps": 1,
+        "first_steps": "3",
+        "kernels_min": 150,
+        "kernels_max": 150,
+        "mean_ns": 40.0 * MS,
+    }
+    assert judged([10, 10, 10, 40, 10, 10], classes=({**more, **change},)) is None
+
+
+def test_warm_up_is_not_variance() -> None:
+    assert judged([90, 30, 20, 10, 10, 10]) is None
+    assert judged([10, 30, 10, 10, 10, 10]) is None
+
+
+def test_compiling_is_not_variance() -> None:
+    assert judged([10, 10, 10, 30, 10, 30], compiled=(3, 5)) is None
+
+
+def test_it_is_silent_for_few_or_steady_steps_and_for_noise() -> None:
+    assert judged([10, 10, 30]) is None
+    assert judged([10, 10, 10, 10, 10, 10]) is None
+    assert judged([10, 8, 10, 12, 9, 11]) is None  # the mean is the median
+    assert judged([100, 100, 100, 100, 122, 122]) is None  # long ones are not much longer
+    nothing = drawn(StepClass), drawn(Iteration), drawn(Breakdown), drawn(Compilation)
+    assert step_variance(STEP, *nothing) is None
+
+
+def test_classes_name_ten_steps_and_the_rest_is_found() -> None:
+    advice = judged([10] * 14 + [100, 100], step=pace(steps=16, step_ns=20.0 * MS))
+    assert advice is not None
+    assert advice.evidence["slow_steps"] == 2
+
+
+def test_the_threshold_works() -> None:
+    assert judged([10, 10, 10, 30, 10, 30], variation_share=0.9) is None

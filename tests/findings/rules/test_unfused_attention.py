@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings.rules.unfused_attention import unfused_attention
+
+BY_HAND = {
+    "backend": "hand-written",
+    "precision": "bf16",
+    "query_length": 1024,
+    "key_length": 1024,
+    "head_dim": 64,
+    "forward_calls": 40,
+    "forward_ns": 20 * MS,
+    "backward_calls": 40,
+    "backward_ns": 30 * MS,
+}
+OPS = drawn(
+    StepOp,
+    {"name": "aten::bmm", "device_ns": 20 * MS, "per_step": 16.0, "user_frame": "model.py(7): forward"},
+    {"name": "aten::_softmax", "device_ns": 8 * MS, "per_step": 4.0, "user_frame": "model.py(9): mixed"},
+)
+
+
+def test_it_fires_with_what_is_no_product_at_the_least() -> None:
+    step = busy_pace()
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND), OPS), step)
+    low, high = advice.saving.device_ns
+    kept = 2 * 2048 * 64 / (2 * 2048 * 64 + 4 * 1024 * 1024)
+    assert low == pytest.approx(5.0 * MS - 2.0 * MS)
+    assert high == pytest.approx(5.0 * MS * (1 - kept))
+    assert "1,024 × 1,024 scores for each head" in advice.because
+    assert "8 times a step" in advice.because
+    assert "F.scaled_dot_product_attention" in advice.fix
+    assert 'attn_implementation="sdpa"' in advice.fix
+    assert "autocast" not in advice.fix
+    assert [place.function for place in advice.locations] == ["forward", "mixed"]
+
+
+def test_at_least_the_softmax_goes_where_other_products_are_among_them() -> None:
+    step = busy_pace()
+    ops = drawn(
+        StepOp,
+        {"name": "aten::bmm", "device_ns": 90 * MS},
+        {"name": "aten::_softmax", "device_ns": 8 * MS},
+        {"name": "aten::_softmax_backward_data", "device_ns": 4 * MS},
+    )
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND), ops), step)
+    assert advice.saving.device_ns[0] == pytest.approx(1.2 * MS)
+
+
+def test_copies_that_put_heads_into_order_may_go() -> None:
+    step = busy_pace()
+    clones = [
+        {"name": "aten::clone", "within": name, "device_ns": 5 * MS}
+        for name in ("aten::reshape", "aten::add")
+    ]
+    ops = drawn(StepOp, {"name": "aten::bmm", "device_ns": 20 * MS}, *clones)
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND), ops), step)
+    kept = 2 * 2048 * 64 / (2 * 2048 * 64 + 4 * 1024 * 1024)
+    assert advice.saving.device_ns[1] == pytest.approx(5.0 * MS * (1 - kept) + 0.5 * MS)
+
+
+def test_without_sizes_all_but_the_shortest_kernels_may_go() -> None:
+    step = busy_pace()
+    sizes = dict.fromkeys(("query_length", "key_length", "head_dim"))
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND | sizes), OPS), step)
+    assert advice.saving.device_ns[1] == pytest.approx(5.0 * MS - 8 * 4_000)
+    assert "the scores of all pairs of positions" in advice.because
+
+
+def test_torchs_own_attention_is_told_what_kept_it() -> None:
+    step = pace()
+    own = {
+        "name": "aten::scaled_dot_product_attention",
+        "device_ns": 50 * MS,
+        "late_ns": 8 * MS,
+        "per_step": 4.0,
+    }
+    math = drawn(Attention, {**BY_HAND, "backend": "math", "precision": "fp32"})
+    advice = assert_bounded(unfused_attention(step, math, drawn(StepOp, own)), step)
+    assert advice.saving.late_ns == pytest.approx((0.0, 0.5 * step.with_latency(0.8 * MS)))
+    assert "late:attention" in advice.claims
+    assert "need 16 bits, and this is fp32" in advice.because
+    assert "autocast" in advice.fix
+    half = drawn(Attention, {**BY_HAND, "backend": "math"})
+    advice = assert_bounded(unfused_attention(step, half, drawn(StepOp, own)), step)
+    assert "A mask" in advice.because
+    assert "is_causal=True" in advice.fix
+
+
+def test_multihead_attention_is_told_not_to_return_weights() -> None:
+    step = busy_pace()
+    own = {"name": "aten::_native_multi_head_attention", "device_ns": 50 * MS, "per_step": 4.0}
+    math = drawn(Attention, {**BY_HAND, "backend": "math", "precision": "tf32"})
+    advice = assert_bounded(unfused_attention(step, math, drawn(StepOp, own)), step)
+    assert "need_weights=False" in advice.fix
+    assert "need_weights=True" in advice.because
+
+
+def test_it_is_silent_where_attention_is_fused_or_little() -> None:
+    assert unfused_attention(busy_pace(), drawn(Attention), OPS) is None
+    assert unfused_attention(busy_pace(), drawn(Attention, {**BY_HAND, "backend": "flash"}), OPS) is None
+    little = drawn(Attention, {**BY_HAND, "forward_ns": MS, "backward_ns": MS})
+    assert unfused_attention(busy_pace(), little, OPS) is None
+    assert unfused_attention(busy_pace(), little, OPS, least_share=0.01) is not None

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.rules.unfused_loss import unfused_loss
+
+NODE = "autograd::engine::evaluate_function: "
+
+
+def op(name: str, device_ms: float, phase: str = "forward", **more: Any) -> dict[str, Any]:
+    """An operator that is called once a step."""
+    given = {
+        "name": name, "phase": phase, "calls": 10, "per_step": 1.0, "launches": 10,
+        "device_ns": round(10 * device_ms * MS),
+    }  # fmt: skip
+    return given | more
+
+
+LOSS = (
+    op("aten::cross_entropy_loss", 0.5),
+    op("aten::log_softmax", 0.4, within="aten::cross_entropy_loss"),
+    op("aten::_log_softmax", 0.4, within="aten::log_softmax"),
+    op(NODE + "NllLossBackward0", 0.2, "backward"),
+    op(NODE + "LogSoftmaxBackward0", 0.7, "backward"),
+    op("aten::_log_softmax_backward_data", 0.6, "backward", within="LogSoftmaxBackward0"),
+)
+
+
+def found(*ops: dict[str, Any], **thresholds: Any) -> Advice | None:
+    return unfused_loss(busy_pace(), drawn(StepOp, *ops), **thresholds)
+
+
+def test_a_loss_in_pieces() -> None:
+    advice = assert_bounded(found(*LOSS), busy_pace())
+    # 0.5 + 0.2 + 0.7 in all; 0.4 + 0.6 are log_softmax and its backward.
+    assert advice.saving.device_ns == (0.4 * MS, 0.8 * MS)
+    assert advice.evidence["loss_device_ns"] == 1.4 * MS
+    assert advice.claims == {"device:loss"}
+
+
+def test_casts_of_the_logits_go_and_half_the_bytes_will_do() -> None:
+    casts = op("aten::to", 0.3), op(NODE + "ToCopyBackward0", 0.3, "backward")
+    advice = assert_bounded(found(*LOSS, *casts), busy_pace())
+    assert advice.saving.device_ns == (0.85 * MS, 1.7 * MS)
+    assert advice.evidence["cast_to_fp32"] is True
+
+
+def test_casts_of_less_are_not_of_the_logits() -> None:
+    advice = assert_bounded(found(*LOSS, op("aten::to", 0.05)), busy_pace())
+    assert advice.evidence["loss_device_ns"] == 1.4 * MS
+    assert advice.evidence["cast_to_fp32"] is False
+
+
+def test_autocast_casts_inside_of_the_loss() -> None:
+    inside = op("aten::to", 0.1, within="aten::log_softmax")
+    advice = assert_bounded(found(*LOSS, inside), busy_pace())
+    assert advice.evidence["loss_device_ns"] == 1.4 * MS
+    assert advice.saving.device_ns == (0.4 * MS, 1.1 * MS)
+
+
+def test_other_operators_of_the_same_function_belong_to_it_if_they_are_as_large() -> None:
+    frame = {"user_frame": "train.py(7): loss_of"}
+    framed = [one | frame for one in LOSS]
+    more = (
+        op("aten::mean", 0.3, **frame),
+        op("aten::add", 0.01, **frame),
+        op("aten::linear", 2.0, **frame),
+        op("aten::mean", 0.3, user_frame="train.py(1): other"),
+    )
+    advice = assert_bounded(found(*framed, *more), busy_pace())
+    assert advice.evidence["loss_device_ns"] == 1.7 * MS
+    assert [place.function for place in advice.locations] == ["loss_of"]
+
+
+def test_it_is_silent_where_the_loss_is_small_or_absent() -> None:
+    assert found() is None
+    assert found(op("aten::linear", 5.0)) is None
+    few = [one | {"device_ns": one["device_ns"] // 50} for one in LOSS]
+    assert found(*few, least_share=0.0) is None
+    assert found(*LOSS, least_share=0.2) is None

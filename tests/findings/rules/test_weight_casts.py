@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.ops import OpOfShape
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, NotKnown
+from stepscope.findings.rules.weight_casts import weight_casts
+
+
+def op(name: str, per_step: float, device_ms: float, **more: Any) -> dict[str, Any]:
+    calls = round(10 * per_step)
+    given = {
+        "name": name, "phase": "forward", "user_frame": "net.py(4): forward", "calls": calls,
+        "per_step": per_step, "launches": calls, "device_ns": round(10 * device_ms * MS),
+    }  # fmt: skip
+    return given | more
+
+
+PRODUCTS = op("aten::linear", 12, 4.0)
+BY_HAND = (op("aten::to", 12, 1.0), op("aten::_to_copy", 12, 1.0, within="aten::to"))
+AUTOCAST = (
+    op("aten::to", 24, 1.0, within="aten::linear"),
+    op("aten::_to_copy", 24, 1.0, within="aten::to"),
+)
+BACKWARD = op("aten::_to_copy", 12, 0.5, phase="backward", within="aten::to")
+
+
+def shaped(name: str, calls: int, device_ms: float, dims: str) -> dict[str, Any]:
+    return {"name": name, "calls": calls, "device_total_ns": round(device_ms * MS), "input_dims": dims}
+
+
+SHAPES = (
+    shaped("aten::linear", 120, 50.0, "[[256,4096],[4096,4096],[4096]]"),
+    shaped("aten::_to_copy", 120, 12.0, "[[4096,4096],[],[]]"),
+    shaped("aten::_to_copy", 120, 4.0, "[[256,4096],[],[]]"),
+)
+
+
+def found(*ops: dict[str, Any], shapes: tuple[dict[str, Any], ...] = (), **thresholds: Any) -> Advice | None:
+    late = drawn(LatePhase, {"phase": "forward", "launches": 1000})
+    return weight_casts(busy_pace(), late, drawn(StepOp, *ops), drawn(OpOfShape, *shapes), **thresholds)
+
+
+def test_shapes_tell_which_casts_are_of_weights() -> None:
+    advice = assert_bounded(found(PRODUCTS, *AUTOCAST, shapes=SHAPES), busy_pace())
+    # Half of the casts, and 3/4 of their time.
+    assert advice.saving.device_ns == pytest.approx((0.75 * MS, 0.75 * MS))
+    assert advice.evidence["casts_per_step"] == 12
+    assert advice.certainty == "likely"
+
+
+def test_in_training_half_of_it_may_stay() -> None:
+    advice = assert_bounded(found(PRODUCTS, *AUTOCAST, BACKWARD, shapes=SHAPES), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((0.75 * 1.5 / 2 * MS, 0.75 * 1.5 * MS))
+    assert "fully_shard" in advice.fix
+
+
+def test_casts_of_other_tensors_are_no_matter() -> None:
+    assert found(PRODUCTS, *AUTOCAST, shapes=(SHAPES[0], SHAPES[2])) is None
+
+
+def test_without_shapes_casts_inside_of_products_may_be_of_weights() -> None:
+    advice = assert_bounded(found(PRODUCTS, *AUTOCAST), busy_pace())
+    assert advice.saving.device_ns == (0.0, 1.0 * MS)
+    assert advice.certainty == "possible"
+
+
+def test_without_shapes_one_cast_for_each_product_is_probably_of_its_weight() -> None:
+    advice = assert_bounded(found(PRODUCTS, *BY_HAND), busy_pace())
+    assert advice.saving.device_ns == (0.5 * MS, 1.0 * MS)
+    assert advice.certainty == "possible"
+
+
+def test_without_shapes_other_numbers_of_casts_tell_nothing() -> None:
+    with pytest.raises(NotKnown) as raised:
+        found(op("aten::linear", 15, 4.0), *BY_HAND)
+    assert raised.value.record == "record_shapes=True"
+
+
+def test_it_is_silent() -> None:
+    assert found() is None
+    assert found(*BY_HAND) is None  # no products
+    assert found(op("aten::linear", 100, 4.0), *BY_HAND) is None  # few casts: of batches
+    assert found(PRODUCTS, op("aten::_to_copy", 12, 1.0, within="aten::to")) is None  # nobody asked
+    assert found(PRODUCTS, *({**one, "device_ns": MS // 2} for one in BY_HAND)) is None
+    assert found(PRODUCTS, *AUTOCAST, least_share=0.2) is None

@@ -1,0 +1,168 @@
+"""The rule loop: every rule is asked, a crash or a lack is one line, and the rest of the report stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.analyses.oddities import ODDITIES
+from tests.analyses.test_code import training_step
+from tests.samples import KEPT
+
+import stepscope
+from stepscope import registry
+from stepscope.cli.traces import DEMO
+from stepscope.findings import Advice, NotKnown, Saving, analysis_of, wanted_by
+from stepscope.findings.build import build_report
+from stepscope.store.trace import Trace
+
+ROOT = Path(__file__).parent.parent.parent
+RULES = [name for name, _ in registry.names("findings.rules")]
+GIVEN = ("pace", "facts")
+
+
+def crashing(pace: Any) -> Advice | None:
+    raise ZeroDivisionError("no luck")
+
+
+def lacking(pace: Any) -> Advice | None:
+    raise NotKnown("no luck recorded", record="luck=True")
+
+
+def asking(nonsense: Any) -> Advice | None:
+    raise AssertionError("there is no such analysis")
+
+
+def saying(pace: Any, steps: Any, *, loud: float = 0.5) -> Advice | None:
+    late = Saving(late_ns=(0.0, loud * pace.late_ns))
+    texts: dict[str, Any] = {
+        "title": "It is slow",
+        "because": "Look.",
+        "fix": "x = 1",
+        "check": "Look again.",
+    }
+    return Advice(
+        **texts, saving=late, certainty="likely", evidence={"steps": len(steps)}, claims=frozenset({"late"})
+    )
+
+
+@pytest.fixture
+def demo() -> Trace:
+    return stepscope.open(DEMO, store=KEPT)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four rules of our own in place of all others."""
+    rules = {"crashing": crashing, "lacking": lacking, "asking": asking, "loud_rule": saying}
+    load, names = registry.load, registry.names
+
+    def fake_names(folder: str, **options: Any) -> list[tuple[str, str]]:
+        ours = [(name, "") for name in (*rules, "broken")]
+        return ours if folder == "findings.rules" else names(folder, **options)
+
+    def fake_load(folder: str, name: str) -> Any:
+        if name == "broken":
+            raise ImportError("no module named luck")
+        return rules[name] if folder == "findings.rules" else load(folder, name)
+
+    monkeypatch.setattr(registry, "names", fake_names)
+    monkeypatch.setattr(registry, "load", fake_load)
+
+
+@pytest.mark.usefixtures("only")
+def test_a_crash_or_a_lack_is_one_line_and_the_rest_stands(demo: Trace) -> None:
+    report = build_report(demo)
+    said = {one.id: (one.reason, one.record) for one in report.not_run}
+    assert said["lacking"] == ("no luck recorded", "luck=True")
+    assert re.fullmatch(r"it crashed: ZeroDivisionError: no luck \(crashing, line \d+\)", said["crashing"][0])
+    assert said["asking"][0] == "unknown analysis 'nonsense'"
+    assert said["broken"][0].startswith("it crashed: ImportError: no module named luck")
+    assert [finding.id for finding in report.findings] == ["loud-rule"]
+    assert report.findings[0].advice.evidence == {"steps": 10}
+
+
+@pytest.mark.usefixtures("only")
+def test_thresholds_are_handed_over(demo: Trace) -> None:
+    quiet = build_report(demo, thresholds={"loud-rule": {"loud": 0.0}})
+    assert quiet.findings[0].gain.high_ns == 0
+
+
+@pytest.mark.usefixtures("only")
+def test_tables_that_a_face_asks_for_are_there(demo: Trace) -> None:
+    report = build_report(demo, tables=("kernels", "ops_by_user_frame"))
+    assert set(report.tables) == {"kernels", "ops_by_user_frame"}
+    assert hasattr(next(iter(report.tables["ops_by_user_frame"])), "user_frame")
+
+
+def test_progress_is_told_and_taken_away(demo: Trace) -> None:
+    told: list[tuple[str, float | None]] = []
+    build_report(demo, progress=lambda doing, done, *_: told.append((doing, done)))
+    doing, done = told.pop()
+    assert (doing, done) == ("working out the report", 1.0)
+    shares = [done for doing, done in told if doing == "working out the report"]
+    assert shares == sorted(shares, key=lambda share: share or 0)
+    assert all(share is not None and share < 1 for share in shares)
+
+
+@pytest.mark.parametrize("name", sorted(ODDITIES))
+def test_an_odd_profile_gets_a_report(name: str, tmp_path: Path) -> None:
+    """No rule crashes, whatever is missing or strange."""
+    file = tmp_path / "odd.json"
+    file.write_text(ODDITIES[name]().json(), encoding="utf-8")
+    report = build_report(stepscope.open(file, store=tmp_path / "store"))
+    assert not [one for one in report.not_run if "crashed" in one.reason]
+    assert report.verdict.sentence
+
+
+def test_a_drawn_step_is_reported_on(tmp_path: Path) -> None:
+    trace = stepscope.open(training_step().write(tmp_path / "a.json"), store=tmp_path / "store")
+    report = build_report(trace)
+    assert report.overview.step_ns == sum(report.overview.parts.values()) == 200_000
+    assert report.overview.found_by == "marks"
+
+
+# ---------------------------------------------------------------- what holds for every rule
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_asks_for_what_there_is(name: str) -> None:
+    rule = registry.load("findings.rules", name)
+    tables, thresholds = wanted_by(rule)
+    known = {analysis for analysis, _ in registry.names("analyses")}
+    for parameter in tables:
+        assert parameter in GIVEN or analysis_of(parameter)[0] in known
+    assert all(isinstance(value, int | float) for value in thresholds.values())
+    assert re.search(r"\bGain[:,]", rule.__doc__ or ""), "a rule argues its gain in its docstring"
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_its_page(name: str) -> None:
+    """What it means, how it is computed with every threshold, how to fix it, when to ignore it."""
+    rule_id = name.replace("_", "-")
+    text = (ROOT / "docs" / "findings" / f"{rule_id}.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ .*$", text, re.MULTILINE)
+    assert headings == [
+        f"# {rule_id}",
+        "## What it means",
+        "## How it is computed",
+        "## How to fix it",
+        "## When to ignore it",
+    ]
+    for threshold, value in wanted_by(registry.load("findings.rules", name))[1].items():
+        told = re.findall(rf"`{threshold}`\s\(([\d.,]*\d)", text)
+        assert [float(number.replace(",", "")) for number in told] == [value], threshold
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_tests_of_its_own(name: str) -> None:
+    text = (ROOT / "tests" / "findings" / "rules" / f"test_{name}.py").read_text(encoding="utf-8")
+    assert "assert_bounded" in text, "that its gain is bounded"
+    assert " is None" in text, "that it stays silent"
+
+
+def test_there_is_a_page_for_every_rule_and_no_other() -> None:
+    pages = {page.stem for page in (ROOT / "docs" / "findings").glob("*.md")} - {"README"}
+    assert pages == {name.replace("_", "-") for name in RULES}

@@ -1,0 +1,110 @@
+"""The order of findings, how grave they are, and what they promise together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, busy_pace, pace
+
+from stepscope.findings import Advice, Gain, Saving
+from stepscope.findings.ranking import ranked, severity_of, together
+
+
+def advice(*claims: str, risk: bool = False, certainty: Any = "certain", **saving: Any) -> Advice:
+    return Advice(
+        title="Something is slow",
+        because="It is.",
+        saving=Saving(**saving),
+        certainty=certainty,
+        fix="x = 1",
+        check="Look.",
+        evidence={"calls": 1},
+        claims=frozenset(claims),
+        risk=risk,
+    )
+
+
+@pytest.mark.parametrize(
+    "low_share,certainty,severity",
+    [
+        (0.30, "certain", "high"),
+        (0.10, "likely", "high"),
+        (0.0999, "certain", "medium"),
+        (0.03, "likely", "medium"),
+        (0.0299, "certain", "low"),
+        (0.30, "possible", "medium"),
+        (0.09, "possible", "low"),
+    ],
+)
+def test_severity_follows_the_least_gain_and_certainty(
+    low_share: float, certainty: Any, severity: str
+) -> None:
+    assert severity_of(Gain(0, 0, low_share, 1.0), certainty) == severity
+
+
+def test_a_risk_is_medium_whatever_it_gains() -> None:
+    assert severity_of(Gain(0, 0, 0.0, 0.0), "certain", risk=True) == "medium"
+
+
+def test_what_gains_most_comes_first() -> None:
+    found = ranked(
+        [
+            ("small", advice("late:python", late_ns=(0.1 * MS, 0.2 * MS))),
+            ("leak", advice("memory", risk=True)),
+            ("large", advice("late", late_ns=(3.0 * MS, 5.0 * MS))),
+            ("apart", advice("device:matmul", device_ns=(0.0, 3.0 * MS))),
+        ],
+        pace(),
+    )
+    assert [one.id for one in found] == ["large", "apart", "small", "leak"]
+    assert found[2].shares_time_with == ("large",)
+    assert found[1].shares_time_with == ()
+
+
+def test_narrower_claims_that_differ_do_not_overlap() -> None:
+    found = ranked(
+        [
+            ("a", advice("late:python", late_ns=(1.0 * MS, 1.0 * MS))),
+            ("b", advice("late:pythonic", late_ns=(0.5 * MS, 0.5 * MS))),
+        ],
+        pace(),
+    )
+    assert found[1].shares_time_with == ()
+
+
+def test_the_same_time_is_promised_once() -> None:
+    findings = ranked(
+        [
+            ("a", advice("late", late_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", advice("late:syncs", late_ns=(2.0 * MS, 3.0 * MS))),
+            ("c", advice("device:matmul", device_ns=(1.0 * MS, 2.0 * MS))),
+        ],
+        pace(),
+    )
+    saved = together(findings, pace())
+    assert saved.late_ns == (3.0 * MS, 5.0 * MS)  # no more than the device was late
+    assert saved.device_ns == (1.0 * MS, 2.0 * MS)
+
+
+def test_different_times_add_up() -> None:
+    findings = ranked(
+        [
+            ("a", advice("device:matmul", device_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", advice("device:attention", device_ns=(2.0 * MS, 9.0 * MS))),
+        ],
+        busy_pace(),
+    )
+    assert together(findings, busy_pace()).device_ns == (5.0 * MS, 9.8 * MS)
+
+
+def test_a_finding_that_joins_two_groups_is_counted_with_both() -> None:
+    findings = ranked(
+        [
+            ("a", advice("late:syncs", late_ns=(2.0 * MS, 2.0 * MS))),
+            ("b", advice("late:python", late_ns=(1.0 * MS, 1.0 * MS))),
+            ("c", advice("late", late_ns=(0.5 * MS, 0.5 * MS))),
+        ],
+        pace(),
+    )
+    assert together(findings, pace()).late_ns == (2.0 * MS, 3.5 * MS)

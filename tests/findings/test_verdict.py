@@ -1,0 +1,153 @@
+"""The verdict: a word and a sentence for every kind of program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, busy_pace, drawn, pace
+from tests.findings.test_ranking import advice
+
+from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.devices import Device
+from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.rooflines import Roofline
+from stepscope.findings.pace import Pace
+from stepscope.findings.ranking import ranked
+from stepscope.findings.report import Overview, Verdict
+from stepscope.findings.verdict import verdict_of
+from stepscope.tables import Table
+
+PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other")
+
+
+def overview(step: Pace, **parts: float) -> Overview:
+    return Overview(
+        steps=step.steps,
+        found_by="marks",
+        step_ns=round(step.step_ns),
+        unprofiled_step_ns=(round(step.unprofiled_ns[0]), round(step.unprofiled_ns[1])),
+        parts={part: round(parts.get(part, 0)) for part in PARTS},
+        phases=(),
+        kernels_per_step=10,
+        utilization_share=None,
+        late_share=None,
+        sm_efficiency_share=None,
+        peak_memory_bytes=None,
+        memory_bytes=None,
+        mfu_share=None,
+        rates={},
+    )
+
+
+def verdict(step: Pace, tables: dict[str, Table[Any]] | None = None, **parts: float) -> Verdict:
+    return verdict_of(step, overview(step, **parts), (), tables or {})
+
+
+def idle(*rows: tuple[str, str, str | None, float]) -> dict[str, Table[Any]]:
+    cells = [
+        {"device": "0", "side": side, "spent_in": spent, "drained_by": drained, "idle_ns": round(10 * ns)}
+        for side, spent, drained, ns in rows
+    ]
+    return {"idle_gaps": drawn(IdleGap, *cells)}
+
+
+LATE = {"unprofiled_ns": (8.0 * MS, 9.0 * MS), "busy_ns": 2.0 * MS, "late_ns": 8.0 * MS}
+
+
+def test_host_bound() -> None:
+    found = verdict(pace(**LATE), kernel=2 * MS, cpu=5 * MS, other=3 * MS)
+    assert found.word == "host-bound"
+    assert found.sentence == (
+        "The GPU computes 20 % of a 10.0 ms step and waits 80 % of it for Python to launch the next kernel."
+    )
+
+
+def test_sync_bound() -> None:
+    tables = idle(("host", "host op", "cudaStreamSynchronize", 7 * MS), ("host", "host op", None, 1 * MS))
+    assert verdict(pace(**LATE), tables, kernel=2 * MS).word == "sync-bound"
+
+
+def test_input_bound_by_loading() -> None:
+    tables = idle(("host", "dataloader", None, 7 * MS), ("host", "host op", None, 1 * MS))
+    found = verdict(pace(**LATE), tables, kernel=2 * MS, dataloader=7 * MS)
+    assert found.word == "input-bound"
+    assert "waits for the next batch" in found.sentence
+
+
+def test_input_bound_by_copies() -> None:
+    found = verdict(busy_pace(), kernel=3 * MS, memcpy=6 * MS)
+    assert found.word == "input-bound"
+    assert "copies that nothing hides take 60 %" in found.sentence
+
+
+def test_communication_bound() -> None:
+    found = verdict(busy_pace(), kernel=3 * MS, communication=6 * MS)
+    assert found.word == "communication-bound"
+    assert "waiting for peers included" in found.sentence
+
+
+def rooflines(bound: str, **shares: float) -> dict[str, Table[Any]]:
+    return {"rooflines_by_family": drawn(Roofline, {"bound": bound, "work_ns": 9 * MS, **shares})}
+
+
+@pytest.mark.parametrize("bound,word", [("compute", "compute-bound"), ("memory", "memory-bandwidth-bound")])
+def test_bound_by_the_device(bound: str, word: str) -> None:
+    step = busy_pace()
+    findings = ranked([("a", advice("device", device_ns=(3.0 * MS, 4.0 * MS)))], step)
+    found = verdict_of(step, overview(step, kernel=9.8 * MS), findings, rooflines(bound))
+    assert found.word == word
+    assert found.promise == "Mending 1 should bring the step to 6.0–7.1 ms."
+
+
+def test_what_bounds_the_device_may_be_unknown() -> None:
+    step = pace(busy_ns=6.0 * MS, late_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
+    found = verdict(step, rooflines("unknown"), kernel=6 * MS)
+    assert found.word == "compute-bound"
+    assert found.sentence.endswith("what bounds its kernels the profile does not tell.")
+
+
+def test_healthy_says_what_bounds_it_and_how_far_that_is() -> None:
+    found = verdict(busy_pace(), rooflines("compute", peak_share=0.55), kernel=9.8 * MS)
+    assert found.word == "healthy"
+    assert "bound by arithmetic, at 55 % of what the hardware could do there" in found.sentence
+
+
+def test_compiling() -> None:
+    rows: list[dict[str, Any]] = [{"step": 1, "total_ns": 30 * MS}, {"step": None, "total_ns": 300 * MS}]
+    tables: dict[str, Table[Any]] = {"compilations": drawn(Compilation, *rows)}
+    found = verdict(pace(), tables, kernel=2 * MS)
+    assert (found.word, found.sentence[:4]) == ("compiling", "30 %")
+
+
+def test_imbalanced() -> None:
+    rows = [{"device": str(at), "window": "span", "busy_ns": ns} for at, ns in ((0, 9 * MS), (1, 4 * MS))]
+    found = verdict(pace(), {"devices": drawn(Device, *rows)}, kernel=2 * MS)
+    assert found.word == "imbalanced"
+    assert "Device 1 works 56 % less than device 0" in found.sentence
+
+
+def test_without_a_device() -> None:
+    step = pace(device=None, busy_ns=0.0, late_ns=0.0, latency_ns=0.0)
+    assert verdict(step, cpu=8 * MS, other=2 * MS).word == "host-bound"
+    assert verdict(step, dataloader=8 * MS, other=2 * MS).word == "input-bound"
+    assert verdict(step, communication=8 * MS, other=2 * MS).word == "communication-bound"
+    assert verdict(step).word == "unknown"
+
+
+def test_without_steps() -> None:
+    assert verdict(pace(steps=0)).word == "unknown"
+
+
+def test_the_promise_names_those_that_matter() -> None:
+    step = pace()
+    findings = ranked(
+        [
+            ("a", advice("late", late_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", advice("late:syncs", late_ns=(2.0 * MS, 2.0 * MS))),
+            ("c", advice("device:copy", device_ns=(0.0, 0.1 * MS))),
+        ],
+        step,
+    )
+    found = verdict_of(step, overview(step, kernel=5 * MS), findings, {})
+    assert found.promise.startswith("Mending 1 and 2 should bring the step to ")

@@ -1,0 +1,104 @@
+"""The faces of a report: each drawn report prints exactly what is kept beside this file.
+
+`UPDATE_SNAPSHOTS=1` writes what is kept anew; then look at the difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.present.drawn_report import empty_report, report
+
+from stepscope.findings.report import Report
+from stepscope.present import github, markdown, phrases, summary, terminal
+from stepscope.present import json as as_json
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+FACES: dict[str, Callable[[Report], str]] = {
+    "terminal.txt": lambda shown: terminal.text(shown, width=80, color=False),
+    "wide.txt": lambda shown: terminal.text(shown, width=118, color=False),
+    "terminal.ansi": lambda shown: terminal.text(shown, width=80, color=True),
+    "report.md": markdown.text,
+    "summary.md": summary.text,
+    "report.json": as_json.text,
+    "github.txt": github.commands,
+}
+REPORTS = {"report": report, "empty": empty_report}
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("which", REPORTS)
+def test_a_face_is_what_is_kept(face: str, which: str) -> None:
+    text = FACES[face](REPORTS[which]())
+    kept = SNAPSHOTS / (face if which == "report" else f"empty.{face}")
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        kept.write_text(text, encoding="utf-8")
+    assert text == kept.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+def test_lines_fit_the_terminal(width: int) -> None:
+    """All but code, commands and places, which are for copying."""
+    shown = report()
+    copied = [line for finding in shown.findings for line in finding.advice.fix.splitlines()]
+    copied += [step.command for step in shown.next_steps if step.command]
+    copied += [place.file for finding in shown.findings for place in finding.advice.locations]
+    for line in terminal.text(shown, width=width, color=False).splitlines():
+        if not any(piece in line for piece in copied):
+            longest = max(map(len, line.split()), default=0)
+            assert len(line) <= min(width, 118) or longest > width // 2, line
+
+
+def test_colours_change_no_character() -> None:
+    plain = terminal.text(report(), width=80, color=False)
+    coloured = terminal.text(report(), width=80, color=True)
+    assert "\x1b[" in coloured
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+
+
+def test_names_from_a_profile_cannot_steer_the_terminal() -> None:
+    shown = report()
+    facts = dataclasses.replace(shown.facts, source="evil\x1b[2Jname.json")
+    text = terminal.text(dataclasses.replace(shown, facts=facts), width=80, color=False)
+    assert "\x1b" not in text
+
+
+def test_markdown_holds_no_markup_of_others() -> None:
+    assert markdown.escaped("<b>a|b*c_d`e`[x](y)") == "&lt;b&gt;a\\|b\\*c\\_d\\`e\\`\\[x\\](y)"
+    assert markdown.code("a`b|c") == "`` a`b\\|c ``"
+    outside = re.sub(r"^```.*?^```$|`[^`\n]*`", "", markdown.text(report()), flags=re.MULTILINE | re.DOTALL)
+    assert "<script" not in outside
+    assert "\u202e" not in markdown.text(report())
+
+
+def test_an_annotation_is_one_line() -> None:
+    shown = report()
+    lines = github.commands(shown).splitlines()
+    assert len(lines) == 1 + len(shown.findings)
+    for line in lines:
+        assert re.match(r"::(notice|warning) ", line)
+
+
+def test_the_json_has_the_names_that_programs_rely_on() -> None:
+    written = json.loads(as_json.text(report()))
+    assert written["schema"] == "stepscope.report/1"
+    wanted = {"schema", "trace", "trust", "overview", "verdict", "findings", "not_run", "checklist"}
+    assert wanted <= set(written)
+    assert len(written["overview"]["unprofiled_step_ns"]) == 2
+    assert isinstance(written["overview"]["step_ns"], int)
+    for finding in written["findings"]:
+        assert {"id", "title", "severity", "gain", "locations", "evidence", "fix"} <= set(finding)
+        assert set(finding["gain"]) == {"low_ns", "high_ns", "low_share", "high_share"}
+        assert finding["severity"] in ("high", "medium", "low")
+
+
+def test_what_could_not_be_judged_is_gathered_by_what_to_do() -> None:
+    gathered = phrases.not_judged(report())
+    assert sum(len(rules) for _, rules in gathered) == len(report().not_run)

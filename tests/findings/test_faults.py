@@ -1,0 +1,51 @@
+"""Programs with a planted fault: it is found, among the first, and healthy programs get no alarm."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.samples import KEPT
+
+import stepscope
+from stepscope.findings.build import build_report
+from stepscope.findings.report import Report
+
+FAULTS = Path(__file__).parent.parent / "data" / "faults"
+PROGRAMS: dict[str, dict[str, Any]] = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))[
+    "programs"
+]
+PLANTED = [name for name, program in PROGRAMS.items() if program["kind"] == "fault"]
+HEALTHY = [name for name, program in PROGRAMS.items() if program["kind"] == "healthy"]
+
+
+@cache
+def reported(name: str, side: str) -> Report:
+    return build_report(stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_first_or_second(name: str) -> None:
+    report = reported(name, "faulty")
+    assert PROGRAMS[name]["finding"] in [finding.id for finding in report.findings[:2]]
+    assert not [one for one in report.not_run if "crashed" in one.reason]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_program_gets_no_alarm(name: str) -> None:
+    report = reported(name, next(iter(PROGRAMS[name]["sides"])))
+    assert [finding.id for finding in report.findings if finding.severity != "low"] == []
+    assert report.verdict.word in ("healthy", "compute-bound", "memory-bandwidth-bound")
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(PLANTED) >= 20
+    assert len(HEALTHY) >= 5
+    for name, program in PROGRAMS.items():
+        for side in program["sides"]:
+            assert (FAULTS / f"{name}.{side}.light.pt.trace.json.gz").stat().st_size < 1 << 20

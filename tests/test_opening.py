@@ -55,10 +55,10 @@ class TestWhatIsOpened:
         "name,raw",
         [
             ("a.json", TEXT),
-            ("a.json.gz", gzip.compress(TEXT)),
-            ("a.json.gz", gzip.compress(TEXT[:300]) + gzip.compress(TEXT[300:])),
+            ("a.json.gz", gzip.compress(TEXT, mtime=0)),
+            ("a.json.gz", gzip.compress(TEXT[:300], mtime=0) + gzip.compress(TEXT[300:], mtime=0)),
             ("a.json.zst", zstd_compress(TEXT[:300]) + zstd_compress(TEXT[300:])),
-            ("renamed", gzip.compress(TEXT)),
+            ("renamed", gzip.compress(TEXT, mtime=0)),
             ("list.json", json.dumps(DRAWN.events).encode()),
             ("bom.json", b"\xef\xbb\xbf" + TEXT),
         ],
@@ -85,12 +85,12 @@ class TestWhatIsOpened:
 
     def test_a_url(self, tmp_path: Path, stores: Path) -> None:
         with fsspec.open("memory://opening/a.json.gz", "wb") as file:
-            file.write(gzip.compress(TEXT))
+            file.write(gzip.compress(TEXT, mtime=0))
         first = open_trace("memory://opening/a.json.gz")
         assert is_whole(first)
         assert open_trace("memory://opening/a.json.gz").folder == first.folder
         with fsspec.open("memory://opening/a.json.gz", "wb") as file:
-            file.write(gzip.compress(TEXT))
+            file.write(gzip.compress(TEXT, mtime=0))
         assert open_trace("memory://opening/a.json.gz").folder != first.folder
 
     def test_standard_input_and_a_named_pipe(self, tmp_path: Path, stores: Path) -> None:
@@ -136,7 +136,7 @@ class TestWhatIsRefused:
         "raw,message",
         [
             (b"", "it is empty"),
-            (gzip.compress(b""), "it is empty"),
+            (gzip.compress(b"", mtime=0), "it is empty"),
             (b"\n<!DOCTYPE html><html>", "web page"),
             (b"\x80\x04\x95abc", "pickle"),
             (b"SQLite format 3\0" + bytes(100), "SQLite"),
@@ -147,8 +147,8 @@ class TestWhatIsRefused:
             (b"{}", "no traceEvents"),
             (b"[[1, 2], [3, 4]]", "a list, but not one of events"),
             (b"[1, 2, 3]", "a list, but not one of events"),
-            (gzip.compress(TEXT)[:5], "ends too early"),
-            (gzip.compress(TEXT)[:100], "ends too early"),
+            (gzip.compress(TEXT, mtime=0)[:5], "ends too early"),
+            (gzip.compress(TEXT, mtime=0)[:100], "ends too early"),
         ],
     )
     def test_what_is_no_trace(self, raw: bytes, message: str, tmp_path: Path, stores: Path) -> None:

@@ -39,10 +39,10 @@ def written(path: Path, raw: bytes) -> Path:
     "raw",
     [
         TEXT,
-        gzip.compress(TEXT, 1),
-        gzip.compress(TEXT[:1000]) + gzip.compress(TEXT[1000:], 1),
-        b"".join(gzip.compress(TEXT[at : at + 50_000], 1) for at in range(0, len(TEXT), 50_000)),
-        gzip.compress(TEXT, 1) + bytes(512),
+        gzip.compress(TEXT, 1, mtime=0),
+        gzip.compress(TEXT[:1000], mtime=0) + gzip.compress(TEXT[1000:], 1, mtime=0),
+        b"".join(gzip.compress(TEXT[at : at + 50_000], 1, mtime=0) for at in range(0, len(TEXT), 50_000)),
+        gzip.compress(TEXT, 1, mtime=0) + bytes(512),
         zstd_compress(TEXT),
         b"".join(zstd_compress(TEXT[at : at + 50_000]) for at in range(0, len(TEXT), 50_000)),
     ],
@@ -53,7 +53,7 @@ def test_all_bytes_arrive_whatever_the_name(raw: bytes, tmp_path: Path) -> None:
 
 
 def test_the_head_is_not_used_up(tmp_path: Path) -> None:
-    stream = open_stream(str(written(tmp_path / "a", gzip.compress(TEXT))))
+    stream = open_stream(str(written(tmp_path / "a", gzip.compress(TEXT, mtime=0))))
     assert stream.head(10) == stream.head(10) == TEXT[:10]
     assert b"".join(map(bytes, stream)) == TEXT
     assert stream.read_bytes == stream.size == (tmp_path / "a").stat().st_size
@@ -73,7 +73,7 @@ def test_no_byte_is_lost_where_pieces_end(
 
 def test_slower_without_isal_and_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "isal", None)
-    raw = gzip.compress(TEXT) + gzip.compress(b"more")
+    raw = gzip.compress(TEXT, mtime=0) + gzip.compress(b"more", mtime=0)
     assert read(written(tmp_path / "a", raw)) == (TEXT + b"more", "")
 
 
@@ -91,7 +91,7 @@ def test_a_cut_stream_gives_what_came_before(packed: object, share: float, tmp_p
 
 @pytest.mark.parametrize("at", [0.3, 0.6, 0.9])
 def test_a_flipped_byte_ends_the_reading_there(at: float, tmp_path: Path) -> None:
-    raw = bytearray(gzip.compress(TEXT))
+    raw = bytearray(gzip.compress(TEXT, mtime=0))
     raw[int(len(raw) * at)] ^= 0xFF
     found, broken = read(written(tmp_path / "a", bytes(raw)))
     assert "the compressed stream is broken near byte" in broken or found != TEXT
@@ -100,7 +100,7 @@ def test_a_flipped_byte_ends_the_reading_there(at: float, tmp_path: Path) -> Non
 
 
 def test_a_wrong_checksum_is_damage(tmp_path: Path) -> None:
-    raw = bytearray(gzip.compress(TEXT))
+    raw = bytearray(gzip.compress(TEXT, mtime=0))
     raw[-8] ^= 0xFF
     found, broken = read(written(tmp_path / "a", bytes(raw)))
     assert found in (TEXT, TEXT[: len(found)])
@@ -108,14 +108,14 @@ def test_a_wrong_checksum_is_damage(tmp_path: Path) -> None:
 
 
 def test_what_follows_the_last_member_is_damage(tmp_path: Path) -> None:
-    found, broken = read(written(tmp_path / "a", gzip.compress(TEXT) + b"rubbish"))
+    found, broken = read(written(tmp_path / "a", gzip.compress(TEXT, mtime=0) + b"rubbish"))
     assert found == TEXT
     assert "broken" in broken
 
 
 def test_a_reader_may_stop_early(tmp_path: Path) -> None:
     before = threading.active_count()
-    pieces = iter(open_stream(str(written(tmp_path / "a", gzip.compress(noise(1 << 22), 0)))))
+    pieces = iter(open_stream(str(written(tmp_path / "a", gzip.compress(noise(1 << 22), 0, mtime=0)))))
     next(pieces)
     pieces.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
@@ -144,7 +144,7 @@ def test_an_error_of_the_source_reaches_the_reader(tmp_path: Path) -> None:
 def test_a_pipe_that_gives_byte_after_byte(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    raw = gzip.compress(TEXT[:100])
+    raw = gzip.compress(TEXT[:100], mtime=0)
 
     def write() -> None:
         with fifo.open("wb", buffering=0) as file:
@@ -159,7 +159,7 @@ def test_a_pipe_that_gives_byte_after_byte(tmp_path: Path) -> None:
 
 def test_standard_input() -> None:
     code = "from stepscope.streams import open_stream; print(sum(map(len, open_stream('-'))))"
-    for raw in (TEXT, gzip.compress(TEXT)):
+    for raw in (TEXT, gzip.compress(TEXT, mtime=0)):
         done = subprocess.run([sys.executable, "-c", code], input=raw, capture_output=True, check=True)
         assert int(done.stdout) == len(TEXT)
 
@@ -167,7 +167,7 @@ def test_standard_input() -> None:
 @pytest.mark.filterwarnings("default::ResourceWarning")
 def test_a_url_by_fsspec() -> None:
     with fsspec.open("memory://streams/a.json.gz", "wb") as file:
-        file.write(gzip.compress(TEXT))
+        file.write(gzip.compress(TEXT, mtime=0))
     stream = open_stream("memory://streams/a.json.gz")
     assert b"".join(map(bytes, stream)) == TEXT
     assert stream.name == "memory://streams/a.json.gz"

@@ -70,7 +70,7 @@ def test_the_base_time(written: str, base: int, tmp_path: Path) -> None:
 
 def test_what_the_trace_says(tmp_path: Path) -> None:
     text = DRAWN.meta(host_name="node1", with_stack=1).json()
-    trace = opened(tmp_path, gzip.compress(text.encode()))
+    trace = opened(tmp_path, gzip.compress(text.encode(), mtime=0))
     meta = trace.meta
     assert (meta["kind"], meta["events"], meta["bytes"]) == ("kineto", 1, len(text))
     assert meta["compressed_bytes"] == (tmp_path / "a.json").stat().st_size
@@ -122,7 +122,7 @@ def test_progress_is_told_now_and_then(tmp_path: Path) -> None:
     seen: list[tuple[str, float | None, int, int]] = []
     events = ",\n".join(EVENT.replace('"a"', f'"a{"x" * 300}{number % 9}"') for number in range(60_000))
     path = tmp_path / "a.json.gz"
-    path.write_bytes(gzip.compress(f"[{events}]".encode(), 1))
+    path.write_bytes(gzip.compress(f"[{events}]".encode(), 1, mtime=0))
     stepscope.open(path, store=tmp_path, progress=lambda *told: seen.append(told))
     *told, last = seen
     assert told == sorted(told)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.faults.record FOLDER                       all programs
     python -m benchmarks.faults.record FOLDER --only anomaly_mode   some of them
+    python -m benchmarks.faults.record FOLDER --graphs              only what a CUDA graph would gain
 
 Each side runs in a process of its own and leaves `NAME.SIDE.light.pt.trace.json.gz` (four steps, no options)
 and `NAME.SIDE.full.pt.trace.json.gz` (two steps with stacks, shapes, modules and memory). `measurements.json`
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import gc
 import gzip
 import json
 import math
@@ -151,12 +153,51 @@ def recorded_step_ns(events: list[Facts]) -> int:
     return round(1000 * (end - start) / len(marks))
 
 
+def record_graph(program: Program, side: str, folder: Path) -> None:
+    """Times one side as it is and as a CUDA graph of a whole step: what launching late costs."""
+    with turn(folder):
+        torch.manual_seed(1)
+        step = program.sides[side]()
+        warm(step)
+        facts: Facts = {"step_ns": measured(step)["unprofiled_step_ns"], "graphed_step_ns": None}
+        try:
+            replay = captured(step)
+        except Exception as error:  # noqa: BLE001  # most steps can be captured, some cannot
+            facts["reason"] = str(error).splitlines()[0][:100]
+        else:
+            warm(replay)
+            facts["graphed_step_ns"] = measured(replay)["unprofiled_step_ns"]
+    (folder / f"{program.name}.{side}.json").write_text(json.dumps({"graph": facts}), encoding="utf-8")
+
+
+def captured(step: Step) -> Step:
+    """A step as a CUDA graph; optimizers must count their steps on the device for that."""
+    for optimizer in (one for one in gc.get_objects() if isinstance(one, torch.optim.Optimizer)):
+        for group in optimizer.param_groups:
+            group["capturable"] = True
+        for state in optimizer.state.values():
+            if "step" in state:
+                state["step"] = torch.as_tensor(state["step"], dtype=torch.float32, device=DEVICE)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
 # ---------------------------------------------------------------- all of them
 
 
-def record_all(folder: Path, names: list[str]) -> int:
+def record_all(folder: Path, names: list[str], *, graphs: bool) -> int:
     """Records each side in its own process and gathers what they measured; 1 where one failed."""
-    sides = [(name, side) for name in names for side in PROGRAMS[name].sides]
+    sides = [
+        (name, side) for name in names for side in PROGRAMS[name].sides if not graphs or side != "faulty"
+    ]
     written = folder / MEASUREMENTS
     table = json.loads(written.read_text(encoding="utf-8")) if written.exists() else {"programs": {}}
     table |= {
@@ -168,23 +209,25 @@ def record_all(folder: Path, names: list[str]) -> int:
     move_to_half(first=False)
     with ThreadPoolExecutor(4) as pool:  # some start or pack while one is recorded
         for (name, side), code in zip(
-            sides, pool.map(lambda one: run_side(folder, *one), sides), strict=True
+            sides, pool.map(lambda one: run_side(folder, *one, graphs=graphs), sides), strict=True
         ):
             failed |= bool(code)
             if code == 0:
                 keep(table["programs"], PROGRAMS[name], side, folder)
                 written.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
     (folder / ".turn").unlink(missing_ok=True)
-    print_table(table["programs"], names)
+    if not graphs:
+        print_table(table["programs"], names)
     return failed
 
 
-def run_side(folder: Path, name: str, side: str) -> int:
+def run_side(folder: Path, name: str, side: str, *, graphs: bool) -> int:
     """Records one side in a process of its own."""
     program = PROGRAMS[name]
     environment = os.environ | (program.environment if side == "faulty" else {})
     start = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.faults.record", str(folder), "--only", name, "--side", side]
+    command += ["--graphs"] if graphs else []
     try:
         code = subprocess.call(command, env=environment, timeout=ONE_SIDE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -200,7 +243,7 @@ def keep(programs: dict[str, Any], program: Program, side: str, folder: Path) ->
     path.unlink()
     told = {"finding": program.finding, "kind": program.kind, "about": program.about, "mend": program.mend}
     before = programs.get(program.name, {}).get("sides", {})
-    programs[program.name] = told | {"sides": before | {side: facts}}
+    programs[program.name] = told | {"sides": before | {side: before.get(side, {}) | facts}}
 
 
 def print_table(programs: dict[str, Any], names: list[str]) -> None:
@@ -227,13 +270,15 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, metavar="PROGRAM", default=list(PROGRAMS))
+    parser.add_argument("--graphs", action="store_true", help="only time steps as CUDA graphs")
     parser.add_argument("--side", choices=("faulty", "mended", "healthy"), help="in this process")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
     if options.side:
-        record(PROGRAMS[options.only[0]], options.side, options.folder.resolve())
+        record_one = record_graph if options.graphs else record
+        record_one(PROGRAMS[options.only[0]], options.side, options.folder.resolve())
         return 0
-    return record_all(options.folder.resolve(), options.only)
+    return record_all(options.folder.resolve(), options.only, graphs=options.graphs)
 
 
 if __name__ == "__main__":

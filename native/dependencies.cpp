@@ -68,18 +68,19 @@ void Dependencies::link() {
   }
 }
 
-// A program can be made to wait for each launch; then nearly all launching calls return after their work, which no other
-// program does.
+// A program can be made to wait for each launch; then nearly all calls that launch kernels return after them, which no
+// other program does. Clearing and copying memory does not wait even then.
 void Dependencies::find_blocking_launches() {
   int64_t launching = 0, returned_later = 0;
+  const auto launches_kernel = [this](const Call& call) { return call.last_work >= 0 && work(call.last_work).kind < kFirstCopyKind; };
   for (const Call& call : calls_) {
-    if (call.last_work < 0) continue;
+    if (!launches_kernel(call)) continue;
     ++launching;
     if (call.end >= work(call.last_work).end) ++returned_later;
   }
   if (launching < rules_.least_samples || returned_later * 100 < launching * rules_.blocking_percent) return;
   for (Call& call : calls_)
-    if (call.last_work >= 0 && call.waits == Waits::nothing) call.waits = Waits::own_work;
+    if (launches_kernel(call) && call.waits == Waits::nothing) call.waits = Waits::own_work;
 }
 
 void Dependencies::lay_streams() {
@@ -212,6 +213,7 @@ void Dependencies::find_joins() {
       const bool for_room = done < 0 && call.first_work >= 0;
       if (for_room) done = made_room(call);
       if (done >= 0) found.push_back({std::min(work(done).end, call.end), number, done, for_room});
+      else if (const int32_t before = found_done(call, own_stream); before >= 0) passed_.push_back({call.start, number, before, false});
       if (call.first_work >= 0) own_stream = work(call.first_work).stream;
     }
     std::sort(found.begin(), found.end(), [](const Join& a, const Join& b) {
@@ -236,6 +238,24 @@ int32_t Dependencies::awaited(const Call& call, int32_t own_stream) const {
   }
   const bool waits = call.waits == Waits::device || call.waits == Waits::stream || call.waits == Waits::event;
   return waits ? done_inside(call) : -1;
+}
+
+// The work that was done when a call came to wait for it, or -1: the last of its stream, or of all of them.
+int32_t Dependencies::found_done(const Call& call, int32_t own_stream) const {
+  if (call.waits != Waits::device && call.waits != Waits::stream) return -1;
+  int32_t latest = -1;
+  const auto consider = [&](const Stream& stream) {
+    const int32_t place = last_launched(stream, call.start);
+    const int32_t last = place < 0 ? -1 : stream.works[static_cast<size_t>(place)];
+    if (last >= 0 && work(last).end <= call.start && (latest < 0 || work(last).end > work(latest).end)) latest = last;
+  };
+  if (call.waits == Waits::stream) {
+    const auto stream = streams_.find(call.stream >= 0 ? call.stream : own_stream);
+    if (stream != streams_.end()) consider(stream->second);
+  } else {
+    for (const auto& [name, stream] : streams_) consider(stream);
+  }
+  return latest;
 }
 
 // A copy that goes through a buffer may still be under way when its call returns.

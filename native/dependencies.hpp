@@ -16,6 +16,7 @@ enum class Waits : int8_t { nothing, device, stream, event, own_work, stream_wai
 constexpr int kWaits = 6;
 
 constexpr size_t kWorkKinds = 4;  // compute, communication, memcpy, memset
+constexpr int8_t kFirstCopyKind = 2;
 
 // Lengths of time and numbers that are policy.
 struct DependencyRules {
@@ -86,6 +87,8 @@ class Dependencies {
   // By thread: in order of release, and disjoint in order of time.
   const std::unordered_map<int32_t, std::vector<Join>>& joins() const { return joins_; }
   const std::unordered_map<int32_t, std::vector<Span>>& busy() const { return busy_; }
+  // Calls that would have waited, but found the work done: what they would have waited for.
+  const std::vector<Join>& passed() const { return passed_; }
   // The work that ended last, no later than `time`, among the first `below` in order; or -1.
   int32_t ended_last(int64_t time, size_t below) const;
 
@@ -118,6 +121,7 @@ class Dependencies {
   int32_t source(const Stream& other, int64_t before, size_t of) const;
   void let_wait(int32_t at, int32_t other);
   int32_t awaited(const Call& call, int32_t own_stream) const;
+  int32_t found_done(const Call& call, int32_t own_stream) const;
   bool copied_inside(const Call& call) const;
   int32_t done_inside(const Call& call) const;
   int32_t made_room(const Call& call) const;
@@ -130,6 +134,7 @@ class Dependencies {
   std::unordered_map<int32_t, std::vector<int32_t>> thread_calls_;
   std::unordered_map<int32_t, std::vector<Join>> joins_;
   std::unordered_map<int32_t, std::vector<Span>> busy_;
+  std::vector<Join> passed_;
   std::vector<int32_t> by_end_;  // work in order of its end
   std::vector<int32_t> place_;   // of work in its stream
   std::array<int64_t, kWorkKinds> latency_{};

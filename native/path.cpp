@@ -97,7 +97,7 @@ void PathWalk::on_device() {
 void PathWalk::on_host() {
   const int32_t thread = thread_;
   const Dependencies::Join* join = find_join();
-  const Hop hop = find_hop();
+  const Handover hop = find_hop();
   if (join && (hop.thread < 0 || join->released >= hop.time)) {
     const Dependencies::Call& call = graph_.calls()[static_cast<size_t>(join->call)];
     emit(PathKind::host, std::min(call.end, now_), thread);
@@ -121,7 +121,7 @@ void PathWalk::lost() {
   int64_t latest = last >= 0 ? work(last).end : kNull;
   int32_t found = -1;
   for (const auto& [thread, spans] : graph_.busy()) {
-    const int64_t sign = last_sign(thread, now_, false);
+    const int64_t sign = handovers_.last_sign(thread, now_, false);
     if (sign != kNull && (sign > latest || (sign == latest && found >= 0 && thread < found))) latest = sign, found = thread;
   }
   if (latest == kNull || latest <= begin_) {
@@ -147,37 +147,18 @@ const Dependencies::Join* PathWalk::find_join() const {
   return nullptr;
 }
 
-Role PathWalk::role(int32_t thread) const {
-  if (thread == lead_) return Role::lead;
-  const auto found = roles_.find(thread);
-  return found == roles_.end() || found->second == Role::lead ? Role::other : found->second;
-}
-
-// The last instant, no later than `until`, at which a thread ended something, or began it; kNull if there is none.
-int64_t PathWalk::last_sign(int32_t thread, int64_t until, bool starts_too) const {
-  const auto of_thread = graph_.busy().find(thread);
-  if (of_thread == graph_.busy().end()) return kNull;
-  const auto& spans = of_thread->second;
-  auto at = std::upper_bound(spans.begin(), spans.end(), until, [](int64_t t, const Dependencies::Span& s) { return t < s.start; });
-  if (at == spans.begin()) return kNull;
-  --at;
-  if (at->end <= until) return at->end;
-  if (starts_too) return at->start;
-  return at == spans.begin() ? kNull : (at - 1)->end;
-}
-
 // The last pause of this thread in which another one worked for it, or gave it the work that it did next.
-PathWalk::Hop PathWalk::find_hop() const {
-  if (role(thread_) == Role::other) return {};
+Handover PathWalk::find_hop() const {
+  if (handovers_.role(thread_, lead_) == Role::other) return {};
   static const std::vector<Dependencies::Span> none;
   const auto of_thread = graph_.busy().find(thread_);
   const auto& own = of_thread == graph_.busy().end() ? none : of_thread->second;
   int64_t until = now_;
   while (until > begin_) {
     // The nearest sign of another thread tells which pause to look at.
-    int64_t sign = thread_ == lead_ || lead_ < 0 ? kNull : last_sign(lead_, until, true);
-    for (const auto& [other, other_role] : roles_)
-      if (other != thread_ && other != lead_ && other_role != Role::other) sign = std::max(sign, last_sign(other, until, true));
+    int64_t sign = thread_ == lead_ || lead_ < 0 ? kNull : handovers_.last_sign(lead_, until, true);
+    for (const auto& [other, other_role] : handovers_.roles())
+      if (other != thread_ && other != lead_ && other_role != Role::other) sign = std::max(sign, handovers_.last_sign(other, until, true));
     if (sign == kNull || sign <= begin_) return {};
     const auto next = std::lower_bound(own.begin(), own.end(), sign, [](const Dependencies::Span& s, int64_t t) { return s.start < t; });
     const int64_t gap_end = next == own.end() ? until : std::min(until, next->start);
@@ -186,32 +167,11 @@ PathWalk::Hop PathWalk::find_hop() const {
       until = (next - 1)->start;  // it worked itself then
       continue;
     }
-    const Hop hop = hop_in(gap_start, gap_end);
+    const Handover hop = handovers_.in_pause(thread_, lead_, gap_start, gap_end);
     if (hop.thread >= 0) return hop;
     until = gap_start;
   }
   return {};
-}
-
-// Who worked last while this thread paused, if that explains the pause.
-PathWalk::Hop PathWalk::hop_in(int64_t gap_start, int64_t gap_end) const {
-  const Role own = role(thread_);
-  Hop best;
-  int64_t latest = kNull;
-  const auto consider = [&](int32_t other, Role other_role) {
-    if (other == thread_ || other < 0) return;
-    const bool gives = other_role < own;
-    const int64_t sign = last_sign(other, gap_end, gives);
-    if (sign == kNull || sign <= gap_start || sign <= latest) return;
-    const bool surely = std::max(own, other_role) == Role::engine && own != other_role;
-    if (!surely && (gives ? gap_end : sign) - gap_start < rules_.thread_wait) return;
-    latest = sign;
-    best = gives ? Hop{gap_end, gap_end, other} : Hop{sign, own == Role::lead ? sign : gap_end, other};
-  };
-  consider(lead_, Role::lead);
-  for (const auto& [other, other_role] : roles_)
-    if (other != lead_ && other_role != Role::other) consider(other, other_role);
-  return best;
 }
 
 // ---- what was open on the host

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "dependencies.hpp"
+#include "handover.hpp"
 #include "numbers.hpp"
 
 namespace stepscope {
@@ -26,10 +27,6 @@ struct PathPiece {
   PathKind kind;
 };
 
-// Threads by who hands work to whom: the leading one to the engine's, both to those that communicate.
-enum class Role : int8_t { lead, engine, communication, other };
-constexpr int kRoles = 4;
-
 struct PathRules {
   int64_t scheduling = 3'000;    // a gap on the device that needs no other explanation
   int64_t thread_wait = 50'000;  // a pause of a thread after which it may have waited for a thread that communicates
@@ -39,32 +36,24 @@ struct PathRules {
 class PathWalk {
  public:
   PathWalk(const Dependencies& graph, std::unordered_map<int32_t, Role> roles, PathRules rules = {})
-      : graph_(graph), roles_(std::move(roles)), rules_(rules) {}
+      : graph_(graph), handovers_(graph, std::move(roles), rules.thread_wait), rules_(rules) {}
   // A window and the thread that leads it, -1 for none.
   void walk(int32_t window, int64_t start, int64_t end, int32_t lead);
 
   std::vector<PathPiece> pieces;
 
  private:
-  struct Hop {
-    int64_t time = kNull;   // when the path leaves this thread
-    int64_t until = kNull;  // from when on this thread went on by itself
-    int32_t thread = -1;
-  };
   void emit(PathKind kind, int64_t from, int32_t place, int64_t event = kNull, int64_t label = kNull);
   void on_device();
   void on_host();
   void lost();
-  Hop find_hop() const;
-  Hop hop_in(int64_t gap_start, int64_t gap_end) const;
+  Handover find_hop() const;
   const Dependencies::Join* find_join() const;
-  int64_t last_sign(int32_t thread, int64_t until, bool starts_too) const;
-  Role role(int32_t thread) const;
   void move_to_work(int32_t work, int64_t time);
   const Dependencies::Work& work(int32_t at) const { return graph_.works()[static_cast<size_t>(at)]; }
 
   const Dependencies& graph_;
-  const std::unordered_map<int32_t, Role> roles_;
+  const Handovers handovers_;
   const PathRules rules_;
   int64_t begin_ = 0, now_ = 0;
   int32_t window_ = 0, lead_ = -1, work_ = -1, thread_ = -1;

@@ -2,7 +2,8 @@
 
 In a `console` block a line with `$ ` is run and the lines below it must be what it prints, both streams
 together. A line `…` stands for any lines, `…` inside a line for any text. `trace.json.gz` is the demo
-profile. A `python` block is run too; a `text` block right after it holds what it prints.
+profile; `before.json.gz` and `after.json.gz` are a program with unfused attention, and mended. A `python`
+block is run too; a `text` block right after it holds what it prints.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from stepscope.cli.traces import DEMO
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "tests" / "data" / "README.md"])
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+FAULTS = ROOT / "tests" / "data" / "faults"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -79,6 +81,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the demo profile in it, where the examples of all pages are run."""
     folder = tmp_path_factory.mktemp("examples")
     shutil.copy(DEMO, folder / "trace.json.gz")
+    for side, name in (("faulty", "before"), ("mended", "after"), ("mended", "again")):
+        profile = FAULTS / f"unfused_attention.{side}.light.pt.trace.json.gz"
+        shutil.copy(profile, folder / f"{name}.json.gz")
     return folder
 
 

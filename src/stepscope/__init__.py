@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from stepscope.opening import diff, report
     from stepscope.opening import open_trace as open  # noqa: A004 - stepscope.open reads like io.open
-    from stepscope.opening import report
 
     __version__: str
 
-__all__ = ["__version__", "open", "report"]
+__all__ = ["__version__", "diff", "open", "report"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,8 +23,8 @@ def __getattr__(name: str) -> Any:
         from stepscope.opening import open_trace
 
         return open_trace
-    if name == "report":
-        from stepscope.opening import report
+    if name in ("diff", "report"):
+        from stepscope import opening
 
-        return report
+        return getattr(opening, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import stat
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -18,11 +20,12 @@ from stepscope.streams import ByteStream, is_url, open_stream
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from stepscope.compare import Comparison
     from stepscope.findings.report import Report
     from stepscope.sources import Source
     from stepscope.streams import Progress
 
-__all__ = ["open_trace", "report"]
+__all__ = ["diff", "open_trace", "recordings_of", "report"]
 
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 
@@ -66,6 +69,46 @@ def report(trace: Trace | str | Path) -> Report:
     return build_report(trace if isinstance(trace, Trace) else open_trace(trace))
 
 
+def diff(
+    before: Trace | str | Path | Sequence[Trace | str | Path],
+    after: Trace | str | Path | Sequence[Trace | str | Path],
+    *more: Trace | str | Path | Sequence[Trace | str | Path],
+) -> Comparison:
+    """How the step changed from each side to the next, and why.
+
+    A side is a trace or profile, or several of the same program: a list of them, or a text as in
+    `stepscope diff`.
+    """
+    from stepscope.compare.build import compare, names_of
+
+    sides: list[list[Trace | str | Path]] = []
+    for side in (before, after, *more):
+        if isinstance(side, str | Path):
+            sides.append([*recordings_of(str(side))])
+        else:
+            sides.append([side] if isinstance(side, Trace) else [*side])
+    opened = [[one if isinstance(one, Trace) else open_trace(one) for one in side] for side in sides]
+    names = names_of([traces[0].path for traces in opened])
+    return compare(list(zip(names, opened, strict=True)))
+
+
+def recordings_of(word: str) -> list[str]:
+    """The recordings that a word names: one, those of a folder, of a pattern, or of a list with commas."""
+    if word == "-" or is_url(word):
+        return [word]
+    path = Path(word)
+    if stat.S_ISDIR(_mode(path)) and not is_store(path):
+        return [str(file) for file in _traces_in(path)]
+    if not path.exists() and "," in word:
+        return [one for piece in word.split(",") if piece.strip() for one in recordings_of(piece.strip())]
+    if not path.exists() and glob.has_magic(word):
+        found = sorted(glob.glob(word))  # noqa: PTH207  # a pattern may begin anywhere
+        if not found:
+            raise StepscopeError(f"no file fits the pattern {word}", hint="check the name")
+        return found
+    return [word]
+
+
 def _answer(trace: Trace, name: str) -> pa.Table:
     """What an analysis finds, as a table for SQL."""
     return registry.load("analyses", name)(trace).arrow
@@ -90,12 +133,17 @@ def _mode(path: Path) -> int:
         return 0
 
 
-def _only_trace(folder: Path) -> str:
+def _traces_in(folder: Path) -> list[Path]:
     found = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDINGS))
     if not found:
         raise StepscopeError(
             f"there is no trace in the folder {folder}", hint=f"traces end in {', '.join(_ENDINGS)}"
         )
+    return found
+
+
+def _only_trace(folder: Path) -> str:
+    found = _traces_in(folder)
     if len(found) > 1:
         names = ", ".join(file.name for file in found[:4])
         more = f" and {len(found) - 4} more" if len(found) > 4 else ""

@@ -130,6 +130,24 @@ def by_hand(chain: Chain) -> Chain:
     return chain.run("aten::bmm", "nvjet_tst_b", 7, VALUES)
 
 
+def written_out(*between: str) -> Chain:
+    chain = Chain().run("aten::bmm", "nvjet_tst_a", 10, SCORES)
+    for op in between:
+        chain.run(op, "elementwise_kernel", 2)
+    return chain.run("aten::bmm", "nvjet_tst_b", 7, VALUES)
+
+
+def test_a_softmax_that_is_written_out(tmp_path: Path) -> None:
+    (row,) = table(written_out("aten::amax", "aten::sub", "aten::exp", "aten::sum", "aten::div"), tmp_path)
+    assert (row.backend, row.forward_calls, row.forward_ns) == ("hand-written", 1, 27_000)
+    assert (row.query_length, row.key_length, row.head_dim) == (128, 128, 64)
+
+
+@pytest.mark.parametrize("between", [("aten::exp",), ("aten::sum",), ("aten::exp", "aten::mm", "aten::sum")])
+def test_an_exponential_that_is_no_softmax(between: tuple[str, ...], tmp_path: Path) -> None:
+    assert table(written_out(*between), tmp_path) == []
+
+
 def test_products_around_a_softmax(tmp_path: Path) -> None:
     # 10 + 2 + 3 + 7 of 40; the layers before and after are none of it.
     chain = Chain().run("aten::mm", "nvjet_tst_c", 9)

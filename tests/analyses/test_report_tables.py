@@ -12,7 +12,7 @@ from tests.samples import KEPT
 
 import stepscope
 from stepscope.analyses._path import ON_DEVICE
-from stepscope.analyses.profiler_costs import COSTS_NS, DOUBT, LEAST_CALLS, VAGUE
+from stepscope.analyses._recording import COSTS_NS, DOUBT, LEAST_CALLS, VAGUE
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other")

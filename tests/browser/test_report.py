@@ -1,4 +1,4 @@
-"""The page of a report in a real browser: it works alone, in every light, on any screen, and on paper."""
+"""The pages of reports and comparisons in a browser: alone, in every light, on any screen, on paper."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
+from tests.present.drawn_comparison import comparison, empty, history
 from tests.present.drawn_report import empty_report, report, tables
 
 from stepscope.present import html
+from stepscope.present.diff import html as diff
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -29,9 +31,12 @@ FLAGS = (
 )
 Scheme = Literal["light", "dark"]
 PAGES = {
-    "full": report(),
-    "many steps": report(tables=tables(150)),
-    "empty": empty_report(),
+    "full": html.page(report()),
+    "many steps": html.page(report(tables=tables(150))),
+    "empty": html.page(empty_report()),
+    "before and after": diff.page(comparison()),
+    "history": diff.page(history()),
+    "nothing to compare": diff.page(empty()),
 }
 
 
@@ -70,9 +75,9 @@ class Opened:
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("pages")
     found = {}
-    for name, told in PAGES.items():
+    for name, page in PAGES.items():
         path = folder / f"{name.replace(' ', '_')}.html"
-        path.write_text(html.page(told), encoding="utf-8")
+        path.write_text(page, encoding="utf-8")
         found[name] = path.as_uri()
     return found
 

@@ -6,6 +6,7 @@ import dataclasses
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.findings import Advice
 from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.pace import Pace
@@ -56,6 +57,12 @@ def busy_pace(**figures: Any) -> Pace:
         "host_path_share": 0.02,
     }
     return pace(**{**given, **figures})
+
+
+def changed(low: float, high: float, **figures: int) -> Table[ChangedStep]:
+    """A replay under a change that gains so much of a step."""
+    given = {"recorded_ns": 10 * MS, "replayed_ns": 10 * MS, "gain_low_share": low, "gain_high_share": high}
+    return drawn(ChangedStep, {**given, **figures})
 
 
 H200 = DeviceFacts(

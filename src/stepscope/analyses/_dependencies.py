@@ -39,7 +39,7 @@ from stepscope.schema import COMMUNICATION_RANGE
 from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["DEPENDENCY_READS", "dependencies", "roles"]
+__all__ = ["ALL", "DEPENDENCY_READS", "dependencies", "roles"]
 
 DEPENDENCY_READS: Reads = {
     "device_work": (
@@ -56,6 +56,9 @@ DEPENDENCY_READS: Reads = {
 }  # fmt: skip
 """What `dependencies` and `roles` read."""
 
+ALL = (-(1 << 62), 1 << 62)
+"""A window of all times."""
+
 NEAR_NS = 20_000
 QUEUE_DEPTH = 900
 LEAST_SAMPLES = 8
@@ -69,7 +72,7 @@ _WORKS = """
            (CASE kind WHEN 'memcpy' THEN 2 WHEN 'memset' THEN 3 ELSE coalesce(communicates, FALSE)::INT END
             + CASE WHEN kind = 'memcpy' AND contains(name, 'Pageable') THEN 4 ELSE 0 END)::BIGINT AS kind,
            (hash(name) >> 1)::BIGINT AS label
-    FROM device_work WHERE start_ns IS NOT NULL
+    FROM device_work WHERE start_ns >= $since AND start_ns < $until
 """
 _STREAMS = """
     streams AS (SELECT device_name, stream, min(thread) AS thread FROM device_work
@@ -86,7 +89,7 @@ _CALLS = f"""
                (CASE WHEN list_contains($stream, name) THEN 2 WHEN list_contains($event, name) THEN 3
                      WHEN list_contains($copy, name) THEN 4 WHEN list_contains($device, name) THEN 1
                      WHEN $guess AND name LIKE '%StreamWaitEvent%' THEN 5 ELSE 0 END)::BIGINT AS waits
-        FROM launches WHERE start_ns IS NOT NULL)
+        FROM launches WHERE start_ns >= $since AND start_ns < $until)
     SELECT c.event, c.thread, c.start_ns, c.dur_ns, c.waits, y.stream, (hash(c.name) >> 1)::BIGINT AS label
     FROM calls c LEFT JOIN syncs y ON c.waits = 2 AND y.correlation = c.correlation
     WHERE c.waits > 0 OR c.work_events > 0
@@ -110,7 +113,7 @@ _BUSY = f"""
         SELECT thread, start_ns, dur_ns FROM ops WHERE parent IS NULL
         UNION ALL SELECT thread, start_ns, dur_ns FROM launches WHERE op IS NULL
         UNION ALL SELECT thread, start_ns, dur_ns FROM annotations WHERE {_COMMUNICATES})
-    WHERE start_ns IS NOT NULL AND dur_ns > 0
+    WHERE start_ns >= $since AND start_ns < $until AND dur_ns > 0
 """
 _ENGINE, _COMMUNICATION = 1, 2
 _ROLES = f"""
@@ -121,16 +124,17 @@ _ROLES = f"""
 """
 
 
-def dependencies(trace: Trace) -> _native.Dependencies:
-    """The graph of a whole trace; it takes some 150 bytes for each piece of device work and each launch."""
+def dependencies(trace: Trace, window: tuple[int, int] = ALL) -> _native.Dependencies:
+    """The graph of what begins in a window; some 150 bytes for each piece of device work and each launch."""
+    within = {"since": window[0], "until": window[1]}
     graph = _native.Dependencies(NEAR_NS, QUEUE_DEPTH, LEAST_SAMPLES, BLOCKING_PERCENT)
     recorded = trace.arrow(_STREAM_WAITS)
     graph.add_stream_waits(*map(view, recorded.columns))
-    for batch in trace.batches(_WORKS):
+    for batch in trace.batches(_WORKS, **within):
         graph.add_works(*map(view, batch.columns))
-    for batch in trace.batches(_CALLS, guess=not recorded.num_rows, **_waiting(trace)):
+    for batch in trace.batches(_CALLS, guess=not recorded.num_rows, **_waiting(trace), **within):
         graph.add_calls(*map(view, batch.columns))
-    for batch in trace.batches(_BUSY):
+    for batch in trace.batches(_BUSY, **within):
         graph.add_busy(*map(view, batch.columns))
     graph.build()
     return graph

@@ -12,7 +12,15 @@ from stepscope.store.trace import Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["KINDS", "ON_DEVICE", "PATH_STEPS", "path_sums", "walk_of"]
+__all__ = [
+    "KINDS",
+    "ON_DEVICE",
+    "PATH_STEPS",
+    "THREAD_WAIT_NS",
+    "leading_thread",
+    "path_sums",
+    "walk_of",
+]
 
 KINDS = (
     "kernel",
@@ -60,13 +68,18 @@ def walk_of(trace: Trace, steps: pa.Table) -> _native.PathWalk:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    leading = trace.arrow(_LEADING)["thread"].to_pylist()
-    lead = pc.fill_null(steps["thread"], pa.scalar(leading[0] if leading else -1, pa.int32()))
+    lead = pc.fill_null(steps["thread"], pa.scalar(leading_thread(trace), pa.int32()))
     walk = _native.PathWalk(dependencies(trace), roles(trace), SCHEDULING_NS, THREAD_WAIT_NS)
     walk.walk(
         *(view(column.combine_chunks()) for column in (steps["start_ns"], steps["end_ns"], lead)),
     )
     return walk
+
+
+def leading_thread(trace: Trace) -> int:
+    """The thread that launches most, or else works most; -1 for none."""
+    leading = trace.arrow(_LEADING)["thread"].to_pylist()
+    return int(leading[0]) if leading else -1
 
 
 def path_sums(columns: dict[str, Any]) -> pa.Table:

@@ -25,7 +25,7 @@ class Attention:
     backend: Annotated[
         str,
         "flash, cudnn, memory-efficient, flex, paged (of a serving engine), math (torch's own products and "
-        "softmax), hand-written (products and softmax of the model), or unknown.",
+        "softmax), hand-written (products and softmax of the model, also written out), or unknown.",
     ]
     precision: Annotated[str, "Data type that was multiplied, for most of the time; or unknown."]
     batch: Annotated[int | None, "Sequences at once."]
@@ -42,33 +42,48 @@ class Attention:
     reason: Annotated[str | None, "Why backend, precision or sizes are unknown."]
 
 
-# A softmax between two batched products is attention; torch's own one is inside an operator of that name.
-# What torch writes around the first and the last operator counts, too: gradients may be tied to it.
-_STRETCHES = """
+_EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
+# A softmax between two batched products is attention, and so is one that is written out, as an exponential
+# and a sum; torch's own one is inside an operator of that name. What torch writes around the first and the
+# last operator counts, too: gradients may be tied to it.
+_STRETCHES = f"""
     WITH inner_ops AS (
-        SELECT * FROM ops
-        WHERE name IN ('aten::bmm', 'aten::baddbmm', 'aten::mm', 'aten::addmm', 'aten::_softmax',
-                       'aten::_scaled_dot_product_attention_math', 'aten::_native_multi_head_attention')
+        SELECT *, name IN ('aten::bmm', 'aten::baddbmm', 'aten::mm', 'aten::addmm') AS product FROM ops
+        WHERE product OR name IN {_EXPONENTIALS}
+           OR name IN ('aten::_softmax', 'aten::_scaled_dot_product_attention_math',
+                       'aten::_native_multi_head_attention', 'aten::sum')
            OR starts_with(name, 'triton_') AND contains(name, 'softmax')),
     wide AS (
-        SELECT i.name, i.thread, coalesce(o.start_ns, i.start_ns) AS low,
+        SELECT i.name, i.product, i.thread, coalesce(o.start_ns, i.start_ns) AS low,
                coalesce(o.start_ns + o.dur_ns, i.start_ns + i.dur_ns) AS high, i.args::VARCHAR AS args
         FROM inner_ops i LEFT JOIN (
             SELECT event, start_ns, dur_ns FROM ops
             WHERE name IN ('aten::matmul', 'aten::einsum', 'aten::scaled_dot_product_attention')) o
         ON o.event = i.parent),
-    near AS (SELECT * FROM wide WHERE NOT contains(name, 'attention')),
-    chained AS (
-        SELECT name, thread, lag(name) OVER beside AS before, lead(name) OVER beside AS after,
-               lag(low) OVER beside AS low, lead(high) OVER beside AS high, lag(args) OVER beside AS args
-        FROM near WINDOW beside AS (PARTITION BY thread ORDER BY low, high DESC)),
+    near AS (
+        SELECT *, count(*) FILTER (product) OVER (PARTITION BY thread ORDER BY low, high DESC ROWS UNBOUNDED
+                                                  PRECEDING) AS nth
+        FROM wide WHERE NOT contains(name, 'attention')),
+    -- Each product with what comes before the next.
+    parts AS (
+        SELECT thread, nth, any_value(name) FILTER (product) AS op, any_value(args) FILTER (product) AS args,
+               any_value(low) FILTER (product) AS low, any_value(high) FILTER (product) AS high,
+               bool_or(contains(name, 'softmax')) AS softmax,
+               bool_or(name IN {_EXPONENTIALS}) AND bool_or(name = 'aten::sum') AS written
+        FROM near GROUP BY thread, nth),
+    followed AS (
+        SELECT thread, op, args, low, softmax, written, lead(op) OVER beside AS after,
+               lead(high) OVER beside AS high
+        FROM parts WINDOW beside AS (PARTITION BY thread ORDER BY nth)),
     chains AS (
-        SELECT thread, low, high, before AS op, args FROM chained
-        WHERE contains(name, 'softmax') AND before IN ('aten::bmm', 'aten::baddbmm') AND after = 'aten::bmm'),
+        SELECT thread, low, high, op, args, NOT softmax AS written FROM followed
+        WHERE (softmax OR written) AND op IN ('aten::bmm', 'aten::baddbmm') AND after = 'aten::bmm'),
     torch_s AS (SELECT thread, low, high, name AS op, args FROM wide WHERE contains(name, 'attention'))
-    SELECT thread, low, high, op, args, 'math' AS kind FROM torch_s WHERE contains(op, '_math')
+    SELECT thread, low, high, op, args, 'math' AS kind, false AS written FROM torch_s
+    WHERE contains(op, '_math')
     UNION ALL
-    SELECT c.thread, c.low, c.high, c.op, c.args, if(c.low < t.high, 'math', 'hand-written') AS kind
+    SELECT c.thread, c.low, c.high, c.op, c.args, if(c.low < t.high, 'math', 'hand-written') AS kind,
+           c.written
     FROM chains c ASOF LEFT JOIN torch_s t ON t.thread = c.thread AND t.low <= c.low
     WHERE t.low IS NULL OR c.low >= t.high OR NOT contains(t.op, '_math')
 """
@@ -86,17 +101,21 @@ _ON_HOST = """
 def _kernels(stretches: bool) -> str:
     """SQL of all kernels with the operator that launched them, and the stretch of attention they are in."""
     if not stretches:
-        inside = "SELECT k.*, NULL AS kind, NULL AS of_op, NULL AS of_args, false AS backward FROM launched k"
+        inside = """
+            SELECT k.*, NULL AS kind, NULL AS of_op, NULL AS of_args, false AS backward, false AS exponential
+            FROM launched k
+        """
     else:
         # In backward, the launch belongs where the forward operator of its gradient is.
-        inside = """
+        inside = f"""
             SELECT k.*, if(k.at < s.high, s.kind, NULL) AS kind, s.op AS of_op, s.args AS of_args,
-                   k.forward IS NOT NULL AS backward
+                   k.forward IS NOT NULL AS backward,
+                   s.written AND k.of_name IN {_EXPONENTIALS} AS exponential
             FROM (SELECT k.*, coalesce(f.thread, l.thread) AS thread, coalesce(f.start_ns, l.start_ns) AS at,
-                         p.forward
+                         p.forward, coalesce(f.name, k.op_name) AS of_name
                   FROM launched k LEFT JOIN launches l ON l.event = k.launch
                   LEFT JOIN places p ON p.event = k.launch
-                  LEFT JOIN (SELECT event, thread, start_ns FROM ops) f ON f.event = p.forward) k
+                  LEFT JOIN (SELECT event, name, thread, start_ns FROM ops) f ON f.event = p.forward) k
             ASOF LEFT JOIN stretches s ON s.thread = k.thread AND s.low <= k.at
         """
     return f"""
@@ -108,7 +127,8 @@ def _kernels(stretches: bool) -> str:
         stretches AS ({_STRETCHES}), inside AS ({inside})
         SELECT *, concat_ws(chr(31), name, op_name) AS pair,
                concat_ws(chr(31), name, op_name, coalesce(args, chr(0)), kind,
-                         if(kind IS NULL, NULL, concat_ws(chr(30), of_op, of_args, backward))) AS grouped
+                         if(kind IS NULL, NULL,
+                            concat_ws(chr(30), of_op, of_args, backward, exponential))) AS grouped
         FROM inside
     """
 
@@ -166,7 +186,7 @@ def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
         f"""
         SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,
                any_value(kind) AS kind, any_value(of_op) AS of_op, any_value(of_args) AS of_args,
-               bool_or(backward) AS backward
+               bool_or(backward) AS backward, bool_or(exponential) AS exponential
         FROM ({kernels}) WHERE kind IS NOT NULL OR list_contains($named, pair)
         GROUP BY grouped ORDER BY grouped
         """,
@@ -204,7 +224,7 @@ def _part(one: dict[str, Any], spent: Spent) -> _Part:
         one["kind"],
         sizes,
         one["backward"],
-        "softmax" in (name or "").lower(),
+        "softmax" in (name or "").lower() or bool(one["exponential"]),
         name,
         used.precision if family == "matmul" and not is_side_kernel(name) else None,
         spent,

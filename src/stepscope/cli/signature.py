@@ -107,6 +107,8 @@ class _Type:
     choices: tuple[Any, ...] = ()
     optional: bool = False
     many: bool = False
+    each: int = 1
+    """How many values stand behind the option, each time it is given."""
     help: str = ""
     short: str = ""
 
@@ -117,7 +119,7 @@ class _Type:
             return ""
         if self.choices:
             return f"{{{','.join(map(str, self.choices))}}}"
-        return self.convert.__name__.upper() if self.convert is not str else "TEXT"
+        return " ".join([self.convert.__name__.upper() if self.convert is not str else "TEXT"] * self.each)
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
@@ -127,7 +129,7 @@ class _Type:
             texts = [extra for extra in extras if isinstance(extra, str)]
             short = next((extra for extra in texts if extra.startswith("-")), "")
             text = next((extra for extra in texts if extra != short), "")
-        optional = many = False
+        optional, many, each = False, False, 1
         if get_origin(annotation) in (Union, UnionType):
             inner = [option for option in get_args(annotation) if option is not NoneType]
             if len(inner) != 1:
@@ -135,12 +137,14 @@ class _Type:
             annotation, optional = inner[0], True
         if get_origin(annotation) is tuple:
             annotation, many = get_args(annotation)[0], True
+            if get_origin(annotation) is tuple:
+                annotation, each = get_args(annotation)[0], len(get_args(annotation))
         if get_origin(annotation) is Literal:
             choices = get_args(annotation)
-            return cls(type(choices[0]), choices, optional, many, text, short)
+            return cls(type(choices[0]), choices, optional, many, each, text, short)
         if annotation not in _READABLE:
             raise TypeError(f"{parameter}: cannot be read from a command line")
-        return cls(annotation, (), optional, many, text, short)
+        return cls(annotation, (), optional, many, each, text, short)
 
 
 def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Callable[..., Any] | None:
@@ -196,7 +200,7 @@ def _add_all(parser: argparse._ActionsContainer, parameters: Parameters) -> None
 def _add_positional(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
     found = _Type.of(parameter)
     has_default = parameter.default is not parameter.empty
-    settings: dict[str, Any] = {"type": found.convert, "help": found.help, "metavar": name.upper()}
+    settings: dict[str, Any] = {"type": found.convert, "help": _help(found.help), "metavar": name.upper()}
     if found.many:
         settings["nargs"] = "*" if has_default else "+"
     elif has_default:
@@ -212,17 +216,22 @@ def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspec
     required = parameter.default is parameter.empty
     if found.convert is bool:
         action = argparse.BooleanOptionalAction if parameter.default else "store_true"
-        parser.add_argument(*flags, action=action, default=parameter.default, help=found.help)
+        parser.add_argument(*flags, action=action, default=parameter.default, help=_help(found.help))
         return
-    settings: dict[str, Any] = {"type": found.convert, "required": required, "help": found.help}
+    settings: dict[str, Any] = {"type": found.convert, "required": required, "help": _help(found.help)}
     if found.choices:
         settings["choices"] = found.choices
     else:
-        settings["metavar"] = found.value
+        settings["metavar"] = tuple(found.value.split()) if found.each > 1 else found.value
     if found.many:
-        settings["action"] = "append"
+        settings |= {"action": "append"} if found.each == 1 else {"action": "append", "nargs": found.each}
     elif not required:
         settings["default"] = parameter.default
         if parameter.default is not None:
-            settings["help"] = f"{found.help} (default: {parameter.default})".strip().replace("%", "%%")
+            settings["help"] = _help(f"{found.help} (default: {parameter.default})".strip())
     parser.add_argument(*flags, **settings)
+
+
+def _help(text: str) -> str:
+    """A text that argparse shows as it is."""
+    return text.replace("%", "%%")

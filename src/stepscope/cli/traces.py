@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
+    from stepscope.compare import Comparison
     from stepscope.store.trace import Trace
 
-__all__ = ["DEMO", "open_with_progress"]
+__all__ = ["DEMO", "compared", "open_with_progress"]
 
 DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
 """A real profile that comes along: ten steps on an H200 of a loop that reads a scalar in every layer."""
@@ -28,3 +30,17 @@ def open_with_progress(
         raise StepscopeError(problem, hint="name a profile, or try it with --demo", exit_code=2)
     source = str(DEMO) if trace is None else trace
     return stepscope.open(source, store=store, refresh=refresh, progress=Line())
+
+
+def compared(words: Sequence[str], *, store: Path | None = None) -> Comparison:
+    """Compares the sides of a command line, each a word that names one recording or several."""
+    from stepscope.cli.progress import Line
+    from stepscope.compare.build import compare, names_of
+    from stepscope.findings.thresholds import nearest_thresholds
+    from stepscope.opening import open_trace, recordings_of
+
+    thresholds = nearest_thresholds(Path.cwd())
+    found = [recordings_of(word) for word in words]
+    traces = [[open_trace(one, store=store, progress=Line()) for one in side] for side in found]
+    named = zip(names_of(words), traces, strict=True)
+    return compare(list(named), thresholds=thresholds, progress=Line())

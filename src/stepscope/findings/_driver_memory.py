@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope.findings import Bounds, Saving
+from stepscope.findings import Bounds
 
 if TYPE_CHECKING:
     from stepscope.analyses.allocations import Allocation
@@ -37,11 +37,6 @@ class DriverMemory:
     it, for it is the driver's."""
     drained_ns: float
     """What it idled besides: latency of launches into an empty queue, and gaps that a free began."""
-
-    @property
-    def saving(self) -> Saving:
-        """What a step is shorter by without these calls."""
-        return Saving(late_ns=(0.0, self.drained_ns), waited_ns=self.waited_ns)
 
 
 def driver_memory(pace: Pace, allocations: Table[Allocation], idle_gaps: Table[IdleGap]) -> DriverMemory:

@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from stepscope.analyses.iterations import Iteration
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
 
-__all__ = ["cache_joins", "decodes", "engine_of", "infers", "joined_ns", "left_by_host"]
+__all__ = ["cache_joins", "decodes", "engine_of", "infers", "joined_ns"]
 
 # Ranges by which engines name their iterations: the first that matches.
 _ENGINES = {
@@ -21,8 +20,14 @@ _ENGINES = {
     "SGLang": re.compile(r"step\[[A-Z_0-9]+"),
     "ATOM": re.compile(r"(eager_)?(prefill|decode)\[bs="),
 }
-# Places of one position in a cache of fixed size, by operator: keys and values make two for each attention.
-_IN_PLACE = ("aten::index_copy_",)
+# What writes places of a cache: of any cache, and of one that grows. The first is used for little else.
+_PLACES = "aten::index_copy_"
+_WRITES = (_PLACES, "aten::index_put_", "aten::slice_scatter", "aten::copy_")
+# How a word is chosen, and what makes it the next input.
+_CHOICE = ("aten::argmax", "aten::multinomial")
+_LOOK_UP = "aten::embedding"
+SEVERAL_WORDS = 4
+"""So many choices in a step, each with its look-up, are made one from another: a reader makes one or two."""
 
 
 def engine_of(iterations: Iterable[Iteration]) -> str | None:
@@ -47,7 +52,7 @@ def decodes(
     attention: Iterable[Attention],
     step_ops: Iterable[StepOp],
 ) -> bool:
-    """Whether the steps decode: by kind, or by attention to a cache that two writes for each call extend."""
+    """Whether the steps decode: by kind, by writes that extend a cache, or by words."""
     kinds = {row.kind for row in iterations}
     if kinds - {None, "idle"}:
         return "decode" in kinds
@@ -56,8 +61,30 @@ def decodes(
     rows, ops = list(attention), list(step_ops)
     if any(row.query_length is not None for row in rows):
         return any(_one_query(row) for row in rows)
-    calls = sum(row.forward_calls for row in rows)
-    return calls > 0 and _near_two(max(_placed(ops), cache_joins(ops)), calls)
+    return _extends_cache(ops, sum(row.forward_calls for row in rows)) or _words(ops) >= SEVERAL_WORDS
+
+
+def _extends_cache(ops: list[StepOp], calls: int) -> bool:
+    """Whether as many writes as a cache needs come with the calls of attention.
+
+    Keys and values are two writes for each call, or one if they lie together; half as many where every second
+    call attends to another text, which does not grow. One write in two calls may be anything, but for writes
+    that only caches have, or if words are made.
+    """
+    if not calls:
+        return False
+    writes = [*(_written(ops, name) for name in _WRITES), cache_joins(ops)]
+    if any(_near_two(count, calls) for count in writes):
+        return True
+    return any(0.45 <= count / calls <= 2.4 for count in (writes if _words(ops) else writes[:1]))
+
+
+def _words(ops: list[StepOp]) -> float:
+    """Words that a step chooses, where each is looked up as the next input; else 0."""
+    chosen = sum(row.per_step for row in ops if row.name in _CHOICE and row.within is None)
+    looked_up = sum(row.per_step for row in ops if row.name == _LOOK_UP and row.within is None)
+    times = looked_up / chosen if chosen else 0.0
+    return chosen if round(times) and abs(times - round(times)) < 0.1 else 0.0
 
 
 def cache_joins(step_ops: Iterable[StepOp]) -> int:
@@ -74,17 +101,12 @@ def joined_ns(step_ops: Iterable[StepOp]) -> int:
     return max(0, sum(row.device_ns for row in ops if row.name == "aten::cat") - 2 * negated)
 
 
-def left_by_host(step_ops: Iterable[StepOp], pace: Pace) -> float:
-    """What device work alone can take off a recorded step: operators take the host the rest."""
-    return max(0.0, pace.step_ns - pace.per_step(sum(row.host_ns for row in step_ops if row.within is None)))
-
-
 def _one_query(row: Attention) -> bool:
     return row.query_length == 1 and (row.key_length or 0) > 1
 
 
-def _placed(ops: list[StepOp]) -> int:
-    return sum(row.calls for row in ops if row.name in _IN_PLACE)
+def _written(ops: list[StepOp], name: str) -> int:
+    return sum(row.calls for row in ops if row.name == name and row.within is None)
 
 
 def _near_two(writes: int, calls: int) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
-from stepscope.findings import Saving
+from stepscope.findings import Bounds, Saving
 from stepscope.findings._op_costs import OpCost, cost_of, waits_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ __all__ = [
     "cost_of_phase",
     "fused_line",
     "fusing_saves",
+    "merged_device_ns",
     "optimizer_time",
+    "turns_of",
     "update_of",
 ]
 
@@ -92,7 +94,7 @@ def update_of(step_ops: Iterable[StepOp], annotations: Iterable[Annotation]) -> 
     # Clipping calls a few plain operators beside lists of tensors, or the other way round.
     kind: Kind = "foreach" if _launches(lists) >= _launches(plain) else "per tensor"
     ops = lists if kind == "foreach" else plain
-    turns, calls = _turns(ops)
+    turns, calls = turns_of(ops)
     return Update(kind, name, ops, turns, calls / turns, fills, reads)
 
 
@@ -100,7 +102,7 @@ def _launches(ops: Iterable[StepOp]) -> int:
     return sum(op.launches for op in ops)
 
 
-def _turns(ops: Iterable[StepOp]) -> tuple[float, float]:
+def turns_of(ops: Iterable[StepOp]) -> tuple[float, float]:
     """How often the rarest of the frequent operators is called in a step; and all of them."""
     counts: dict[str | None, float] = defaultdict(float)
     for op in ops:
@@ -124,8 +126,7 @@ def fusing_saves(update: Update, pace: Pace, late_phases: Table[LatePhase]) -> S
     """
     work = cost_of(update.ops, pace)
     n = update.calls_per_turn
-    fused_ns = min(work.device_ns, _passes(update) * update.turns * _pass_ns(update.ops, pace))
-    device = 0.85 * (work.device_ns - fused_ns), max(work.device_ns - fused_ns, work.device_ns * (1 - 1 / n))
+    device = merged_device_ns(update.ops, update.turns, n, pace)
     if update.kind == "fused":
         return Saving()
     if update.kind == "foreach":
@@ -152,9 +153,16 @@ def cost_of_phase(pace: Pace, late_phases: Iterable[LatePhase]) -> OpCost:
     )
 
 
-def _passes(update: Update) -> int:
+def merged_device_ns(ops: Sequence[StepOp], turns: float, calls_per_turn: float, pace: Pace) -> Bounds:
+    """Device time of operators that one kernel for all of them saves, as `fusing_saves` argues."""
+    whole_ns = cost_of(ops, pace).device_ns
+    fused_ns = min(whole_ns, _passes(ops) * turns * _pass_ns(ops, pace))
+    return 0.85 * (whole_ns - fused_ns), max(whole_ns - fused_ns, whole_ns * (1 - 1 / calls_per_turn))
+
+
+def _passes(ops: Iterable[StepOp]) -> int:
     """Tensors that a fused update reads and writes: weight and gradient, and each state twice."""
-    used = {_short(op.name) for op in update.ops}
+    used = {_short(op.name) for op in ops}
     if used & {"addcmul_", "addcdiv_", "addcmul", "addcdiv"}:
         return 7
     return 5 if "mul_" in used else 3

@@ -222,9 +222,16 @@ def lead_won(
 
 
 def of_shares(pace: Pace, low: float, high: float) -> Saving:
-    """Parts of the step without the profiler, whatever its length, as a saving."""
-    most = high * pace.unprofiled_ns[0]
-    return Saving(waited_ns=(min(low * pace.unprofiled_ns[1], most), most))
+    """Parts of the step without the profiler, whatever its length, as a saving.
+
+    Of a short and of a long step it is the same part if it is that part of what differs between them, which
+    is how late the host is, and of the rest.
+    """
+    if not pace.late_ns:
+        most = high * pace.unprofiled_ns[0]
+        return Saving(waited_ns=(min(low * pace.unprofiled_ns[1], most), most))
+    rest = min(pace.busy_ns + pace.waiting_ns, pace.unprofiled_ns[0])
+    return Saving(late_ns=(low * pace.late_ns, high * pace.late_ns), waited_ns=(low * rest, high * rest))
 
 
 def lead_of(

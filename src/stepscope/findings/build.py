@@ -29,7 +29,7 @@ from stepscope.threads import Aside
 __all__ = ["build_report", "import_all"]
 
 _GIVEN = ("pace", "facts")
-_PACE = ("breakdowns", "devices", "idle_gaps", "profiler_costs", "path_sides")
+_PACE = ("breakdowns", "devices", "idle_gaps", "path_sides", "step_limits")
 _SHOWN = (
     "attention",
     "compilations",

@@ -15,6 +15,13 @@ from stepscope.tables import Table
 __all__ = ["next_steps_of"]
 
 _ON_DEVICE = ("compute-bound", "memory-bandwidth-bound", "healthy")
+_CHANGES = {
+    "host-bound": "--graph",
+    "sync-bound": "--no-sync",
+    "input-bound": "--no-loader --overlap-copies",
+    "compute-bound": "--kernels '*gemm*' x0.5",
+    "memory-bandwidth-bound": "--kernels '*elementwise*' x0.5",
+}
 _FLAGS = {"stacks": "with_stack=True", "shapes": "record_shapes=True", "memory": "profile_memory=True"}
 
 
@@ -28,6 +35,7 @@ def next_steps_of(
     """The next steps for a trace."""
     return (
         *_change(findings),
+        *_try(verdict),
         *_closer(facts, verdict, tables),
         *_record(facts, not_run),
     )
@@ -38,7 +46,17 @@ def _change(findings: Sequence[Finding]) -> Iterator[NextStep]:
     if worth:
         title = worth[0].advice.title
         yield NextStep(
-            f"Change one thing first: {title[0].lower()}{title[1:]}. Then record again and compare."
+            f"Change one thing first: {title[0].lower()}{title[1:]}. Then record again and compare:",
+            "stepscope diff BEFORE AFTER",
+        )
+
+
+def _try(verdict: Verdict) -> Iterator[NextStep]:
+    """The change that a replay can make before the program does."""
+    if change := _CHANGES.get(verdict.word):
+        yield NextStep(
+            "What a change would gain can be played before it is made:",
+            f"stepscope whatif TRACE {change}",
         )
 
 

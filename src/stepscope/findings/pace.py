@@ -4,15 +4,18 @@ A step of an accelerator's program has one of two masters. Where the device is i
 late, the host sets the pace: to save host time shortens the step, to save device time does not. Where the
 device works or has work queued, it is the other way round. And recording slows the host, not the device, so
 that a recorded step is longer than a real one wherever the host sets the pace. Every gain is worked out here,
-from those two facts.
+from those two facts and from replays of the steps: without what recording costs, and with a device that takes
+less and less time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from stepscope.analyses._replay import is_cold
 from stepscope.findings import Bounds, Gain, Saving
 
 if TYPE_CHECKING:
@@ -20,13 +23,10 @@ if TYPE_CHECKING:
     from stepscope.analyses.devices import Device
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.path_sides import PathSides
-    from stepscope.analyses.profiler_costs import ProfilerCost
+    from stepscope.analyses.step_limits import StepLimit
     from stepscope.tables import Table
 
 __all__ = ["Pace", "pace_of"]
-
-SLOWEST = 4.0
-"""No recording was seen to make a step longer than so many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,9 @@ class Pace:
     """Idle for other reasons: other streams, events, graphs, collectives of the host, or nobody knows."""
     host_path_share: float
     """Part of the critical path that is the host's."""
+    faster_device: tuple[tuple[float, float, float], ...] = ()
+    """Parts of the device's time, and how much of the step without the profiler is left when its work takes
+    no longer than that: for the short and for the long step. From replays; 1 comes first."""
 
     @property
     def unprofiled_late_ns(self) -> Bounds:
@@ -56,18 +59,40 @@ class Pace:
         low, high = (max(0.0, step - self.busy_ns - self.waiting_ns) for step in self.unprofiled_ns)
         return min(low, self.late_ns), min(high, self.late_ns)
 
-    def device_pays(self, which: int, end: int) -> float:
+    def device_pays(self, which: int, end: int, saved_ns: float = 1.0) -> float:
         """How much of a ns of device work that is saved a step without the profiler is shorter by.
 
         At the least it is the device's part of the recorded critical path; without the profiler the host is
         less often late, so at the most it is the time for which the device is busy at all. Where nothing is
-        late any more, the device alone sets the pace.
+        late any more, the device alone sets the pace. The more is saved, the sooner the host is what is
+        left: a replay with a faster device says how soon if all its work is saved alike, which is no bound
+        for work that is saved in one place; a device that takes no time at all is one.
         """
         step = self.unprofiled_ns[end]
-        if not step or not self.unprofiled_late_ns[end]:
+        if not step or not saved_ns:
             return 1.0
-        on_path = min(1.0, (1 - self.host_path_share) * self.step_ns / step)
-        return max(on_path, (self.busy_ns + self.waiting_ns) / step) if which else on_path
+        alike = self._saved_alike(end, saved_ns) / saved_ns
+        if not self.unprofiled_late_ns[end]:
+            on_path = busy = 1.0
+        else:
+            on_path = min(1.0, (1 - self.host_path_share) * self.step_ns / step)
+            busy = max(on_path, (self.busy_ns + self.waiting_ns) / step)
+        if not self.faster_device:
+            return busy if which else on_path
+        if not which:
+            return min(on_path, alike)
+        return min(max(busy, alike), self._saved_alike(end, self.busy_ns) / saved_ns)
+
+    def _saved_alike(self, end: int, saved_ns: float) -> float:
+        """What a step is shorter by where all device work takes as much less of its time."""
+        if not self.faster_device or not self.busy_ns:
+            return saved_ns
+        times = max(0.0, 1 - saved_ns / self.busy_ns)
+        left = 1.0
+        for (more, *lefts), (less, *lefts_less) in pairwise(self.faster_device):
+            if less <= times <= more:
+                left = lefts_less[end] + (lefts[end] - lefts_less[end]) * (times - less) / (more - less)
+        return (1 - left) * self.unprofiled_ns[end]
 
     def per_step(self, total_ns: float) -> float:
         """A sum over all steps as its mean."""
@@ -108,8 +133,8 @@ class Pace:
             going = min(1.0, late / self.late_ns)
             late = going * self.unprofiled_late_ns[end]
         # The more of the host's lateness goes, the more the device sets the pace of what is left.
-        pays = 1 - (1 - going) * (1 - self.device_pays(which, end))
-        device = pays * min(saving.device_ns[which], self.busy_ns or step)
+        device = min(saving.device_ns[which], self.busy_ns or step)
+        device *= 1 - (1 - going) * (1 - self.device_pays(which, end, device))
         return min(late + device + saving.waited_ns[which], step)
 
 
@@ -117,8 +142,8 @@ def pace_of(
     breakdowns: Table[Breakdown],
     devices: Table[Device],
     idle_gaps: Table[IdleGap],
-    profiler_costs: Table[ProfilerCost],
     path_sides: Table[PathSides],
+    step_limits: Table[StepLimit],
 ) -> Pace:
     """The pace of a trace, from its tables."""
     steps = len(breakdowns)
@@ -140,13 +165,14 @@ def pace_of(
     return Pace(
         steps=steps,
         step_ns=step_ns,
-        unprofiled_ns=_unprofiled(step_ns, busy_ns + waiting_ns, host, profiler_costs),
+        unprofiled_ns=_unprofiled(lengths, step_limits),
         device=device,
         busy_ns=busy_ns,
         late_ns=late_ns,
         latency_ns=idle.get("launch", 0) / steps if steps else 0.0,
         waiting_ns=waiting_ns,
         host_path_share=host,
+        faster_device=_faster_device(step_limits),
     )
 
 
@@ -158,16 +184,25 @@ def _busiest(devices: Iterable[Device]) -> str | None:
     return max(busy, key=lambda name: (busy[name], name)) if busy else None
 
 
-def _unprofiled(step_ns: float, floor_ns: float, host: float, costs: Table[ProfilerCost]) -> Bounds:
-    """The step without what recording cost the host, as far as the host sets the pace.
-
-    It is not shorter than what the device needs, nor than a fraction of the recorded step that no recording
-    was ever seen to exceed.
-    """
-    steps = [cost.events / cost.per_step for cost in costs if cost.per_step]
-    if not steps:
+def _unprofiled(lengths_ns: Sequence[int], limits: Table[StepLimit]) -> Bounds:
+    """The steady step without what recording cost: as much shorter as those that were played again are."""
+    steady = lengths_ns[is_cold(lengths_ns) :]
+    if not steady:
+        return 0.0, 0.0
+    step_ns = sum(steady) / len(steady)
+    played = next((row for row in limits if row.host_times == row.device_times == 1), None)
+    if played is None or not played.recorded_ns:
         return step_ns, step_ns
-    least = sum(cost.least_ns for cost in costs) / steps[0] * host
-    most = sum(cost.most_ns for cost in costs) / steps[0] * host
-    floor_ns = max(min(floor_ns, step_ns), step_ns / SLOWEST)
-    return max(floor_ns, step_ns - most), max(floor_ns, step_ns - least)
+    low, high = played.unprofiled_low_ns, played.unprofiled_high_ns
+    return step_ns * low / played.recorded_ns, step_ns * high / played.recorded_ns
+
+
+def _faster_device(limits: Table[StepLimit]) -> tuple[tuple[float, float, float], ...]:
+    """How much of the step a faster device leaves."""
+    rows = [row for row in limits if row.host_times == 1]
+    if not rows or not rows[0].unprofiled_low_ns or not rows[0].unprofiled_high_ns:
+        return ()
+    low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
+    return tuple(
+        (row.device_times, row.unprofiled_low_ns / low, row.unprofiled_high_ns / high) for row in rows
+    )

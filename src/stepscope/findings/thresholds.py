@@ -17,7 +17,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Thresholds", "nearest_thresholds", "thresholds_in"]
+__all__ = ["Thresholds", "nearest_thresholds", "thresholds_in", "toml_of"]
 
 Thresholds = Mapping[str, Mapping[str, Any]]
 """By rule, with its hyphens, the thresholds that differ from its own."""
@@ -34,16 +34,23 @@ def nearest_thresholds(folder: Path) -> Thresholds:
 
 def thresholds_in(file: Path) -> Thresholds:
     """Those of a file, each checked: a rule of that name has a threshold of that name and kind."""
-    try:
-        read = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise StepscopeError(f"{file} cannot be read: {error}", hint="mend the file") from error
-    tool = read.get("tool", {}).get("stepscope", {})
+    tool = toml_of(file).get("tool", {}).get("stepscope", {})
     if not isinstance(tool, dict):
         raise StepscopeError(f"{file}: tool.stepscope is no table", hint="write [tool.stepscope.RULE]")
-    for rule, given in tool.items():
+    # Budgets are no thresholds of a rule; `stepscope check` reads them.
+    rules = {name: given for name, given in tool.items() if name != "budgets"}
+    for rule, given in rules.items():
         _check(file, rule, given)
-    return tool
+    return rules
+
+
+def toml_of(file: Path) -> dict[str, Any]:
+    """What a file of settings holds."""
+    try:
+        read: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise StepscopeError(f"{file} cannot be read: {error}", hint="mend the file") from error
+    return read
 
 
 def _check(file: Path, rule: str, given: Any) -> None:

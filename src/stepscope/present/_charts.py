@@ -8,7 +8,7 @@ from math import ceil, floor, log2, log10
 
 from stepscope.present._markup import Markup, el, joined
 
-__all__ = ["Piece", "Point", "area", "axis", "bar", "columns", "interval", "stacked", "ticks"]
+__all__ = ["Piece", "Point", "area", "axis", "bar", "columns", "floating", "interval", "stacked", "ticks"]
 
 _LABELLED = 0.13
 """A piece is this wide or wider where its share is written on it: so it fits on a telephone."""
@@ -82,6 +82,16 @@ def interval(low: float, high: float, top: float, colour: str, says: str) -> Mar
             el("rect", x=_cent(end), y=1, width=4, height=16, rx=2, transform="translate(-2)", class_="mark")
             for end in ends
         ),
+    ]
+    return _svg(says, 18, drawn, colour)
+
+
+def floating(low: float, high: float, top: float, colour: str, says: str) -> Markup:
+    """A bar from low to high on a scale that ends at the top; one of no length is a thin line."""
+    drawn = [
+        el("rect", y=8, width="100%", height=2, class_="track"),
+        el("rect", x=_cent(low / top), width=_cent((high - low) / top), height=18, class_="mark"),
+        el("rect", x=_cent(low / top), width=1, height=18, class_="mark"),
     ]
     return _svg(says, 18, drawn, colour)
 

@@ -146,6 +146,7 @@ svg .dashed { stroke-dasharray: 5 3; }
 .legend.keys { display: flex; flex-wrap: wrap; }
 .legend.keys li { grid-template-columns: 12px auto; }
 .swatch { width: 11px; height: 11px; border-radius: 2px; background: var(--c); }
+.swatch.inline { display: inline-block; margin-right: 8px; }
 .swatch.dash { height: 0; border-radius: 0; border-top: 2px dashed var(--c); background: none; }
 .plot { display: grid; grid-template-columns: 58px 1fr; padding-top: 10px; }
 figure + figure { margin-top: 14px; }
@@ -159,6 +160,8 @@ figure + figure { margin-top: 14px; }
 .gains .label { display: flex; gap: 8px; align-items: center; font-size: 13px; }
 .gains .label .badge { min-width: 72px; text-align: center; }
 .gains .axis { grid-column: 2; }
+.gains.fall { gap: 4px 16px; grid-template-columns: minmax(200px, max-content) 1fr max-content; }
+.rows.steps + .scroll { margin-top: 14px; }
 """
 
 _CARDS = """
@@ -209,6 +212,9 @@ _NARROW = """
   .gains { grid-template-columns: 1fr; gap: 4px; }
   .gains .axis { grid-column: 1; }
   .gains .value { text-align: left; margin-bottom: 10px; }
+  .gains.fall { grid-template-columns: 1fr max-content; grid-auto-flow: dense; }
+  .gains.fall > svg, .gains.fall .axis { grid-column: 1 / -1; margin-bottom: 6px; }
+  .gains.fall .value { text-align: right; margin-bottom: 0; }
 }
 @media screen and (max-width: 560px) {
   .wide { padding: 12px; }

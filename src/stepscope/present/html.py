@@ -14,7 +14,7 @@ from stepscope.present._overview import head, step, verdict
 from stepscope.present._pieces import badge, code, grid
 from stepscope.present._style import SCRIPT, STYLE
 
-__all__ = ["TABLES", "page"]
+__all__ = ["TABLES", "document", "page"]
 
 _STATES = {"pass": "pass", "fail": "high", "not known": "other"}
 
@@ -35,8 +35,13 @@ def page(report: Report) -> str:
         "footer", f"Written by stepscope ({SCHEMA}). Times are of the mean step unless said otherwise."
     )
     main = el("main", verdict(report.verdict), *shown, footer, class_="wide")
-    body = el("body", head(report, links), main, el("script", Markup(SCRIPT)))
-    return f"<!DOCTYPE html>\n{el('html', _meta(report.facts.source), body, lang='en')}"
+    return document(report.facts.source, head(report, links), main)
+
+
+def document(title: str, header: Markup, main: Markup) -> str:
+    """A page with its style and its script."""
+    body = el("body", header, main, el("script", Markup(SCRIPT)))
+    return f"<!DOCTYPE html>\n{el('html', _meta(title), body, lang='en')}"
 
 
 def _meta(source: str) -> Markup:

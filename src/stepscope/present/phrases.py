@@ -51,7 +51,7 @@ def inflation(overview: Overview) -> str:
     low, high = overview.unprofiled_step_ns
     if not low or overview.step_ns / low < 1.03:
         return ""
-    ends = sorted(overview.step_ns / end - 1 for end in (low, high))
+    ends = sorted(max(0.0, overview.step_ns / end - 1) for end in (low, high))
     return f"steps inflated ≈ {ends[0] * 100:.0f}–{ends[1] * 100:.0f} %"
 
 

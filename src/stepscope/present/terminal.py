@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import re
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
-from stepscope.present._printable import printable
+from stepscope.present._lines import fitted, printed, styled, wrapped
 from stepscope.present.phrases import PARTS, gain, headline, not_judged, sharing
 
 if TYPE_CHECKING:
@@ -22,10 +20,6 @@ __all__ = ["text"]
 SHOWN = 6
 """How many findings are shown in full; those that matter are, whatever their number."""
 _MARGIN = 4
-_NO_BREAK = "\u00a0"
-_UNITS = re.compile(r"(\d) (%|[nµm]?s|[KMGT]iB|min|h)(?!\w)")
-"""A number and its unit stay on one line."""
-_WIDEST = 118
 _GLYPHS = {
     "kernel": ("█", "green"),
     "memcpy": ("▓", "yellow"),
@@ -43,68 +37,32 @@ _WORD_STYLES = {"healthy": "bold black on green", "unknown": "bold black on whit
 
 def text(report: Report, *, width: int, color: bool) -> str:
     """The report as lines of no more than so many columns; commands and code are not broken."""
-    from rich.console import Console
-
-    width = min(max(width, 60), _WIDEST)
-    file = io.StringIO()
-    console = Console(
-        file=file,
-        width=1000,  # lines are broken here, not by rich
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    for line in _lines(report, width):
-        console.print(line, soft_wrap=True)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    width = fitted(width)
+    return printed(_lines(report, width), color=color)
 
 
 def _lines(report: Report, width: int) -> Iterator[Text]:
-    yield from _wrapped(" · ".join(headline(report)), width)
+    yield from wrapped(" · ".join(headline(report)), width)
     yield from _doubts(report, width)
-    yield _styled()
+    yield styled()
     yield from _verdict(report, width)
-    yield _styled()
+    yield styled()
     yield from _step(report.overview, width)
     shown = [
         finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
     ]
     for finding in shown:
-        yield _styled()
+        yield styled()
         yield from _finding(report, finding, width)
     lesser = [finding for finding in report.findings if finding not in shown]
     if lesser:
         said = ", ".join(f"{finding.id} ({gain(finding.gain)})" for finding in lesser)
-        yield _styled()
-        yield from _wrapped(f"lesser: {said}", width, indent=1)
-    yield _styled()
+        yield styled()
+        yield from wrapped(f"lesser: {said}", width, indent=1)
+    yield styled()
     yield from _checklist(report, width)
     yield from _not_judged(report, width)
     yield from _next(report, width)
-
-
-def _styled(*pieces: tuple[str, str] | str) -> Text:
-    """A line of text; pieces may have a style."""
-    from rich.text import Text
-
-    plain = ((piece, "") if isinstance(piece, str) else piece for piece in pieces)
-    return Text.assemble(*((printable(piece), style) for piece, style in plain))
-
-
-def _wrapped(said: str, width: int, *, indent: int = 0, first: str = "", style: str = "") -> Iterator[Text]:
-    """A paragraph; `first` stands in the margin of its first line."""
-    lines = textwrap.wrap(
-        _UNITS.sub(f"\\1{_NO_BREAK}\\2", said),
-        width,
-        initial_indent=first.ljust(indent),
-        subsequent_indent=" " * indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    for line in lines:
-        yield _styled((line.replace(_NO_BREAK, " "), style))
 
 
 def _doubts(report: Report, width: int) -> Iterator[Text]:
@@ -119,7 +77,7 @@ def _doubts(report: Report, width: int) -> Iterator[Text]:
         if doubt.what != "profiler options"
     ]
     if told:
-        yield from _wrapped(f"beware: {', '.join(told)}", width, style="yellow")
+        yield from wrapped(f"beware: {', '.join(told)}", width, style="yellow")
 
 
 def _verdict(report: Report, width: int) -> Iterator[Text]:
@@ -128,10 +86,10 @@ def _verdict(report: Report, width: int) -> Iterator[Text]:
     style = _WORD_STYLES.get(verdict.word, "bold white on red")
     indent = len(badge) + 2
     said = textwrap.wrap(verdict.sentence, width - indent) or [""]
-    yield _styled(" ", (badge, style), " ", (said[0], "bold"))
+    yield styled(" ", (badge, style), " ", (said[0], "bold"))
     for line in said[1:]:
-        yield _styled(" " * indent, (line, "bold"))
-    yield from _wrapped(verdict.promise, width, indent=indent)
+        yield styled(" " * indent, (line, "bold"))
+    yield from wrapped(verdict.promise, width, indent=indent)
 
 
 def _step(overview: Overview, width: int) -> Iterator[Text]:
@@ -144,22 +102,22 @@ def _step(overview: Overview, width: int) -> Iterator[Text]:
             cells = round(ended / whole * room) - drawn
             drawn += cells
             bar.append((_GLYPHS[part][0] * cells, _GLYPHS[part][1]))
-        yield _styled(" step     ", *bar, f"  {_times(overview)}")
+        yield styled(" step     ", *bar, f"  {_times(overview)}")
         shares = [
             f"{_GLYPHS[part][0]} {PARTS[part]} {units.share(ns / whole)}"
             for part, ns in overview.parts.items()
             if ns / whole >= 0.0005
         ]
-        yield from _wrapped("   ".join(shares), width, indent=10)
+        yield from wrapped("   ".join(shares), width, indent=10)
     if overview.phases:
         phases = [
             f"{'data' if one.phase == 'dataloader' else one.phase} {units.share(one.share)}"
             for one in overview.phases
         ]
-        yield from _wrapped(" · ".join(phases), width, indent=10, first=" phases")
+        yield from wrapped(" · ".join(phases), width, indent=10, first=" phases")
     figures = _figures(overview)
     if figures:
-        yield from _wrapped(" · ".join(figures), width, indent=10, first=" device")
+        yield from wrapped(" · ".join(figures), width, indent=10, first=" device")
 
 
 def _times(overview: Overview) -> str:
@@ -194,17 +152,17 @@ def _finding(report: Report, finding: Finding, width: int) -> Iterator[Text]:
     space = width - len(number) - len(advice.title) - len(right)
     style = _SEVERITY[finding.severity]
     if space >= 2:
-        yield _styled((number, "bold"), (advice.title, "bold"), " " * space, (right, style))
+        yield styled((number, "bold"), (advice.title, "bold"), " " * space, (right, style))
     else:
-        yield _styled((number, "bold"), (advice.title, "bold"))
-        yield _styled((right.rjust(width), style))
-    yield from _wrapped(advice.because, width, indent=_MARGIN)
+        yield styled((number, "bold"), (advice.title, "bold"))
+        yield styled((right.rjust(width), style))
+    yield from wrapped(advice.because, width, indent=_MARGIN)
     for place in advice.locations:
         note = f"  ({place.note})" if place.note else ""
-        yield _styled(" " * _MARGIN, (f"{place.file}:{place.line}", "cyan"), f"  {place.function}{note}")
+        yield styled(" " * _MARGIN, (f"{place.file}:{place.line}", "cyan"), f"  {place.function}{note}")
     for start, line in zip(_arrows(), advice.fix.splitlines(), strict=False):
-        yield _styled(" " * _MARGIN, start, (line, "green"))
-    yield from _wrapped(sharing(report, finding), width, indent=_MARGIN, style="bright_black")
+        yield styled(" " * _MARGIN, start, (line, "green"))
+    yield from wrapped(sharing(report, finding), width, indent=_MARGIN, style="bright_black")
 
 
 def _arrows() -> Iterator[str]:
@@ -222,21 +180,21 @@ def _checklist(report: Report, width: int) -> Iterator[Text]:
         if state in by_state:
             sign, style = _STATE[state]
             said = " · ".join(by_state[state])
-            yield from _wrapped(said, width, indent=_MARGIN, first=f" {sign}", style=style)
+            yield from wrapped(said, width, indent=_MARGIN, first=f" {sign}", style=style)
 
 
 def _not_judged(report: Report, width: int) -> Iterator[Text]:
     judged = [f"{', '.join(rules)} ({why})" for why, rules in not_judged(report)]
     if judged:
-        yield _styled()
-        yield from _wrapped(f"not judged: {' · '.join(judged)}", width, indent=1, style="bright_black")
+        yield styled()
+        yield from wrapped(f"not judged: {' · '.join(judged)}", width, indent=1, style="bright_black")
 
 
 def _next(report: Report, width: int) -> Iterator[Text]:
     if report.next_steps:
-        yield _styled()
-        yield _styled((" next", "bold"))
+        yield styled()
+        yield styled((" next", "bold"))
     for step in report.next_steps:
-        yield from _wrapped(step.text, width, indent=_MARGIN)
+        yield from wrapped(step.text, width, indent=_MARGIN)
         if step.command:
-            yield _styled(" " * (_MARGIN + 2), (step.command, "green"))
+            yield styled(" " * (_MARGIN + 2), (step.command, "green"))

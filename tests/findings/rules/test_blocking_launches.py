@@ -3,21 +3,30 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
 
 from stepscope.analyses._doubts import Doubt
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.launches import Launch
 from stepscope.findings import Advice
 from stepscope.findings.pace import Pace
 from stepscope.findings.rules.blocking_launches import blocking_launches
+from stepscope.tables import Table
 
 FOUND = {"what": "blocking launches", "count": 90, "explanation": "100 % of the calls return late."}
 
 
 def advised(
-    step: Pace, found: dict[str, Any] = FOUND, *, host_ns: int = 0, **thresholds: float
+    step: Pace,
+    found: dict[str, Any] = FOUND,
+    *,
+    played: Table[ChangedStep] | None = None,
+    **thresholds: float,
 ) -> Advice | None:
-    return blocking_launches(step, drawn(Doubt, found), drawn(Launch, {"host_ns": host_ns}), **thresholds)
+    played = played or changed(0.4, 0.5)
+    return blocking_launches(
+        step, drawn(Doubt, found), drawn(Launch, {"host_ns": 35 * MS}), played, **thresholds
+    )
 
 
 def shares(advice: Advice | None, step: Pace) -> tuple[float, float]:
@@ -25,23 +34,17 @@ def shares(advice: Advice | None, step: Pace) -> tuple[float, float]:
     return gain.low_share, gain.high_share
 
 
-def test_where_the_host_is_longer_the_step_shrinks_by_the_devices_work() -> None:
+def test_the_gain_is_what_a_replay_without_waiting_says() -> None:
     step = pace(busy_ns=2.0 * MS, late_ns=8.0 * MS)
     advice = assert_bounded(advised(step), step)
-    assert shares(advice, step) == pytest.approx((2 / 9, 2 / 7))
-    assert advice.evidence["blocking_launches"] == 90
+    assert shares(advice, step) == pytest.approx((0.85 * 0.4, 1.2 * 0.5))
+    assert (advice.evidence["blocking_launches"], advice.evidence["blocked_ns"]) == (90, 3.5 * MS)
 
 
-def test_at_the_most_all_the_time_in_the_calls_goes() -> None:
-    step = pace(busy_ns=2.0 * MS, late_ns=8.0 * MS)
-    advice = assert_bounded(advised(step, host_ns=35 * MS), step)
-    assert shares(advice, step) == pytest.approx((2 / 9, 3.5 / 7))
-
-
-def test_where_the_device_is_longer_the_step_shrinks_by_the_waiting_for_the_host() -> None:
-    step = pace(busy_ns=6.0 * MS, late_ns=4.0 * MS)
-    advice = assert_bounded(advised(step), step)
-    assert shares(advice, step) == pytest.approx((1 / 7, 3 / 9))
+def test_a_replay_that_is_wrong_without_a_change_widens_the_gain() -> None:
+    step = pace()
+    played = changed(0.4, 0.5, replayed_ns=103 * MS // 10, unexplained_ns=MS // 5)
+    assert shares(advised(step, played=played), step) == pytest.approx((0.34 - 0.05, 0.6 + 0.05))
 
 
 def test_it_is_silent_without_the_doubt() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+import pytest
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
 
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.idle_gaps import IdleGap
@@ -12,6 +13,7 @@ from stepscope.findings.rules.cache_clearing import cache_clearing
 from stepscope.tables import Table
 
 STEP = pace(steps=11)
+PLAYED = changed(0.2, 0.3)
 NO_FRAMES = drawn(PythonFrame)
 SEEN = drawn(PythonFrame, {"name": "torch/cuda/memory.py(212): empty_cache", "calls": 11})
 TENSORS = drawn(StepOp, {"name": "aten::empty", "calls": 550, "per_step": 50.0})
@@ -41,35 +43,35 @@ def calls(**free: Any) -> Table[Allocation]:
 
 
 def test_frees_outside_of_operators_are_the_programs_own() -> None:
-    advice = assert_bounded(cache_clearing(STEP, calls(), GAPS, TENSORS, NO_FRAMES), STEP)
-    assert advice.saving.waited_ns == (1.0 * MS, 3.0 * MS)
-    assert advice.saving.late_ns == (0.0, 1.5 * MS)
+    advice = assert_bounded(cache_clearing(STEP, calls(), GAPS, TENSORS, NO_FRAMES, PLAYED), STEP)
+    gain = STEP.gain(advice.saving)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.85 * 0.2, 1.2 * 0.3))
     assert advice.certainty == "likely"
     assert advice.evidence["frees_per_step"] == 6.0
     assert [str(place) for place in advice.locations] == ["train.py:40 step"]
 
 
 def test_stacks_make_it_certain() -> None:
-    advice = assert_bounded(cache_clearing(STEP, calls(), GAPS, TENSORS, SEEN), STEP)
+    advice = assert_bounded(cache_clearing(STEP, calls(), GAPS, TENSORS, SEEN, PLAYED), STEP)
     assert advice.certainty == "certain"
     assert "by torch.cuda.empty_cache()" in advice.because
 
 
 def test_it_is_silent_where_the_allocator_frees_for_want_of_memory() -> None:
-    assert cache_clearing(STEP, calls(op="aten::empty"), GAPS, TENSORS, NO_FRAMES) is None
+    assert cache_clearing(STEP, calls(op="aten::empty"), GAPS, TENSORS, NO_FRAMES, PLAYED) is None
 
 
 def test_it_is_silent_where_tensors_are_freed_one_by_one() -> None:
     few = drawn(StepOp, {"name": "aten::empty", "calls": 55, "per_step": 5.0})
-    assert cache_clearing(STEP, calls(), GAPS, few, NO_FRAMES) is None
+    assert cache_clearing(STEP, calls(), GAPS, few, NO_FRAMES, PLAYED) is None
 
 
 def test_it_is_silent_where_nothing_is_freed() -> None:
-    assert cache_clearing(STEP, calls(frees=5), GAPS, TENSORS, SEEN) is None
-    assert cache_clearing(STEP, drawn(Allocation), GAPS, TENSORS, SEEN) is None
+    assert cache_clearing(STEP, calls(frees=5), GAPS, TENSORS, SEEN, PLAYED) is None
+    assert cache_clearing(STEP, drawn(Allocation), GAPS, TENSORS, SEEN, PLAYED) is None
 
 
 def test_it_is_silent_about_trifles() -> None:
     step = pace(steps=11, step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS))
-    assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN) is None
-    assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN, least_share=0.001) is not None
+    assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN, PLAYED) is None
+    assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN, PLAYED, least_share=0.001) is not None

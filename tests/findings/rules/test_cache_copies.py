@@ -36,11 +36,6 @@ def test_it_fires_with_the_copies_less_writing_in_place() -> None:
     assert str(advice.locations[0]) == "gen.py:3 word"
 
 
-def test_the_host_leaves_no_more() -> None:
-    advice = assert_bounded(judged(JOIN, {"name": "aten::linear", "host_ns": 85 * MS}), busy_pace())
-    assert advice.saving.device_ns == (1.5 * MS, 3.0 * MS)
-
-
 def test_rotary_embeddings_join_too() -> None:
     negated = {"name": "aten::neg", "calls": 320, "device_ns": 5 * MS}
     assert judged(JOIN, negated) is None

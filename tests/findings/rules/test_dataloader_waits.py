@@ -3,10 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.pace import Pace
@@ -23,6 +24,7 @@ def judged(
     host_ms: float = 0.0,
     ops: tuple[dict[str, Any], ...] = (),
     step: Pace = STEP,
+    replay: tuple[float, float] | None = None,
     **thresholds: float,
 ) -> Advice | None:
     """Steps of 10 ms that wait so many ms."""
@@ -33,7 +35,8 @@ def judged(
     host_ns = round(max(host_ms, sum(waits)) * MS)
     ranges = ({"name": name, "calls": len(waits), "host_ns": host_ns}, {"name": "forward", "calls": 5})
     tables = drawn(Breakdown, *rows), drawn(Annotation, *ranges), drawn(StepOp, *ops)
-    return dataloader_waits(step, *tables, **thresholds)
+    played = changed(*replay) if replay else drawn(ChangedStep)
+    return dataloader_waits(step, *tables, played, **thresholds)
 
 
 def test_it_fires_where_the_program_loads_itself() -> None:
@@ -77,6 +80,19 @@ def test_with_workers_at_least_half_of_the_wait_goes() -> None:
     assert "do not keep up" in advice.because
 
 
+def test_four_fifths_of_what_a_replay_leaves_remain() -> None:
+    def shares(replay: tuple[float, float] | None, waits: list[float]) -> tuple[float, float]:
+        gain = STEP.gain(assert_bounded(judged(waits, WORKERS, replay=replay), STEP).saving)
+        return gain.low_share, gain.high_share
+
+    assert shares(None, [4.0] * 5) == pytest.approx((2 / 9, 4 / 7))
+    assert shares((0.3, 0.35), [4.0] * 5) == pytest.approx((2 / 9, 1 - 0.8 * 0.65))
+    # What is reckoned otherwise stays: the replay may have none of the steps that wait.
+    assert shares((0.5, 0.5), [4.0] * 5) == pytest.approx((2 / 9, 4 / 7))
+    assert shares((0.0, 0.0), [4.0] * 5) == pytest.approx((2 / 9, 2 / 9))
+    assert shares((0.0, 0.0), [0.0, 0.0, 8.0, 0.0, 0.0]) == pytest.approx((0.0, 2 / 7))
+
+
 def test_the_first_step_does_not_count() -> None:
     assert judged([9.0, 0.1, 0.1, 0.1, 0.1], WORKERS) is None
     assert judged([9.0, 0.1, 0.1, 0.1, 0.1]) is None
@@ -89,7 +105,8 @@ def test_a_long_first_step_does_not_hide_the_wait() -> None:
     rows = ({"step": number, "dur_ns": 30 * MS if number == 0 else 10 * MS} for number in range(5))
     steps = drawn(Breakdown, *({**row, "dataloader_ns": 4 * MS} for row in rows))
     ranges = drawn(Annotation, {"name": WORKERS, "calls": 5, "host_ns": 20 * MS})
-    advice = dataloader_waits(pace(steps=5, step_ns=14.0 * MS), steps, ranges, drawn(StepOp))
+    tables = steps, ranges, drawn(StepOp), drawn(ChangedStep)
+    advice = dataloader_waits(pace(steps=5, step_ns=14.0 * MS), *tables)
     assert advice is not None
     assert advice.evidence["wait_ns"] == round(0.4 * 14 * MS)
 

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+import pytest
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
 
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.idle_gaps import IdleGap
@@ -11,6 +12,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.driver_allocations import driver_allocations
 
 STEP = pace(steps=11)
+PLAYED = changed(0.2, 0.3)
 NO_FRAMES = drawn(PythonFrame)
 TENSORS = drawn(StepOp, {"name": "aten::empty", "calls": 550, "per_step": 50.0})
 GAPS = drawn(
@@ -34,33 +36,28 @@ def call(name: str, **told: Any) -> dict[str, Any]:
     return {**given, "per_step": 2.0, "user_frame": "train.py(7): step", **told}
 
 
-def test_calls_are_saved_and_what_they_drained_at_the_most() -> None:
+def test_the_gain_is_what_a_replay_without_these_calls_says() -> None:
     table = drawn(Allocation, call("cudaMalloc"), call("cudaFree", allocations=0, frees=20, host_ns=3 * MS))
-    advice = assert_bounded(driver_allocations(STEP, table, GAPS, TENSORS, NO_FRAMES), STEP)
-    assert advice.saving.waited_ns == (0.5 * MS, 1.8 * MS)  # in 10 steady steps
-    assert advice.saving.late_ns == (0.0, 2.0 * MS)  # 1.5, and a quarter of both for latency
+    advice = assert_bounded(driver_allocations(STEP, table, GAPS, TENSORS, NO_FRAMES, PLAYED), STEP)
+    gain = STEP.gain(advice.saving)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.85 * 0.2, 1.2 * 0.3))
+    assert advice.evidence["idle_in_calls_ns"] == 0.5 * MS  # in 10 steady steps
+    assert advice.evidence["idle_after_calls_ns"] == 2.0 * MS  # 1.5, and a quarter of both for latency
     assert advice.evidence["allocations_per_step"] == 2.0
     assert advice.evidence["host_ns"] == 1.8 * MS
     assert "expandable_segments" in advice.fix
     assert str(advice.locations[0]) == "train.py:7 step"
 
 
-def test_what_the_host_spends_in_them_is_lost_where_it_sets_the_pace() -> None:
-    table = drawn(Allocation, call("cudaMalloc", host_ns=40 * MS))
-    advice = assert_bounded(driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES), STEP)
-    assert advice.saving.waited_ns == (0.0, 4.0 * MS)
-    assert advice.saving.late_ns == (0.0, 0.0)
-
-
 def test_pinning_in_every_step_has_its_own_cure() -> None:
     table = drawn(Allocation, call("cudaHostAlloc"), call("cudaMalloc", host_ns=1 * MS))
-    advice = assert_bounded(driver_allocations(STEP, table, GAPS, TENSORS, NO_FRAMES), STEP)
+    advice = assert_bounded(driver_allocations(STEP, table, GAPS, TENSORS, NO_FRAMES, PLAYED), STEP)
     assert "pin_memory=True" in advice.fix
 
 
 def test_as_many_calls_as_tensors_are_an_allocator_that_keeps_nothing() -> None:
     every = drawn(Allocation, call("cudaMalloc", allocations=700), call("cudaFree", frees=700, op=None))
-    advice = assert_bounded(driver_allocations(STEP, every, GAPS, TENSORS, NO_FRAMES), STEP)
+    advice = assert_bounded(driver_allocations(STEP, every, GAPS, TENSORS, NO_FRAMES, PLAYED), STEP)
     assert "PYTORCH_NO_CUDA_MEMORY_CACHING" in advice.fix
     assert "keeps no blocks" in advice.because
     assert advice.locations == ()
@@ -68,23 +65,23 @@ def test_as_many_calls_as_tensors_are_an_allocator_that_keeps_nothing() -> None:
 
 def test_it_leaves_an_emptied_cache_to_its_own_rule() -> None:
     cleared = drawn(Allocation, call("cudaMalloc"), call("cudaFree", allocations=0, frees=20, op=None))
-    assert driver_allocations(STEP, cleared, GAPS, TENSORS, NO_FRAMES) is None
+    assert driver_allocations(STEP, cleared, GAPS, TENSORS, NO_FRAMES, PLAYED) is None
 
 
 def test_it_is_silent_about_a_block_now_and_then() -> None:
     once = drawn(Allocation, call("cudaMalloc", allocations=3))
-    assert driver_allocations(STEP, once, GAPS, TENSORS, NO_FRAMES) is None
+    assert driver_allocations(STEP, once, GAPS, TENSORS, NO_FRAMES, PLAYED) is None
     torch_own = drawn(Allocation, {"source": "allocator", "allocations": 900})
-    assert driver_allocations(STEP, torch_own, GAPS, TENSORS, NO_FRAMES) is None
+    assert driver_allocations(STEP, torch_own, GAPS, TENSORS, NO_FRAMES, PLAYED) is None
 
 
 def test_it_is_silent_where_a_single_step_was_recorded() -> None:
     table = drawn(Allocation, call("cudaMalloc"))
-    assert driver_allocations(pace(steps=1), table, GAPS, TENSORS, NO_FRAMES) is None
+    assert driver_allocations(pace(steps=1), table, GAPS, TENSORS, NO_FRAMES, PLAYED) is None
 
 
 def test_it_is_silent_about_trifles() -> None:
     table = drawn(Allocation, call("cudaMalloc", host_ns=MS // 2))
-    assert driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES) is None
-    low = driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES, least_share=0.001)
+    assert driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES, PLAYED) is None
+    low = driver_allocations(STEP, table, drawn(IdleGap), TENSORS, NO_FRAMES, PLAYED, least_share=0.001)
     assert low is not None

@@ -63,6 +63,44 @@ def test_a_loop_without_an_engine_is_told_by_its_attention() -> None:
     assert judged(plain, ops=(written,), training=True) is None
 
 
+def test_a_cache_is_written_in_many_ways() -> None:
+    plain = [{**EAGER, "kind": None}] * 10
+
+    def written(name: str, calls: int, *more: dict[str, Any]) -> bool:
+        return judged(plain, ops=({"name": f"aten::{name}", "calls": calls}, *more)) is not None
+
+    # 40 calls of attention: keys and values apart, or together and every second call to another text
+    assert [written("index_copy_", calls) for calls in (10, 20, 40, 80, 100)] == [False, *[True] * 3, False]
+    # what others use, too, has to come in pairs
+    for name in ("copy_", "index_put_", "slice_scatter", "cat"):
+        assert [written(name, calls) for calls in (20, 40, 80)] == [False, False, True]
+    # or with words that are chosen and looked up
+    words = ({"name": "aten::argmax", "per_step": 1.0}, {"name": "aten::embedding", "per_step": 2.0})
+    assert written("copy_", 20, *words)
+    assert not written("copy_", 10, *words)
+    # what an operator calls itself is no write of the program's
+    inside = {"name": "aten::copy_", "calls": 80, "within": "aten::_to_copy"}
+    assert judged(plain, ops=(inside,)) is None
+
+
+def test_words_that_are_made_one_from_another() -> None:
+    plain = [{**EAGER, "kind": None}] * 10
+
+    def made(chosen: float, looked_up: float) -> bool:
+        words = (
+            {"name": "aten::multinomial", "per_step": chosen},
+            {"name": "aten::embedding", "per_step": looked_up},
+        )
+        return judged(plain, ops=words) is not None
+
+    assert made(6, 6)
+    assert made(6, 12)  # of words and of places
+    assert not made(6, 9)
+    assert not made(6, 1)
+    assert not made(2, 2)  # begin and end of an answer, which a reader finds
+    assert not made(0, 8)
+
+
 def test_rotary_embeddings_are_no_cache() -> None:
     joined, negated = {"name": "aten::cat", "calls": 80}, {"name": "aten::neg", "calls": 80}
     plain = [{**EAGER, "kind": None}] * 10

@@ -3,12 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
 
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
+from stepscope.findings.pace import Pace
 from stepscope.findings.rules.elementwise_chains import elementwise_chains
 
 
@@ -27,31 +28,79 @@ FORWARD = {"name": "aten::mul", "phase": "forward", "user_frame": "m.py(3): f", 
 
 
 def found(
-    *kernels: dict[str, Any], ops: tuple[dict[str, Any], ...] = (FORWARD,), **more: Any
+    *kernels: dict[str, Any],
+    ops: tuple[dict[str, Any], ...] = (FORWARD,),
+    step: Pace | None = None,
+    **more: Any,
 ) -> Advice | None:
     families = [{"family": row["family"], "total_ns": row["total_ns"]} for row in kernels]
     return elementwise_chains(
-        busy_pace(), drawn(Kernel, *kernels), drawn(KernelFamily, *families), drawn(StepOp, *ops), **more
+        step or busy_pace(),
+        drawn(Kernel, *kernels),
+        drawn(KernelFamily, *families),
+        drawn(StepOp, *ops),
+        **more,
     )
+
+
+def gained(advice: Advice, step: Pace | None = None) -> tuple[float, float]:
+    """Parts of the step."""
+    gain = (step or busy_pace()).gain(advice.saving)
+    return gain.low_share, gain.high_share
 
 
 def test_a_chain_of_kernels() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS), busy_pace())
     # 30 kernels between 9 products and the end of the step.
     assert advice.evidence["chain_length"] == 3
-    assert advice.saving.device_ns == pytest.approx((1.5 * MS, 2.0 * MS))
+    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.2), abs=0.002)
     assert [place.function for place in advice.locations] == ["f"]
 
 
 def test_training_writes_results_for_backward() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=({"phase": "backward"},)), busy_pace())
-    assert advice.saving.device_ns == pytest.approx((1.0 * MS, 2.0 * MS))
+    assert gained(advice) == pytest.approx((1.0 / 9.9, 0.2), abs=0.002)
+
+
+def test_all_kernels_of_a_product_may_end_one_chain() -> None:
+    """Its gradients are two products, and each may be several kernels."""
+    linear = {"name": "aten::linear", "phase": "forward", "launches": 40, "per_step": 2.0}
+    node = "autograd::engine::evaluate_function: AddmmBackward0"
+    gradient = {"name": node, "phase": "forward", "launches": 50, "per_step": 2.0}
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=(FORWARD, linear, gradient)), busy_pace())
+    # 30 kernels in 5 chains: 5/6 of 3 ms at the most, 2/3 at the least.
+    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.25), abs=0.002)
+
+
+def host_ops(*, device_ns: int) -> tuple[dict[str, Any], ...]:
+    """Of the host's 8 ms a step half is for a chain and its gradients."""
+    chain = {"name": "aten::mul", "phase": "forward", "host_ns": 20 * MS, "launches": 100}
+    node = "autograd::engine::evaluate_function: MulBackward0"
+    gradients = {"name": node, "phase": "backward", "host_ns": 20 * MS, "launches": 100}
+    other = {"name": "aten::linear", "phase": "forward", "host_ns": 40 * MS, "launches": 90, "per_step": 9.0}
+    return (*(row | {"device_ns": device_ns} for row in (chain, gradients)), other)
+
+
+def test_launches_of_a_chain_go_where_the_host_sets_the_pace() -> None:
+    late = pace(
+        unprofiled_ns=(8.0 * MS, 8.0 * MS),
+        busy_ns=4.0 * MS,
+        late_ns=6.0 * MS,
+        faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
+    )
+    ops = host_ops(device_ns=10 * MS)
+    advice = assert_bounded(found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=ops, step=late), late)
+    # 2/3 of half of the host's work, and 3/4 of that at the least.
+    assert gained(advice, late) == pytest.approx((1 / 4, 1 / 3))
+    assert "late:elementwise" in advice.claims
+    short = found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=host_ops(device_ns=1000), step=late)
+    assert short is None  # the chain is of others, and the device is not what is slow
 
 
 def test_normalisation_makes_a_chain_longer_but_saves_nothing() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, kernel("normalisation", 20, 0.5)), busy_pace())
     assert advice.evidence["chain_length"] == 5
-    assert advice.saving.device_ns[1] == pytest.approx(2.4 * MS)
+    assert gained(advice)[1] == pytest.approx(0.24, abs=0.002)
 
 
 def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, changed, drawn, facts
 
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.copies import Copy
 from stepscope.findings import Advice
 from stepscope.findings.rules.exposed_copies import exposed_copies
+from stepscope.tables import Table
 
 # Ten steps of 10 ms: 1 ms of copies each with nothing beside it, and 8 ms of kernels.
 PINNED = {
@@ -22,12 +25,22 @@ PINNED = {
 PAGEABLE = {**PINNED, "host_memory": "pageable", "bytes": 27_500_000}
 
 
-def judged(*copies: dict[str, Any], kernel_ns: int = 8 * MS, **thresholds: float) -> Advice | None:
+def judged(
+    *copies: dict[str, Any],
+    kernel_ns: int = 8 * MS,
+    replay: Table[ChangedStep] | None = None,
+    **thresholds: float,
+) -> Advice | None:
     places = ({**row, "place": "train.py(7): load"} for row in copies)
     steps = drawn(Breakdown, *({"step": number, "kernel_ns": kernel_ns} for number in range(10)))
-    return exposed_copies(
-        busy_pace(), facts(), drawn(Copy, *copies), drawn(Copy, *places), steps, **thresholds
-    )
+    played = drawn(ChangedStep) if replay is None else replay
+    tables = drawn(Copy, *copies), drawn(Copy, *places), steps, played
+    return exposed_copies(busy_pace(), facts(), *tables, **thresholds)
+
+
+def shares(advice: Advice | None) -> tuple[float, float]:
+    gain = busy_pace().gain(assert_bounded(advice, busy_pace()).saving)
+    return gain.low_share, gain.high_share
 
 
 def test_it_fires_and_all_of_it_can_hide() -> None:
@@ -43,6 +56,24 @@ def test_no_more_can_hide_than_there_are_kernels() -> None:
     hidden = {**PINNED, "overlapped_ns": 2 * MS}
     advice = assert_bounded(judged(hidden, kernel_ns=MS // 2), busy_pace())
     assert advice.saving.device_ns == (0.15 * MS, 0.3 * MS)
+
+
+def test_a_replay_narrows_the_bounds() -> None:
+    def played(*gain: float) -> tuple[float, float]:
+        """Of 1 ms of kernels at least half can hide a copy."""
+        return shares(judged(PINNED, kernel_ns=MS, replay=changed(*gain) if gain else None))
+
+    low, high = played()
+    assert (low, high) == pytest.approx((0.049, 0.099))
+    assert played(0.07, 0.075) == pytest.approx((0.85 * 0.07, 1.2 * 0.075))
+    # What is reckoned stays a bound.
+    assert played(0.3, 0.3) == pytest.approx((high, high))
+    assert played(0.0, 0.0) == pytest.approx((low, low))
+
+
+def test_of_pageable_copies_a_replay_tells_nothing() -> None:
+    advice = assert_bounded(judged(PAGEABLE, replay=changed(0.3, 0.3)), busy_pace())
+    assert advice.saving.device_ns == (50_000.0, 110_000.0)
 
 
 def test_of_pageable_copies_only_the_time_on_the_bus_counts() -> None:

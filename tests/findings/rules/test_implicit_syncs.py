@@ -74,6 +74,20 @@ def test_it_fires_on_masks_and_counts_the_waits() -> None:
     assert advice.locations[0].note == "2 waits a step"
 
 
+def test_what_the_host_computes_of_fetched_tensors_the_device_can() -> None:
+    own = {"name": "aten::topk", "phase": "forward", "calls": 10, "host_ns": 5 * MS}
+    view = {**own, "name": "aten::view", "calls": 100, "host_ns": MS // 10}
+    update = {**own, "phase": "optimizer"}
+    fetched = (copied("DtoH", 80),)
+    plain = shares(advised(COPY, copies=fetched), pace())
+    advice = advised(COPY, copies=fetched, ops=(NONZERO, ADD, own, view, update))
+    # 0.5 ms a step less a launch of 10 µs; 0.8 of that are left in a step of 9 ms.
+    waited, around = 0.2, 0.02 + 0.5 - 0.01
+    assert shares(advice, pace()) == pytest.approx((plain[0], (waited + 0.8 * around) / 9))
+    # What is not fetched is no reason to compute elsewhere.
+    assert shares(advised(MASK, ops=(NONZERO, ADD, own)), pace()) == shares(advised(MASK), pace())
+
+
 def test_copies_go_by_their_direction() -> None:
     advice = assert_bounded(advised(COPY, copies=(copied("DtoH", 80),)), pace())
     assert "copies to the host" in advice.because

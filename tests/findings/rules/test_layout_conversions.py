@@ -38,14 +38,25 @@ def found(*kernels: dict[str, Any], ops: Any = (), step: Pace | None = None, **m
 
 @pytest.mark.parametrize("name", [TURNING, "nhwcToNchwKernel", "batched_transpose_16x64_pack_1x4_half"])
 def test_kernels_that_turn_tensors(name: str) -> None:
-    convolution = copying("aten::conv2d", 6.0)
+    convolution = copying("aten::conv2d", 6.0) | {"calls": 40, "per_step": 4.0}
     advice = assert_bounded(found(CONVOLUTION, kernel(name, 1.0), ops=[convolution]), busy_pace())
     assert advice.saving.device_ns == (0.75 * MS, 1.0 * MS)
     assert advice.evidence["conversions_per_step"] == 10
     assert "channels_last" in advice.fix
     assert [(place.function, place.note) for place in advice.locations] == [
-        ("forward", "96 convolutions a step")
+        ("forward", "4 convolutions a step")
     ]
+
+
+def test_where_most_convolutions_turn_nothing_the_layout_is_right() -> None:
+    forward = copying("aten::conv2d", 6.0) | {"calls": 60, "per_step": 6.0}
+    backward = copying("aten::convolution_backward", 6.0) | {"calls": 60, "phase": "backward"}
+    # 10 such kernels a step: for 6 convolutions more than enough, for 12 too few.
+    advice = assert_bounded(found(CONVOLUTION, kernel(TURNING, 1.0), ops=[forward]), busy_pace())
+    assert (advice.saving.device_ns[0], advice.certainty) == (0.75 * MS, "likely")
+    advice = assert_bounded(found(CONVOLUTION, kernel(TURNING, 1.0), ops=[forward, backward]), busy_pace())
+    assert advice.saving.device_ns == (0.0, 1.0 * MS)
+    assert advice.certainty == "possible"
 
 
 def test_batch_norms_gain_as_well() -> None:

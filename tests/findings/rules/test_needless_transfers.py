@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, pace
 
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
+from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.rules.needless_transfers import needless_transfers
@@ -38,9 +39,11 @@ def judged(
     *copies: dict[str, Any],
     syncs: tuple[dict[str, Any], ...] = (WAITS,),
     ops: tuple[dict[str, Any], ...] = (),
+    between_ms: int = 0,
     **thresholds: float,
 ) -> Advice | None:
-    tables = drawn(Copy, *copies), drawn(HostSync, *syncs), drawn(StepOp, *ops)
+    phases = drawn(LatePhase, {"phase": "other", "late_ns": between_ms * MS})
+    tables = drawn(Copy, *copies), drawn(HostSync, *syncs), drawn(StepOp, *ops), phases
     return needless_transfers(STEP, *tables, **thresholds)
 
 
@@ -78,18 +81,39 @@ def test_it_is_silent_where_the_copies_cost_nothing() -> None:
 
 
 def test_it_fires_where_small_tensors_are_made_on_the_cpu() -> None:
-    # Half of what aten::to launched are these copies: 0.4 ms a step inside, 2 ms after the waits.
+    # Half of what aten::to launched are these copies: 0.4 ms a step inside, and 0.1 ms of latency with them;
+    # 2 ms after the waits.
     advice = assert_bounded(judged(SMALL, ops=(MAKING,)), STEP)
-    assert advice.saving.late_ns == (0.2 * MS, 2.4 * MS)
-    assert advice.evidence == {"copies_per_step": 64, "bytes_per_copy": 8, "late_ns": 2_400_000}
+    assert advice.saving.late_ns == pytest.approx((0.25 * MS, 2.5 * MS))
+    assert advice.evidence == {"copies_per_step": 64, "bytes_per_copy": 8, "late_ns": 2_500_000}
     assert advice.locations[0].note == "~64 copies a step"
 
 
 def test_operators_inside_or_elsewhere_do_not_count() -> None:
     inside = {**MAKING, "name": "aten::_to_copy", "within": "aten::to"}
     elsewhere = {**MAKING, "user_frame": "train.py(80): learn"}
-    advice = assert_bounded(judged(SMALL, ops=(MAKING, inside, elsewhere)), STEP)
-    assert advice.saving.late_ns == (0.2 * MS, 2.4 * MS)
+    node = {**MAKING, "phase": "backward"}
+    advice = assert_bounded(judged(SMALL, ops=(MAKING, inside, elsewhere, node)), STEP)
+    assert advice.saving.late_ns == pytest.approx((0.25 * MS, 2.5 * MS))
+
+
+def test_what_makes_the_tensors_goes_and_the_python_around() -> None:
+    making = {**MAKING, "phase": "forward", "per_step": 128.0}
+    empty = {
+        **making,
+        "name": "aten::empty",
+        "calls": 640,
+        "per_step": 64.0,
+        "launches": 0,
+        "late_ns": 4 * MS,
+    }
+    view = {**empty, "name": "aten::view", "calls": 650, "per_step": 65.0}
+    advice = assert_bounded(judged(SMALL, ops=(making, empty), between_ms=3), STEP)
+    # 0.4 ms in the copies and 0.4 ms in aten::empty, whose calls are as many; of 0.3 ms of Python the part of
+    # 128 calls in 192; with a quarter as much of latency.
+    assert advice.saving.late_ns == pytest.approx((0.5 * MS, 1.25 * (0.8 + 0.2) * MS + 2.0 * MS))
+    other = assert_bounded(judged(SMALL, ops=(making, view)), STEP)
+    assert other.saving.late_ns == pytest.approx((0.25 * MS, 2.5 * MS))
 
 
 def test_the_thresholds_work() -> None:

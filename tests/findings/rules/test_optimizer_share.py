@@ -86,3 +86,49 @@ def test_it_is_silent_without_an_optimizer_and_where_tensors_are_updated_one_by_
     step = busy_pace()
     assert found(step=step) is None
     assert found(op("mul_", 100, 1.0), op("add_", 100, 1.0), step=step) is None
+
+
+def in_backward(name: str, within: str, device_ms: float) -> dict[str, Any]:
+    return {**op(name, 1, device_ms), "phase": "backward", "within": within}
+
+
+NODE = "autograd::engine::evaluate_function: EmbeddingBackward0"
+DENSE = "aten::embedding_dense_backward"
+
+
+def of_table(zeros_ms: float, looked_up_ms: float) -> tuple[dict[str, Any], ...]:
+    """A fused AdamW of 2 ms, and a table whose gradient is made in 0.1 ms beside the zeros."""
+    return (
+        FUSED,
+        {**op("embedding", 1, looked_up_ms), "phase": "forward"},
+        in_backward("embedding_dense_backward", "EmbeddingBackward0", zeros_ms + 0.1),
+        in_backward("zeros", DENSE, zeros_ms),
+        in_backward("zeros", "aten::other", 5.0),
+    )
+
+
+def test_a_table_of_which_few_rows_are_looked_up() -> None:
+    step = busy_pace()
+    advice = assert_bounded(found(*of_table(0.2, 0.01), step=step), step)
+    # 7 passes of 0.2 ms are 70 % of the optimizer; half of that is the least.
+    assert advice.saving.device_ns == pytest.approx((0.7 * MS, 2.3 * MS))
+    assert advice.evidence["table_share"] == pytest.approx(0.7)
+    assert advice.certainty == "possible"
+    assert "SparseAdam" in advice.fix
+    assert "a few rows" in advice.title
+
+
+def test_a_table_is_not_the_reason() -> None:
+    step = busy_pace()
+    half = (0.0, 1.0 * MS)
+    added = in_backward("add_", NODE, 0.1)
+    for ops in (
+        of_table(0.1, 0.001),  # most of what is updated is something else
+        of_table(0.2, 0.1),  # many rows are looked up
+        (*of_table(0.2, 0.01), added),  # it is a matrix of the last layer, too
+    ):
+        assert assert_bounded(found(*ops, step=step), step).saving.device_ns == half
+    # three passes of SGD are less than half
+    assert assert_bounded(found(*of_table(0.2, 0.01), step=step, name="SGD"), step).saving.device_ns == half
+    advice = assert_bounded(found(*of_table(0.4, 0.01), step=step, name="SGD"), step)
+    assert "torch.optim.SGD(table" in advice.fix

@@ -8,6 +8,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, pace
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.phases import Phase
+from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.pace import Pace
@@ -36,6 +37,7 @@ def found(
     name: str = "SGD",
     stretch_ns: int = 0,
     phase: dict[str, Any] = STEPS,
+    passes: int = 1,
     **thresholds: Any,
 ) -> Advice | None:
     return per_tensor_optimizer(
@@ -44,6 +46,7 @@ def found(
         drawn(Phase, {"phase": "optimizer", "stretch_ns": stretch_ns}),
         drawn(StepOp, *ops),
         drawn(Annotation, {"name": "rollout"}, {"name": f"Optimizer.step#{name}.step"}),
+        drawn(StepClass, {"steps": 10, "backward_passes": passes}),
         **thresholds,
     )
 
@@ -126,3 +129,114 @@ def test_it_is_silent_where_there_is_nothing_to_gain() -> None:
 
 def test_the_threshold() -> None:
     assert found(*SGD, least_share=0.5) is None
+
+
+# ---------------------------------------------------------------- loops of the program's own
+
+
+def own(name: str, per_step: float, late_ms: float = 0.0, **more: Any) -> dict[str, Any]:
+    """An operator that the program calls outside of any optimizer."""
+    return op(name, per_step, 0.1, phase="forward", late_ns=round(10 * late_ms * MS), **more)
+
+
+def node(name: str, per_step: float) -> dict[str, Any]:
+    """A node of autograd's graph."""
+    return {"name": name, "phase": "backward", "within": "evaluate", "per_step": per_step}
+
+
+WEIGHTS = node("torch::autograd::AccumulateGrad", 50)
+MEAN = (own("mul", 50, 0.2), own("mul_", 50, 0.2), own("add_", 50, 0.2))
+FUSED = op("_fused_adamw_", 1, 0.5)
+NO_STEP = {"phase": "other", "late_ns": 8 * MS, "launches": 500}
+
+
+def looped(*ops: dict[str, Any], **told: Any) -> Advice | None:
+    """A program with 50 weights, some Python, and no optimizer but what is given."""
+    return found(WEIGHTS, *ops, phase=NO_STEP, **told)
+
+
+def test_an_optimizer_that_is_written_out() -> None:
+    advice = assert_bounded(looped(*MEAN), pace())
+    # Late: 0.6 ms, and 0.6 of the 0.8 ms of Python at the most. By time all is 5/4, by launches 150 of 150.
+    # A look-up of every tensor costs two of three calls, less than that Python: the calls are the least.
+    assert advice.saving.late_ns == pytest.approx((0.75 * MS, 2.2 * MS))
+    # A pass takes the median of 0.1/(50*2) twice and 0.1/(50*3), 0.001; five of 50 tensors 0.25 of 0.3 ms.
+    assert advice.saving.device_ns == pytest.approx((0.85 * 0.05 * MS, 0.3 * MS * 2 / 3))
+    assert advice.evidence["tensors_per_step"] == 50
+    assert advice.evidence["operators_per_tensor"] == 3
+    assert advice.certainty == "likely"
+    assert "torch.optim.SGD(parameters, lr=lr, fused=True)" in advice.fix
+    assert [(place.line, place.note) for place in advice.locations] == [(10, "150 operators a step")]
+    adam = assert_bounded(looped(*MEAN, own("addcdiv_", 50)), pace())
+    assert "torch.optim.AdamW" in adam.fix
+
+
+@pytest.mark.parametrize(
+    "ops, typed",
+    [
+        (MEAN, "torch._foreach_lerp_"),
+        ((own("lerp_", 50, 0.2),), "get_ema_multi_avg_fn"),
+        ((own("copy_", 50, 0.2),), "torch._foreach_copy_(tensors"),
+        ((own("clamp_", 50, 0.2),), "clip_grad_value_"),
+        ((own("mul_", 50, 0.2),), "torch._foreach_mul_(tensors"),
+    ],
+)
+def test_a_loop_beside_an_optimizer(ops: tuple[dict[str, Any], ...], typed: str) -> None:
+    advice = assert_bounded(looped(FUSED, *ops), pace())
+    assert typed in advice.fix
+    assert "beside the optimizer" in advice.because
+
+
+def test_the_larger_of_an_optimizer_and_a_loop_is_told() -> None:
+    both = (WEIGHTS, own("lerp_", 50, 0.05), *SGD)
+    assert assert_bounded(found(*both), pace()).evidence["kind"] == "per tensor"
+    both = (WEIGHTS, own("lerp_", 50, 3.0), *SGD)
+    assert (
+        assert_bounded(found(*both, phase={**STEPS, "late_ns": 0, "launches": 10}), pace()).evidence["kind"]
+        == "loop"
+    )
+
+
+def test_how_often_a_loop_meets_a_tensor() -> None:
+    def told(per_step: float, *more: dict[str, Any], **steps: Any) -> bool:
+        return looped(own("mul_", per_step, 0.2), *more, **steps) is not None
+
+    assert [told(calls) for calls in (20, 40, 46, 50, 54, 75, 100, 250)] == [
+        False, False, True, True, True, False, True, False,
+    ]  # fmt: skip
+    # Ten batch norms have two running means each, which a mean of the whole state takes along.
+    assert told(70, node("CudnnBatchNormBackward0", 10))
+    # Gradients are accumulated over two passes, or two networks have a pass each.
+    assert told(25, passes=2)
+    assert told(50, passes=2)
+    assert not told(50, passes=0)
+
+
+def test_what_autograd_knows_is_no_loop_over_weights() -> None:
+    added = own("add_", 50, 0.2)
+    assert looped(added) is not None
+    assert looped(added, node("AddBackward0", 50)) is None
+    # These nodes are of another operator, which is not in place.
+    assert looped(added, own("add", 50), node("AddBackward0", 50)) is not None
+    # Or of what another operator calls.
+    inside = own("mul", 50, within="aten::dropout")
+    assert looped(own("mul_", 50, 0.2), inside, node("MulBackward0", 50)) is not None
+    # Batch norms count their batches.
+    assert looped(added, own("batch_norm", 50)) is None
+
+
+def test_other_operators_are_no_loop_over_weights() -> None:
+    assert looped(own("mul", 50, 0.2)) is None  # changes nothing
+    assert looped(own("relu_", 50, 0.2)) is None
+    assert looped(own("mul_", 50, 0.2, within="aten::dropout_")) is None
+    assert looped(own("mul_", 50, 0.2, launches=0)) is None
+    assert found(own("mul_", 50, 0.2), phase=NO_STEP) is None  # nobody knows how many weights there are
+    few = node("torch::autograd::AccumulateGrad", 6)
+    assert found(few, own("mul_", 6, 0.5), phase=NO_STEP) is None
+
+
+def test_functions_are_told_apart() -> None:
+    elsewhere = own("mul_", 20, 0.1, user_frame="model.py(3): forward")
+    advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), pace())
+    assert [place.line for place in advice.locations] == [10]
+    assert advice.evidence["loop_late_ns"] == pytest.approx(0.2 * MS)

@@ -60,12 +60,6 @@ def test_the_best_few_are_no_cost() -> None:
     assert judged(DRAW, best, inside) is None
 
 
-def test_the_host_leaves_no_more() -> None:
-    advice = judged(SORT, DRAW, {"name": "aten::linear", "host_ns": 95 * MS})
-    assert advice is not None
-    assert advice.saving.device_ns == (0.5 * MS, 2.2 * MS)
-
-
 def test_without_a_sort_nothing_is_sure() -> None:
     advice = judged({**DRAW, "device_ns": 20 * MS})
     assert advice is not None

@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, changed, drawn, pace
 
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
@@ -14,6 +15,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.pace import Pace
 from stepscope.findings.rules.scalar_reads import scalar_reads
+from stepscope.tables import Table
 
 # 10 steps with 4 reads each, 25 µs of the host each, 5 µs of them waiting; a sum would take 10 µs.
 SYNC = {
@@ -39,6 +41,7 @@ def advised(
     gaps: tuple[dict[str, Any], ...] = (),
     kernels: tuple[dict[str, Any], ...] = (),
     source: str = "mark",
+    replay: Table[ChangedStep] | None = None,
     **thresholds: float,
 ) -> Advice | None:
     return scalar_reads(
@@ -49,6 +52,7 @@ def advised(
         drawn(Kernel, *kernels),
         drawn(Iteration, {"source": source}),
         drawn(PythonFrame, *({"name": name} for name in frames)),
+        drawn(ChangedStep) if replay is None else replay,
         **thresholds,
     )
 
@@ -90,6 +94,44 @@ def test_where_no_step_follows_no_lead_is_carried_over() -> None:
     assert shares(advised(syncs=(long,), source="trace"), pace()) == pytest.approx(
         (0.4 * 0.5 / 7, 0.8 * 0.5 / 9)
     )
+
+
+LONG = {**SYNC, "waited_ns": 30 * MS}
+"""3 ms of waits a step: a lead as large as what is late."""
+
+
+def test_a_replay_without_reads_says_what_they_cost() -> None:
+    # Less a sum of 10 µs for each of 4 reads: of 40 µs 0.8 are left in a step of 9 ms, at the most.
+    low, high = shares(advised(syncs=(LONG,), replay=changed(0.1, 0.2)), pace())
+    assert low == pytest.approx(0.85 * 0.1 - 0.8 * 0.04 / 9)
+    # A single step has no lead from one before it: the most is what the lead allows.
+    assert high == pytest.approx(shares(advised(syncs=(LONG,)), pace())[1])
+
+
+def test_all_steps_but_the_first_have_a_lead() -> None:
+    whole = {**ITEM, "host_ns": 32 * MS}
+    ops = (whole, {**DENSE, "host_ns": 32 * MS}, ADD, LINEAR)
+    low, high = shares(advised(*ops, syncs=(LONG,), replay=changed(0.1, 0.1, steps=3)), pace())
+    # What computed the scalars goes, too: 4 mean operators of 30 µs, of which 0.8 are left.
+    assert high == pytest.approx(1.2 * 0.1 * 3 / 2 + 0.8 * 0.12 / 9)
+    assert low == pytest.approx(0.85 * 0.1 - 0.8 * 0.04 / 9)
+
+
+def test_a_replay_promises_no_more_than_the_lead() -> None:
+    lead = shares(advised(), pace())[1]
+    assert shares(advised(replay=changed(0.5, 0.6, steps=4)), pace()) == pytest.approx((lead, lead))
+
+
+def test_of_a_replay_only_the_reads_of_the_program_count() -> None:
+    inside = {**ITEM, "within": "aten::repeat_interleave"}
+    ops = (ITEM, inside, DENSE, ADD, LINEAR)
+    # Half of the reads are another operator's.
+    low, _ = shares(advised(*ops, syncs=(LONG,), replay=changed(0.2, 0.2)), pace())
+    assert low == pytest.approx(0.5 * 0.85 * 0.2 - 0.8 * 0.02 / 9)
+
+
+def test_where_a_replay_gains_nothing_it_is_silent() -> None:
+    assert advised(replay=changed(0.0, 0.0, steps=4), least_share=0.02) is None
 
 
 def test_it_is_silent_where_nothing_is_lost() -> None:

@@ -72,6 +72,23 @@ def test_without_sizes_all_but_the_shortest_kernels_may_go() -> None:
     assert "the scores of all pairs of positions" in advice.because
 
 
+@pytest.mark.parametrize("weights", ["aten::_softmax", "aten::exp"])
+def test_short_sequences_may_gain_nothing(weights: str) -> None:
+    """Copies of queries take longer than the weights: there are fewer scores."""
+    step = busy_pace()
+    sizes = dict.fromkeys(("query_length", "key_length", "head_dim"))
+    ops = drawn(
+        StepOp,
+        {"name": weights, "device_ns": MS, "launches": 10},
+        {"name": "aten::clone", "within": "aten::reshape", "device_ns": 2 * MS, "launches": 10},
+    )
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND | sizes), ops), step)
+    assert advice.saving.device_ns[0] == 0
+    assert advice.certainty == "possible"
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND), ops), step)
+    assert advice.certainty == "likely"
+
+
 def test_torchs_own_attention_is_told_what_kept_it() -> None:
     step = pace()
     own = {

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
 from stepscope.analyses.step_ops import StepOp
@@ -74,6 +75,36 @@ def test_other_operators_of_the_same_function_belong_to_it_if_they_are_as_large(
     advice = assert_bounded(found(*framed, *more), busy_pace())
     assert advice.evidence["loss_device_ns"] == 1.7 * MS
     assert [place.function for place in advice.locations] == ["loss_of"]
+
+
+def test_a_loss_that_is_written_out_is_known_by_its_size() -> None:
+    written = (
+        op("aten::kl_div", 0.5),
+        op("aten::div", 0.2),
+        op(NODE + "MulBackward0", 0.2, "backward"),
+        op("aten::exp", 0.01),  # of less
+        op("aten::gelu", 0.4),  # of no loss
+        op("aten::add", 2.0, per_step=8.0, calls=80, launches=80),  # of layers
+    )
+    advice = assert_bounded(found(*LOSS, *written), busy_pace())
+    assert advice.evidence["loss_device_ns"] == 2.3 * MS
+    # Log_softmax and its backward stay, and a quarter of what size tells.
+    assert advice.saving.device_ns == (1.2 * MS, 1.7 * MS)
+
+
+def test_scores_of_attention_may_be_as_large() -> None:
+    scores = op("aten::bmm", 0.4, within="aten::matmul"), op("aten::div", 0.2)
+    advice = assert_bounded(found(*LOSS, *scores), busy_pace())
+    assert advice.evidence["loss_device_ns"] == 1.4 * MS
+    small = op("aten::bmm", 0.04, within="aten::matmul"), op("aten::div", 0.2)
+    advice = assert_bounded(found(*LOSS, *small), busy_pace())
+    assert advice.evidence["loss_device_ns"] == pytest.approx(1.6 * MS)
+
+
+def test_where_functions_are_known_size_does_not_tell() -> None:
+    framed = [one | {"user_frame": "train.py(7): loss_of"} for one in LOSS]
+    advice = assert_bounded(found(*framed, op("aten::div", 0.2, user_frame="m.py(1): f")), busy_pace())
+    assert advice.evidence["loss_device_ns"] == 1.4 * MS
 
 
 def test_it_is_silent_where_the_loss_is_small_or_absent() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from stepscope.cli.faces import on_github, show
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
 
@@ -50,12 +48,12 @@ def report(
         opened = open_with_progress(trace, store=store, demo=demo)
     built = build_report(opened, thresholds=thresholds, tables=_tables(format, style), progress=Line())
     if format == "github":
-        _to_github(built, output)
-    elif output is None:
-        print(_text(built, format, style, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ), end="")
+        from stepscope.present import github, markdown
+
+        on_github(markdown.text(built), github.commands(built), output)
     else:
-        _write(output, _text(built, format, style, color=False))
-        print(f"{built.verdict.word}, {len(built.findings)} findings: {output}")
+        done = f"{built.verdict.word}, {len(built.findings)} findings"
+        show(lambda width, color: _text(built, format, style, width, color=color), output, done)
 
 
 def _tables(format: str, style: str) -> tuple[str, ...]:
@@ -67,7 +65,7 @@ def _tables(format: str, style: str) -> tuple[str, ...]:
     return html.TABLES if format == "html" else ()
 
 
-def _text(built: Report, format: str, style: str, *, color: bool) -> str:
+def _text(built: Report, format: str, style: str, width: int, *, color: bool) -> str:
     from stepscope.present import html, json, markdown, summary, terminal
 
     if format == "html":
@@ -78,25 +76,4 @@ def _text(built: Report, format: str, style: str, *, color: bool) -> str:
         return markdown.text(built)
     if format == "json":
         return json.text(built)
-    return terminal.text(built, width=shutil.get_terminal_size().columns, color=color)
-
-
-def _to_github(built: Report, output: Path | None) -> None:
-    """Adds the report to the summary of the job, and prints its annotations."""
-    from stepscope.present import github, markdown
-
-    named = os.environ.get("GITHUB_STEP_SUMMARY")
-    target = output or (Path(named) if named else None)
-    if target is not None:
-        _write(target, markdown.text(built), mode="a")
-    print(github.commands(built), end="")
-
-
-def _write(path: Path, text: str, *, mode: Literal["w", "a"] = "w") -> None:
-    try:
-        with path.open(mode, encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise StepscopeError(
-            f"{path} cannot be written: {error.strerror}", hint="name another file"
-        ) from error
+    return terminal.text(built, width=width, color=color)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses._doubts import Doubt
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.launches import Launch
 from stepscope.findings import Advice, rule
-from stepscope.findings._waits import of_shares
+from stepscope.findings._replays import replayed
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
@@ -15,28 +16,27 @@ __all__ = ["blocking_launches"]
 
 @rule
 def blocking_launches(
-    pace: Pace, trust: Table[Doubt], launches: Table[Launch], *, least_share: float = 0.02
+    pace: Pace,
+    trust: Table[Doubt],
+    launches: Table[Launch],
+    changed_steps_by_no_sync: Table[ChangedStep],
+    *,
+    least_share: float = 0.02,
 ) -> Advice | None:
     """Launches wait for their kernels: CUDA_LAUNCH_BLOCKING was left on.
 
     Gain: host and device take turns, so that a step lasts as long as both together. Without blocking they
-    overlap, and it lasts as long as the longer one: it shrinks by the shorter one. The host's part is what is
-    left of the waiting for it without the profiler. The device's part is its work at the least, and at the
-    most all the time that the host was in these calls: it waits for the latency and to be woken as well.
+    overlap. How far is what a replay says in which no call waits, without the profiler.
     """
     found = next((doubt for doubt in trust if doubt.what == "blocking launches"), None)
     if found is None or pace.share(pace.busy_ns) < least_share:
         return None
     blocked = max(pace.busy_ns, pace.per_step(sum(row.host_ns for row in launches)))
-    late, steps = pace.unprofiled_late_ns, pace.unprofiled_ns
-    # How long the step is without the profiler is not known: the shares of both lengths are looked at.
-    low = min(min(ns, pace.busy_ns) / step for ns, step in zip(late, steps, strict=True))
-    high = max(min(ns, blocked) / step for ns, step in zip(late, steps, strict=True))
     return Advice(
         title="Every launch waits for its kernel (CUDA_LAUNCH_BLOCKING)",
         because=f"{found.explanation} The device works {units.duration(pace.busy_ns)} of a step, and the "
         "host prepares nothing meanwhile.",
-        saving=of_shares(pace, low, high),
+        saving=replayed(pace, changed_steps_by_no_sync),
         certainty="certain",
         fix="unset CUDA_LAUNCH_BLOCKING    # and AMD_SERIALIZE_KERNEL, or os.environ[...] in the script",
         check="stepscope show trust: the doubt 'blocking launches' is gone, and launches take a few µs.",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, locations_of, rule
 from stepscope.findings._driver_memory import clears_cache, driver_memory
+from stepscope.findings._replays import replayed
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
@@ -20,20 +22,20 @@ PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if it was t
 
 
 @rule
-def cache_clearing(
+def cache_clearing(  # noqa: PLR0913  # one parameter for each table
     pace: Pace,
     allocations: Table[Allocation],
     idle_gaps: Table[IdleGap],
     step_ops: Table[StepOp],
     python_frames: Table[PythonFrame],
+    changed_steps_by_no_driver_memory: Table[ChangedStep],
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
     """Every step gives the allocator's memory back to the driver and asks for it again.
 
-    Gain: the frees go, and the allocations that follow them. At the least what the device idled inside these
-    calls; at the most all the host's time in them, and what the device idled after the frees had drained it,
-    but never more than it waited for the host at all.
+    Gain: these calls go, and so does the waiting for the device in those that free. How much shorter a step
+    is then, is what a replay says, without the profiler.
     """
     calls = driver_memory(pace, allocations, idle_gaps)
     if (
@@ -47,7 +49,7 @@ def cache_clearing(
         because=f"A step frees {units.tally(calls.frees)} blocks in the driver outside of any operator and "
         f"asks for {units.tally(calls.allocations)} again: {units.duration(calls.host_ns)} of host time, "
         + ("by torch.cuda.empty_cache()." if seen else "as torch.cuda.empty_cache() does."),
-        saving=calls.saving,
+        saving=replayed(pace, changed_steps_by_no_driver_memory),
         certainty="certain" if seen else "likely",
         fix=_FIX,
         check="stepscope show allocations: no row says driver.",

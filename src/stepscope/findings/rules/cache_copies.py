@@ -8,7 +8,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
-from stepscope.findings._inference import cache_joins, decodes, joined_ns, left_by_host
+from stepscope.findings._inference import cache_joins, decodes, joined_ns
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
@@ -45,7 +45,7 @@ def cache_copies(
     copied = min(pace.per_step(joined_ns(step_ops)), pace.busy_ns)
     if joins < 1.9 * calls or pace.share(copied) < least_share:
         return None
-    low = min(max(0.0, copied - joins * WRITE_NS), left_by_host(step_ops, pace))
+    low = max(0.0, copied - joins * WRITE_NS)
     rows = sorted((row for row in step_ops if row.name == "aten::cat"), key=lambda row: -row.device_ns)
     return Advice(
         title="The cache of keys and values is copied for every token",

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, Saving, locations_of, rule
+from stepscope.findings._waits import of_shares
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
@@ -25,6 +27,8 @@ _MANY_WORKERS = 16
 _QUEUE_NS = 200_000
 """To take a batch that is ready from the queue of the workers costs about this much, and no worker helps."""
 _BURST_SHARE = 0.8
+_LEFT = 0.8
+"""How much of what a replay leaves of a step is left at the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +48,27 @@ class _Loading:
 
 
 @rule
-def dataloader_waits(
+def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     pace: Pace,
     breakdowns: Table[Breakdown],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
+    changed_steps_by_no_loader: Table[ChangedStep],
     *,
     finding_share: float = 0.10,
     note_share: float = 0.05,
 ) -> Advice | None:
     """The step waits for the data loader, and the device has nothing to do.
 
-    Gain: workers that keep up make the wait vanish, so at the most it goes entirely. If the training process
-    made the batches itself, loading was host time like any other, which recording stretches, but at the most
-    did not; and at the most the part of it behind a busy device turns into a head start. At the least there
-    are four workers, each as fast as this process: what four cannot make in the rest of the step remains, or
-    as much as they slow the host down there, for they take cores from it: if four of them have to work all
-    the time, its part may take half as long again. If there are workers already, at the least twice as many
-    halve the wait. Waits in the first recorded step do not count, and of waits that make less than
-    `finding_share` or lie in a single step nothing is promised at the least.
+    Gain: workers that keep up make the wait vanish, so at the most it goes entirely; but four fifths of what
+    a replay without loading leaves of the step remain. If the training process made the batches itself,
+    loading was host time like any other, which recording stretches, but at the most did not; and at the most
+    the part of it behind a busy device turns into a head start. At the least there are four workers, each as
+    fast as this process: what four cannot make in the rest of the step remains, or as much as they slow the
+    host down there, for they take cores from it: if four of them have to work all the time, its part may take
+    half as long again. If there are workers already, at the least twice as many halve the wait. Waits in the
+    first recorded step do not count, and of waits that make less than `finding_share` or lie in a single step
+    nothing is promised at the least.
     """
     loaders = [row for row in annotations if row.name and _LOADER.match(row.name)]
     loading = _loading_of(breakdowns, pace, sum(row.host_ns for row in loaders))
@@ -78,6 +84,8 @@ def dataloader_waits(
     if vague:
         late, waited = saving.late_ns[1], saving.waited_ns[1]
         saving = Saving(late_ns=(0.0, late), waited_ns=(0.0, waited))
+    if not burst:
+        saving = _played(pace, saving, changed_steps_by_no_loader)
     needed = _needed(loading, pace)
     return Advice(
         title="The step waits for its batch" + ("" if workers else ": no loader workers"),
@@ -133,6 +141,14 @@ def _moved_out(pace: Pace, loading: _Loading) -> Saving:
     steady = wait * (1 - pace.unprofiled_late_ns[1] / pace.late_ns) if pace.late_ns else 0.0
     late = min(wait + ahead, pace.late_ns) if pace.device else wait
     return Saving(late_ns=(min(low, late), late), waited_ns=(0.0, steady))
+
+
+def _played(pace: Pace, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
+    """A saving that leaves most of what a replay without loading does."""
+    gain = pace.gain(saving)
+    left = [_LEFT * (1 - row.gain_high_share) for row in changed_steps]
+    most = max(gain.low_share, 1 - min(left, default=0.0))
+    return saving if most >= gain.high_share else of_shares(pace, gain.low_share, most)
 
 
 def _needed(loading: _Loading, pace: Pace) -> int:

@@ -26,7 +26,8 @@ _BY_ENGINE = {
 }
 _ANY = """\
 model.generation_config.cache_implementation = "static"    # transformers; or a StaticCache of your own
-model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)"""
+model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
+with torch.cuda.graph(graph): make_word()    # a loop of your own, cache written in place; graph.replay()"""
 
 
 @rule

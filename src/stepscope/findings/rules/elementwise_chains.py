@@ -11,7 +11,8 @@ from stepscope.analyses._families import family_of
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
@@ -40,6 +41,13 @@ class _Chains:
     """Time of those that were."""
     length: float
     """Kernels that could be one: as many as lie between two that could not."""
+    longest: float
+    """The same if all kernels of an operator, or of a gradient, that could not are one."""
+
+    @property
+    def parts(self) -> Bounds:
+        """How much of them one kernel for each chain saves."""
+        return 1 - 1 / self.length, 1 - 1 / self.longest
 
 
 @rule
@@ -54,38 +62,70 @@ def elementwise_chains(
     """Elementwise operators run one by one, and each reads and writes memory that the next reads again.
 
     Gain: n kernels in a row become one, which reads what the first read and writes what the last wrote. So
-    1 - 1/n of their time at the most, n being the kernels between two products, convolutions or collectives.
-    At the least 3/4 of that, since the one kernel reads more inputs; and half where there is a backward,
-    for which results in between must be written.
+    1 - 1/n of their time goes. At the least n is the kernels for each kernel of a product, convolution or
+    collective; at the most for each operator of that kind, for a product and its gradients are several. Of
+    that time 3/4 goes at the least, since the one kernel reads more inputs; half where there is a backward,
+    for which results in between must be written. The host launches one for n as well: as much of what it
+    spends in these operators and their gradients goes, 3/4 at the least, for to call what is compiled takes
+    time. Whichever is slower of what is left of the host and of the device sets the pace.
     """
     fixed = cost_of((op for op in step_ops if _stays(op)), pace)
-    chains = _chains(pace, kernels, kernel_families, fixed)
+    chains = _chains(pace, kernels, kernel_families, fixed, _ends(step_ops))
     if chains.time_ns < max(least_share * pace.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
         return None
-    most = min(pace.busy_ns, chains.time_ns) * (1 - 1 / chains.length)
-    trains = any(op.phase == "backward" for op in step_ops)
-    saving = Saving(device_ns=(most * (0.5 if trains else 0.75), most))
+    saving = _saving(chains, pace, step_ops)
     if pace.gain(saving).high_share < LEAST_GAIN:
         return None
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
     return _advice(chains, saving, pace, ops)
 
 
+def _saving(chains: _Chains, pace: Pace, step_ops: Table[StepOp]) -> Saving:
+    low, high = chains.parts
+    time_ns = min(pace.busy_ns, chains.time_ns)
+    trains = any(op.phase == "backward" for op in step_ops)
+    host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
+    return fewer_calls(
+        pace, (0.75 * low * host, high * host), (time_ns * low * (0.5 if trains else 0.75), time_ns * high)
+    )
+
+
+def _in_chain(op: StepOp) -> bool:
+    """Whether the program called it, or autograd for its gradient, and its kernels are part of chains.
+
+    A norm is one operator already.
+    """
+    if op.within is not None or _stays(op) or op.device_ns < LEAST_KERNEL_NS * max(1, op.launches):
+        return False
+    return family_of(None, called_as(op)) in ("elementwise", "reduction")
+
+
+def _ends(step_ops: Table[StepOp]) -> float:
+    """Operators of a step that end a chain, and gradients that do."""
+    return sum(
+        op.per_step
+        for op in step_ops
+        if op.within is None and op.launches and family_of(None, called_as(op)) in ANCHORS
+    )
+
+
 def _chains(
-    pace: Pace, kernels: Table[Kernel], kernel_families: Table[KernelFamily], fixed: OpCost
+    pace: Pace, kernels: Table[Kernel], kernel_families: Table[KernelFamily], fixed: OpCost, ends: float
 ) -> _Chains:
     inside = part_in_steps(kernels, kernel_families)
     joining = [row for row in kernels if row.family in JOINING and row.mean_ns >= LEAST_KERNEL_NS]
     eager = [row for row in joining if row.family == "elementwise" and not _FUSED.match(row.name or "")]
     fused = [row for row in joining if _FUSED.match(row.name or "")]
     anchors = _calls(row for row in kernels if row.family in ANCHORS) * inside
-    members = pace.per_step(_calls(joining) * inside) - fixed.launches
+    members = max(0.0, pace.per_step(_calls(joining) * inside) - fixed.launches)
+    each = pace.per_step(anchors)
     return _Chains(
         time_ns=max(0.0, pace.per_step(sum(row.exclusive_ns for row in eager) * inside) - fixed.device_ns),
         calls=max(0.0, pace.per_step(_calls(eager) * inside) - fixed.launches),
         fused_ns=pace.per_step(sum(row.exclusive_ns for row in fused) * inside),
         # Each step ends a chain, too.
-        length=max(0.0, members / (pace.per_step(anchors) + 1)),
+        length=members / (each + 1),
+        longest=members / (min(each, ends or each) + 1),
     )
 
 
@@ -119,6 +159,6 @@ def _advice(chains: _Chains, saving: Saving, pace: Pace, ops: list[StepOp]) -> A
             "kernel_mean_ns": mean_ns,
             "chain_length": chains.length,
         },
-        claims=frozenset({"device:elementwise"}),
+        claims=frozenset({"device:elementwise", "late:elementwise"}),
         locations=places_of(ops),
     )

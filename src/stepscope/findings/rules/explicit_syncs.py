@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
-from stepscope.analyses.idle_gaps import IdleGap
-from stepscope.analyses.iterations import Iteration
-from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, rule
-from stepscope.findings._waits import (
-    EXPLICIT,
-    Wait,
-    held_up,
-    lead_of,
-    lead_won,
-    locations_of_waits,
-    times,
-    waits_of,
-)
+from stepscope.findings._replays import replayed
+from stepscope.findings._waits import EXPLICIT, Wait, held_up, locations_of_waits, times, waits_of
 from stepscope.findings.facts import Facts
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
@@ -38,23 +28,20 @@ pairs.append((start, end))    # after the loop: torch.cuda.synchronize(), start.
 
 
 @rule
-def explicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
+def explicit_syncs(  # one parameter for each table
     pace: Pace,
     facts: Facts,
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
-    idle_gaps: Table[IdleGap],
-    kernels: Table[Kernel],
-    iterations: Table[Iteration],
+    changed_steps_by_no_explicit_sync: Table[ChangedStep],
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
     """The program waits for the device itself: torch.cuda.synchronize() is left in the loop.
 
-    Gain: without the waits the host is ahead of the device by all the time that they took, and the step
-    shrinks by that lead, as far as the device waits for the host anywhere in it. Nothing takes their place.
-    Where other calls wait, too, only the gaps right behind these waits are sure to go. At the most the host,
-    quicker without the profiler, waits longer for long kernels.
+    Gain: without the waits the host is ahead of the device by all the time that they took, as far as nothing
+    else waits. How much of a step that is, is what a replay says in which they return at once, without the
+    profiler. Nothing takes their place.
     """
     if pace.device is None:
         return None
@@ -62,10 +49,8 @@ def explicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mine = [wait for wait in waits if wait.cause == EXPLICIT and _asked_for(wait, stacks=facts.stacks)]
     if not mine:
         return None
-    others = [wait for wait in waits if wait not in mine]
     waited = pace.per_step(sum(wait.waited_ns for wait in mine))
-    lead = lead_of(pace, (0.0, 0.0), kernels, step_ops, iterations)
-    saving = lead_won(pace, idle_gaps, mine, others, lead)
+    saving = replayed(pace, changed_steps_by_no_explicit_sync)
     if pace.gain(saving).high_share < least_share:
         return None
     calls = pace.per_step(sum(wait.calls for wait in mine))

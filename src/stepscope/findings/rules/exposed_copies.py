@@ -6,9 +6,12 @@ from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.copies import Copy
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, large, moving, trips_of
+from stepscope.findings._replays import replayed
+from stepscope.findings._waits import of_shares
 from stepscope.findings.facts import Facts
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
@@ -36,12 +39,13 @@ while coming is not None:
 
 
 @rule
-def exposed_copies(
+def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     pace: Pace,
     facts: Facts,
     copies: Table[Copy],
     copies_by_frame: Table[Copy],
     breakdowns: Table[Breakdown],
+    changed_steps_by_overlap_copies: Table[ChangedStep],
     *,
     finding_share: float = 0.03,
 ) -> Advice | None:
@@ -50,9 +54,11 @@ def exposed_copies(
     Gain: on a stream of its own the copy of the next batch runs beside the kernels of this one, so its time
     vanishes as far as there are kernels to hide it. At the most all kernel time that has no copy beside it
     yet can do so; at the least half of it, since a copy that is asked for in the middle of a step only has
-    the rest of it. Copies from pageable memory block the host wherever they run, and must be pinned first:
-    what that saves is another finding's, and only the time that their bytes take on the bus counts here.
-    Tensors that go to the host and come back cannot be fetched ahead, and are not meant.
+    the rest of it. Where that is pinned memory, a replay in which copies run beside the kernels says how much
+    of it shortens the step: no less than that is promised, and no more. Copies from pageable memory block
+    the host wherever they run, and must be pinned first: what that saves is another finding's, and only the
+    time that their bytes take on the bus counts here. Tensors that go to the host and come back cannot be
+    fetched ahead, and are not meant.
     """
     found = [row for row in moving(copies, "HtoD") if large(row)]
     exposed_ns = sum(row.exposed_ns for row in found)
@@ -65,12 +71,13 @@ def exposed_copies(
     room = max(0.0, kernel - pace.per_step(sum(row.overlapped_ns for row in found)))
     low, high = _left_when_pinned(found, bus_of(copies, facts.device(pace.device)), pace)
     pageable = any(row.host_memory == "pageable" and row.exposed_ns for row in found)
+    saving = Saving(device_ns=(min(low, room / 2), min(high, room)))
     first = " They come from pageable memory: pin them first." if pageable else ""
     return Advice(
         title="Copies to the GPU run while it computes nothing",
         because=f"{units.duration(exposed)} of copies a step ({units.share(pace.share(exposed))} of it) have "
         f"no kernel beside them, while {units.duration(room)} of kernels have no copy beside them.{first}",
-        saving=Saving(device_ns=(min(low, room / 2), min(high, room))),
+        saving=saving if pageable else _played(pace, saving, changed_steps_by_overlap_copies),
         certainty="likely",
         fix=_FIX,
         check="stepscope show copies: most of the time of HtoD is overlapped, not exposed.",
@@ -88,6 +95,15 @@ def exposed_copies(
             if row.exposed_ns and large(row)
         ),
     )
+
+
+def _played(pace: Pace, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
+    """A saving with narrower bounds, if a replay has them."""
+    if not changed_steps:
+        return saving
+    reckoned, played = pace.gain(saving), pace.gain(replayed(pace, changed_steps))
+    most = min(reckoned.high_share, max(played.high_share, reckoned.low_share))
+    return of_shares(pace, min(most, max(reckoned.low_share, played.low_share)), most)
 
 
 def _left_when_pinned(found: Iterable[Copy], bus: Bus, pace: Pace) -> Bounds:

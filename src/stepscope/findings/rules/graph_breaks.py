@@ -18,6 +18,11 @@ __all__ = ["graph_breaks"]
 
 LEAST_RUNS = 4.0
 """So many runs in a step, side by side, need not be on purpose: a model, a loss, an optimizer are."""
+ENTRY_NS = 50_000
+"""What guards and wrappers of one entry cost the host while it is recorded: 50 and 90 µs were seen. More may
+be Python of the program that is needed."""
+# As torch marks a run of compiled code.
+_REGION = re.compile(r"Torch-Compiled Region.*")
 # What reads a value of a tensor back to Python: the usual reason to leave compiled code.
 _READ = re.compile(r"aten::(item|is_nonzero|_local_scalar_dense|nonzero|equal)")
 _FIX = """\
@@ -44,7 +49,8 @@ def graph_breaks(
     but one: the guards, wrappers and generated Python of n parts are those of one part n times. At the least
     nothing, for parts may be compiled one by one on purpose, and what is between them may be needed. But
     where values are read about as often as parts are entered, these reads are what breaks the graph: they go,
-    and so does entering all parts but one.
+    and so does entering all parts but one. And what is entered from inside other compiled code is so because
+    of a break, never on purpose: the guards and wrappers of these parts go.
     """
     rows = [row for row in compiled_regions if row.calls]
     nested = sum(row.regions_inside for row in rows) / pace.steps if pace.steps else 0.0
@@ -63,6 +69,7 @@ def graph_breaks(
     breaking = 2 * read >= parts
     outside = sum(row.late_ns for row in reads if row.within is None)
     least = pace.per_step(others * code.around_late_ns + outside) if breaking else 0.0
+    least = max(least, _entering(pace, nested, parts, code, step_ops))
     return Advice(
         title="Compiled code is left and entered again in a step",
         because=_because(parts, nested, most, read),
@@ -80,6 +87,17 @@ def graph_breaks(
         claims=frozenset({"late"}),
         locations=_locations(reads, code),
     )
+
+
+def _entering(pace: Pace, nested: float, parts: float, code: CompiledCode, step_ops: Table[StepOp]) -> float:
+    """What devices wait for the guards and wrappers of parts that are inside others, in a step."""
+    plain = sum(
+        row.late_ns
+        for row in step_ops
+        if _REGION.fullmatch(row.within or "") and (row.name or "").startswith("aten::")
+    )
+    around = max(0.0, pace.per_step(code.around_late_ns - plain))
+    return min(around / parts, ENTRY_NS) * nested if parts else 0.0
 
 
 def _is_read(row: StepOp) -> bool:

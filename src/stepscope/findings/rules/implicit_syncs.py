@@ -47,7 +47,8 @@ _FIXES = {
     "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # do not look for errors",
     UPLOAD: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
     'x.pin_memory().to("cuda", non_blocking=True)    # for what is in host memory anyway',
-    DOWNLOAD: 'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used',
+    DOWNLOAD: "hits += (scores.argmax(-1) == labels).sum()    # on the device; fetch the sum at the end\n"
+    'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used',
 }
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
 # Operators that take rows by their numbers or put them back, and the nodes of autograd for them.
@@ -60,6 +61,8 @@ _INSTEAD = 12
 _PARTS = 4
 """From so many parts a step on, the program is taken to loop over parts that could be one."""
 _UNIQUE = "torch.unique counts first: sort() and a mask of changes keep their size"
+_COMPUTING = ("forward", "other")
+"""Phases in which a program computes what it fetched: metrics, samples."""
 _WHAT = {UPLOAD: "small copies to the GPU", DOWNLOAD: "copies to the host"}
 
 
@@ -83,9 +86,10 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     shrinks by that lead, as far as the device waits for the host anywhere in it. At the least the waits
     count, or what picking rows and putting them back takes beyond the operators that do the same with a mask;
     where something else waits, too, only as far as the device starved right behind. At the most the operators
-    around the waits go; and where the program asks for rows several times a step, every operator that runs as
-    often, for it works on one part at a time, and all can be worked on at once. Large copies to the device
-    are another rule's matter.
+    around the waits go; of what the host computed itself, where it fetched tensors, all but a launch for each
+    operator, for the device can do it; and where the program asks for rows several times a step, every
+    operator that runs as often, for it works on one part at a time, and all can be worked on at once. Large
+    copies to the device are another rule's matter.
     """
     if pace.device is None:
         return None
@@ -115,9 +119,16 @@ def _beside_ns(pace: Pace, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:
     parts = sum(row.calls for row in step_ops if row.name in _SIZED and row.phase != "backward")
     low = max(waited, sum(row.host_ns for row in picked) - parts * _INSTEAD * mean)
     looped = sum(row.calls for row in rows if row.name in _SIZED)
+    around += _computed_ns(rows, mean) if any(wait.cause == DOWNLOAD for wait in mine) else 0.0
     by_part = [row for row in rows if row.calls >= looped] if looped >= _PARTS * pace.steps else picked
     high = max(low, around, sum(row.host_ns for row in by_part))
     return pace.per_step(low - waited), pace.per_step(high - waited)
+
+
+def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
+    """Host time of operators that the host ran itself, beyond what it takes to launch them."""
+    own = [row for row in rows if not row.launches and row.phase in _COMPUTING]
+    return sum(max(0.0, row.host_ns - row.calls * launch_ns) for row in own)
 
 
 def _advice(pace: Pace, mine: list[Wait], saving: Saving) -> Advice:

@@ -21,6 +21,7 @@ _TURNING = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose", re.IG
 # torch's own kernels for channels first; those for channels last say so in their names.
 _NORM = re.compile(r"native::batch_norm_(?!.*channels_last)")
 _CONVOLUTION = re.compile(r"aten::(conv\d?d?|convolution|conv_transpose\dd)")
+_BACKWARD = "aten::convolution_backward"
 # What a program calls to have a tensor in another order.
 _REORDERING = re.compile(r"aten::(contiguous|reshape|flatten)")
 _CHANNELS_LAST = """\
@@ -59,7 +60,10 @@ def layout_conversions(
     batch norm are faster, too, for with channels first they have one block for each channel, which does not
     fill the device: they are seen to take a third of the time, so 1/4 of it goes at the least and 2/3 at
     the most. With one-dimensional convolutions nothing at the least, for they have to be written as others
-    first. Copies of contiguous() and reshape() go at the most, and not at all where what follows needs them.
+    first. A convolution that has its tensors turned has its input turned and its output, so if there are
+    fewer such kernels than convolutions, most of those have channels last already, and nothing is promised at
+    the least: a single channel, say, is padded whatever the layout. Copies of contiguous() and
+    reshape() go at the most, and not at all where what follows needs them.
     """
     turning = [row for row in kernels if _TURNING.search(row.name or "")]
     inside = part_in_steps(kernels, kernel_families)
@@ -75,8 +79,11 @@ def _around_convolutions(pace: Pace, step_ops: Table[StepOp], found: _Turned) ->
     calls, turned_ns = found.calls, found.time_ns
     convolutions = [op for op in step_ops if op.within is None and _CONVOLUTION.fullmatch(op.name or "")]
     # Three dimensions have no channels last.
+    runs = sum(op.calls for op in convolutions)
+    runs += sum(op.calls for op in step_ops if op.name == _BACKWARD)
+    few = bool(runs) and calls * pace.steps < runs
     lines = {op.name for op in convolutions} == {"aten::conv1d"}
-    least = 0.0 if lines else 0.75 * turned_ns + 0.25 * found.norms_ns
+    least = 0.0 if lines or few else 0.75 * turned_ns + 0.25 * found.norms_ns
     saving = Saving(device_ns=(least, min(pace.busy_ns, turned_ns + 2 / 3 * found.norms_ns)))
     if pace.gain(saving).high_share < LEAST_GAIN:
         return None
@@ -85,7 +92,7 @@ def _around_convolutions(pace: Pace, step_ops: Table[StepOp], found: _Turned) ->
         because=f"{units.tally(calls)} kernels a step only turn tensors between channels first and channels "
         f"last: {units.duration(turned_ns)}, {units.share(turned_ns / pace.busy_ns)} of the device's work.",
         saving=saving,
-        certainty="possible" if lines else "likely",
+        certainty="possible" if lines or few else "likely",
         fix=_AS_PICTURES if lines else _CHANNELS_LAST,
         check="stepscope show kernels: no nchwToNhwc and nhwcToNchw are left.",
         evidence={

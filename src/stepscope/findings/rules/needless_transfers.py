@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
+from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
+from stepscope.findings._op_costs import cost_of, python_beside
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
 __all__ = ["needless_transfers"]
 
 _COPYING = ("aten::to", "aten::_to_copy", "aten::copy_")
+_ELSEWHERE = ("backward", "optimizer", "dataloader")
 
 _FIX_TRIPS = """\
 y = torch.clamp(x - x.mean(-1, keepdim=True), -3, 3)      # on the GPU, not x.cpu() ... .to(device)
@@ -28,11 +32,12 @@ packed = torch.tensor(values).pin_memory().to(device, non_blocking=True)   # man
 
 
 @rule
-def needless_transfers(
+def needless_transfers(  # noqa: PLR0913  # one parameter for each table
     pace: Pace,
     copies_by_frame: Table[Copy],
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
+    late_phases: Table[LatePhase],
     *,
     least_copies: int = 16,
     least_share: float = 0.01,
@@ -45,8 +50,9 @@ def needless_transfers(
     be launched; the driver and long operators take most of it, which recording does not stretch. Once a step
     the trace cannot tell that it is the same tensor, and nothing is promised.
 
-    Gain, for small tensors made on the CPU: at the most the idle time inside these copies and after their
-    waits, at the least half of that inside them, because a tensor made on the device needs a launch too.
+    Gain, for small tensors made on the CPU: at the most the idle time inside these copies and inside the
+    operators that make a tensor on the CPU, which are called as often, in the Python around both, and after
+    the waits. At the least half of that inside them, because a tensor made on the device needs a launch too.
     """
     trips = trips_of(copies_by_frame, pace.steps)
     if trips is not None:
@@ -56,11 +62,11 @@ def needless_transfers(
     small = [row for row in moving(copies_by_frame, "HtoD", "pageable") if not large(row)]
     if pace.per_step(sum(row.calls for row in small)) < least_copies:
         return None
-    inside = pace.per_step(_late_inside(small, step_ops))
-    late = min(inside + pace.per_step(starved_by(host_syncs)), pace.late_ns)
-    return (
-        _made_on_cpu(small, (min(inside, late) / 2, late), pace) if pace.share(late) >= least_share else None
-    )
+    inside, beside = _late_inside(small, pace, step_ops, late_phases)
+    late = min(pace.with_latency(inside + beside) + pace.per_step(starved_by(host_syncs)), pace.late_ns)
+    if pace.share(late) < least_share:
+        return None
+    return _made_on_cpu(small, (min(pace.with_latency(inside) / 2, late), late), pace)
 
 
 def _round_trips(trips: Trips, starved: float, pace: Pace, copies: Table[Copy]) -> Advice:
@@ -92,20 +98,31 @@ def _round_trips(trips: Trips, starved: float, pace: Pace, copies: Table[Copy]) 
     )
 
 
-def _late_inside(small: Sequence[Copy], step_ops: Table[StepOp]) -> float:
-    """Idle time inside the operators that made these copies: their part of all that these launched."""
-    frames = {row.place for row in small}
-    found = [
-        row
-        for row in step_ops
-        if row.name in _COPYING and row.within not in _COPYING and row.launches and row.user_frame in frames
-    ]
-    launches = sum(row.launches for row in found)
-    part = min(1.0, sum(row.calls for row in small) / launches) if launches else 0.0
-    return part * sum(row.late_ns for row in found)
+def _late_inside(
+    small: Sequence[Copy], pace: Pace, step_ops: Table[StepOp], late_phases: Table[LatePhase]
+) -> Bounds:
+    """Idle time of a step inside the operators that made and copied these tensors, and in Python around them.
+
+    Of operators that copy it is the part of these copies in all that they launched. Operators that make a
+    tensor launch nothing, and are called as often from the same place.
+    """
+    calls: dict[str | None, int] = {}
+    for copy in small:
+        calls[copy.place] = calls.get(copy.place, 0) + copy.calls
+    here = [row for row in step_ops if row.user_frame in calls and row.phase not in _ELSEWHERE]
+    copying = cost_of(
+        (row for row in here if row.name in _COPYING and row.within not in _COPYING and row.launches), pace
+    )
+    made = (row for row in here if row.within is None and not row.launches)
+    making = cost_of((row for row in made if row.calls == calls[row.user_frame]), pace)
+    launches = copying.launches
+    part = min(1.0, pace.per_step(sum(calls.values())) / launches) if launches else 0.0
+    inside = part * copying.late_ns + making.late_ns
+    cost = replace(copying, calls=part * copying.calls + making.calls, late_ns=inside)
+    return inside, python_beside(cost, pace, late_phases, step_ops)
 
 
-def _made_on_cpu(small: Sequence[Copy], late: tuple[float, float], pace: Pace) -> Advice:
+def _made_on_cpu(small: Sequence[Copy], late: Bounds, pace: Pace) -> Advice:
     calls, n_bytes = sum(row.calls for row in small), sum(row.bytes or 0 for row in small)
     return Advice(
         title="Small tensors are sent to the GPU one by one",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, replace
+
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.late_phases import LatePhase
@@ -27,6 +30,33 @@ from stepscope.tables import Table
 __all__ = ["optimizer_share"]
 
 LEAST_GAIN = 0.01
+TABLE_SHARE = 0.5
+"""So much of what a fused optimizer goes through has to be the table, if it is to be called the reason."""
+FEW_ROWS = 0.1
+"""Looking up rows takes so much of the time of filling the table at the most, if they are few."""
+# Tensors that a fused update reads and writes, by optimizer: weight and gradient, and each state twice.
+_PASSES = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
+# Looking rows of a table up; and their dense gradient, a table of zeros to which the rows are added.
+_LOOK_UP = re.compile(r"aten::(embedding|embedding_bag)")
+_DENSE = re.compile(r"aten::(embedding_dense_backward|_embedding_bag_dense_backward)")
+_ZEROS = re.compile(r"aten::(zeros|new_zeros|zeros_like)")
+_NODE = re.compile(r"autograd::engine::evaluate_function: Embedding(Bag)?Backward\d*")
+_SPARSE = {
+    "Adam": "torch.optim.SparseAdam(table.parameters(), lr=lr)",
+    "AdamW": "torch.optim.SparseAdam(table.parameters(), lr=lr)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A table of embeddings whose gradient is dense, though few rows are looked up."""
+
+    share: float
+    """Part of the optimizer's device time that goes through it, at the least."""
+    filled_ns: float
+    """To fill its gradient with zeros, in a step."""
+    backward_ns: float
+    """The whole of making its gradient."""
 
 
 @rule
@@ -46,7 +76,11 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
     Gain: where lists of tensors are updated (foreach), a fused kernel saves all calls but one and the passes
     over memory beyond one. Where the kernel is fused already, one update for twice as many samples halves
     what each pays for it: so half of the optimizer's time at the most. At the least nothing, since the
-    profile does not tell whether the training allows it.
+    profile does not tell whether the training allows it. Where most of it goes through a table of embeddings
+    of which few rows are looked up, sparse gradients save what the table takes: at the most all of the
+    optimizer's work and of the dense gradient's. How large the table is, the zeros of its gradient tell, for
+    they are one pass; at the least half of the optimizer's passes over it is saved, for a sparse update sorts
+    the rows and launches work of its own.
     """
     update = update_of(step_ops, annotations)
     if update is None or update.kind == "per tensor":
@@ -55,10 +89,71 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
     several = accumulates(step_classes)
     if pace.share(spent_ns) <= (accumulating_share if several else finding_share):
         return None
-    saving = fusing_saves(update, pace, late_phases) if can_be_fused(update) else _half(pace, late_phases)
+    table = _dense_table(update, pace, late_phases, step_ops)
+    if table:
+        saving = _rows_only(table, pace, late_phases)
+    else:
+        saving = fusing_saves(update, pace, late_phases) if can_be_fused(update) else _half(pace, late_phases)
     if pace.gain(saving).high_share < LEAST_GAIN:
         return None
-    return _advice(update, saving, spent_ns, pace, several=several)
+    advice = _advice(update, saving, spent_ns, pace, several=several)
+    return _of_table(advice, update, table) if table else advice
+
+
+def _dense_table(
+    update: Update, pace: Pace, late_phases: Table[LatePhase], step_ops: Table[StepOp]
+) -> _Table | None:
+    """The table that a fused optimizer goes through for a few rows, if that is most of its work."""
+    passes = _PASSES.get(update.name or "", 0) if update.kind == "fused" else 0
+    optimizer_ns = cost_of_phase(pace, late_phases).device_ns
+    filled_ns = _device_ns(step_ops, pace, _ZEROS, within=_DENSE)
+    looked_up_ns = sum(
+        pace.per_step(op.device_ns) for op in step_ops if _LOOK_UP.fullmatch(op.name or "") and not op.within
+    )
+    # Two gradients of one weight are added up: it is a matrix of the model, too, and its gradient is dense.
+    tied = any(op.name in ("aten::add", "aten::add_") and _NODE.fullmatch(op.within or "") for op in step_ops)
+    if not optimizer_ns or tied or looked_up_ns > FEW_ROWS * filled_ns:
+        return None
+    share = min(1.0, passes * filled_ns / optimizer_ns)
+    if share < TABLE_SHARE:
+        return None
+    return _Table(share, filled_ns, _device_ns(step_ops, pace, _DENSE))
+
+
+def _device_ns(
+    step_ops: Table[StepOp], pace: Pace, name: re.Pattern[str], within: re.Pattern[str] | None = None
+) -> float:
+    rows = [op for op in step_ops if name.fullmatch(op.name or "")]
+    return pace.per_step(
+        sum(op.device_ns for op in rows if within is None or within.fullmatch(op.within or ""))
+    )
+
+
+def _rows_only(table: _Table, pace: Pace, late_phases: Table[LatePhase]) -> Saving:
+    """What sparse gradients save."""
+    optimizer_ns = cost_of_phase(pace, late_phases).device_ns
+    most = min(pace.busy_ns, optimizer_ns + table.backward_ns)
+    return Saving(device_ns=(min(most, table.share * optimizer_ns / 2), most))
+
+
+def _of_table(advice: Advice, update: Update, table: _Table) -> Advice:
+    sparse = _SPARSE.get(update.name or "", f"torch.optim.{update.name}(table.parameters(), lr=lr)")
+    return replace(
+        advice,
+        title="The optimizer updates a whole table for a few rows",
+        because=f"{advice.because} At least {units.share(table.share)} of its work goes through a table of "
+        f"embeddings, whose gradient takes {units.duration(table.filled_ns)} to be filled with zeros alone, "
+        "and of which a step looks up a few rows.",
+        fix="table = nn.Embedding(entries, width, sparse=True)    # or EmbeddingBag(..., sparse=True)\n"
+        f"optimizer = {sparse}    # for the table alone; no weight decay",
+        evidence={
+            **advice.evidence,
+            "table_share": table.share,
+            "table_filled_ns": table.filled_ns,
+            "table_backward_ns": table.backward_ns,
+        },
+        claims=advice.claims | {"device:indexing"},
+    )
 
 
 def _half(pace: Pace, late_phases: Table[LatePhase]) -> Saving:

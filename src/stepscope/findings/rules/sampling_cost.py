@@ -10,7 +10,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
-from stepscope.findings._inference import engine_of, infers, left_by_host
+from stepscope.findings._inference import engine_of, infers
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
@@ -70,7 +70,7 @@ def sampling_cost(
     if pace.share(whole) < least_share:
         return None
     sorting = pace.per_step(sum(row.device_ns for row in sampler if row.name in _SORTS))
-    low = min(whole - 0.5 * sorting, left_by_host(step_ops, pace)) if sorting else 0.0
+    low = whole - 0.5 * sorting if sorting else 0.0
     engine = engine_of(iterations)
     return Advice(
         title="Sampling takes a large part of a step",

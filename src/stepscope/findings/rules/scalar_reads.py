@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._replays import replayed
 from stepscope.findings._waits import (
     READ,
+    Wait,
     held_up,
     launch_costs,
     lead_of,
     lead_won,
     locations_of_waits,
+    of_shares,
     read_ops,
     times,
     waits_of,
@@ -47,18 +51,20 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     kernels: Table[Kernel],
     iterations: Table[Iteration],
     python_frames: Table[PythonFrame],
+    changed_steps_by_no_reads: Table[ChangedStep],
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
     """The host reads scalars of the device (.item(), float, if), and waits for each.
 
-    Gain: a read takes the host as long as its operator, the wait included; a host that does not read is ahead
-    by so much. The step shrinks by that lead, as far as the device waits for the host anywhere in it. At the
-    least, less what it takes to add the scalar up on the device instead: the cheapest operator for each read;
-    and where something else waits, too, only as far as the device starved right behind the reads. At the
-    most, the operator that computed each scalar goes as well, which takes no longer than to read it; and
-    without the profiler the host is quicker, and so waits for longer kernels longer. A program whose host is
-    late all the time gains no more than the reads took, however long the device starves.
+    Gain: what a replay says in which nothing is read, without the profiler. At the least, less what it takes
+    to add the scalar up on the device instead: the cheapest operator for each read. At the most, the operator
+    that computed each scalar goes as well, which takes no longer than to read it; and the first of the steps
+    that are played has no lead from one before it, so that the others gain more than their mean. But never
+    more than the lead: a read takes the host as long as its operator, the wait included, and a host that does
+    not read is ahead by so much. The step shrinks by that lead, as far as the device waits for the host
+    anywhere in it. Without the profiler the host is quicker, and so waits for longer kernels longer. A
+    program whose host is late all the time gains no more than the reads took.
     """
     waits = waits_of(host_syncs, step_ops)
     mine = [wait for wait in waits if wait.cause == READ]
@@ -72,6 +78,9 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     lead = lead_of(pace, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
     others = [wait for wait in waits if wait.cause != READ]
     saving = lead_won(pace, idle_gaps, mine, others, lead)
+    if changed_steps_by_no_reads:
+        instead = _of_host(pace, cheapest), _of_host(pace, min(beside, mean))
+        saving = _played(pace, changed_steps_by_no_reads, saving, instead, _part(waits, step_ops))
     if pace.gain(saving).high_share < least_share:
         return None
     starved = pace.per_step(sum(wait.starved_ns for wait in mine))
@@ -91,6 +100,35 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
         claims=frozenset({"late:syncs"}),
         locations=locations_of_waits(mine, pace.steps, "read"),
     )
+
+
+def _part(waits: list[Wait], step_ops: Table[StepOp]) -> float:
+    """How much of all waits for scalars is for those that the program reads itself."""
+    causes = {cause for cause, _ in read_ops(step_ops)} | {READ}
+    every = sum(wait.waited_ns for wait in waits if wait.cause in causes)
+    mine = sum(wait.waited_ns for wait in waits if wait.cause == READ)
+    return mine / every if every else 1.0
+
+
+def _played(
+    pace: Pace, changed_steps: Table[ChangedStep], lead: Saving, instead: Bounds, part: float
+) -> Saving:
+    """What a replay without reads saves of a step.
+
+    `lead` is the most that can be, `instead` what the operators take that add scalars up, and that compute
+    them, and `part` how much of what is read the program reads itself.
+    """
+    (row,) = changed_steps
+    played, most = pace.gain(replayed(pace, changed_steps)), pace.gain(lead).high_share
+    if row.steps > 1:
+        most = min(most, played.high_share * row.steps / (row.steps - 1) + instead[1])
+    return of_shares(pace, min(max(0.0, part * played.low_share - instead[0]), most), most)
+
+
+def _of_host(pace: Pace, host_ns: float) -> float:
+    """The part of a step without the profiler that so much recorded host time makes, as far as it is late."""
+    late_ns = min(max(0.0, host_ns), pace.late_ns)
+    return pace.gain(Saving(late_ns=(0.0, late_ns))).high_share
 
 
 def _host_ns(reads: list[StepOp]) -> float:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepscope import units
+from stepscope.analyses._families import family_of
 from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
+from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
+from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
 
@@ -29,6 +30,11 @@ _INDEXING = re.compile(
 # an index. It takes a dozen kernels then in place of one.
 _MAY_SORT = re.compile(r"aten::_?index_put(_impl)?_?|.*: Index(Put)?Backward0")
 _SORTS_FROM = 4
+_ADDS_IN = 2
+"""Kernels of index_add_ with the zeros that it adds to."""
+# Their results have sizes that only the device knows, so that the host waits: other advice is about that.
+_WAITS = re.compile(r"aten::(nonzero|masked_select|_?unique\w*|bincount|item|is_nonzero|_local_scalar_dense)")
+_PRODUCTS = ("matmul", "convolution", "attention")
 _ATTENTION = re.compile(r"aten::scaled_dot_product_attention|.*unified_attention.*")
 LOOP = 8
 """So many calls of one operator from one place in a step are a loop."""
@@ -41,12 +47,12 @@ class _Indexing:
 
     ops: tuple[StepOp, ...]
     cost: OpCost
-    looped: OpCost
-    """Calls of loops, but for one of each."""
-    sorted: OpCost
-    """Calls that sort their indices."""
-    free: OpCost
-    """Calls of loops, but for one of each, that accumulate or run as often as those: their order is free."""
+    loops: tuple[StepOp, ...]
+    """Those in loops, with their gradients."""
+    sorts: tuple[StepOp, ...]
+    """Those that sort their indices."""
+    bodies: tuple[StepOp, ...]
+    """All that loops call, indexing or not."""
 
 
 @rule
@@ -55,61 +61,72 @@ def scatter_heavy(
 ) -> Advice | None:
     """Gathering, scattering and sorting take much of the step, often in a loop of Python's.
 
-    Gain: n calls from one place become one that does the work of all. So 1 - 1/n of the time in which the
-    device waits for them goes, at the most with the Python around them; half of it at the least, since the
-    indices of all have to be put together. Where index_put_ sorts its indices, because it accumulates, the
-    order of the calls does not matter: all of that time goes, with what else the loop calls as often. If
-    more than half of all late time goes so, the host is ahead of the device afterwards, and no late time
-    need be left. Of the device's time for sorting calls half goes at the least and 9/10 at the most: of
-    a dozen kernels one stays. Of other kernels in loops nothing at the least and 1 - 1/n at the most, since
-    short ones do not fill the device.
+    Gain: n calls from one place, with their n gradients, become one that does the work of all. So 1 - 1/n of
+    the host's time for them goes; half of it at the least, since the indices of all have to be put together.
+    At the most all else that runs as often, or a multiple of that, goes with them, where indexing is half of
+    it or more; unless products are among it: then the loop is one over layers. A call that sorts its indices,
+    because it accumulates, takes a dozen kernels, and index_add_ two: at the least the rest goes, loop or
+    not. Calls that wait for the device are left to other advice. Of the device's time for sorting calls half
+    goes at the least and 9/10 at the most. Of other kernels in loops nothing at the least and 1 - 1/n at the
+    most, since short ones do not fill the device. Whichever is slower of what is left of the host and of the
+    device sets the pace.
     """
     found = _indexing(step_ops, pace)
     waits = waits_of(found.cost.late_ns, found.cost.launches, pace, late_phases)
     if pace.share(waits[0] + found.cost.device_ns) < least_share:
         return None
-    saving = _saving(found, pace, late_phases, step_ops)
+    saving = _saving(found, pace, step_ops)
     if pace.gain(saving).high_share < LEAST_GAIN:
         return None
-    return _advice(found, saving, pace.with_latency(found.cost.late_ns))
+    return _advice(found, saving, pace)
 
 
-def _saving(found: _Indexing, pace: Pace, late_phases: Table[LatePhase], step_ops: Table[StepOp]) -> Saving:
-    late = waits_of(found.looped.late_ns, found.looped.launches, pace, late_phases)
-    free = waits_of(found.free.late_ns, found.free.launches, pace, late_phases)
-    least = (late[0] + min(late[0], free[0])) / 2
-    most = late[1] + python_beside(found.looped, pace, late_phases, step_ops)
-    if most > pace.late_ns / 2:
-        most = pace.late_ns
-    device_ns = max(found.looped.device_ns, 0.9 * found.sorted.device_ns)
-    return Saving(late_ns=(least, most), device_ns=(0.5 * found.sorted.device_ns, device_ns))
+def _saving(found: _Indexing, pace: Pace, step_ops: Table[StepOp]) -> Saving:
+    least = most = device_ns = 0.0
+    for op in {id(op): op for op in (*found.bodies, *found.sorts)}.values():
+        part, but_one = _host_part(op, step_ops), 1 - 1 / max(1.0, op.per_step)
+        spared = 1 - _ADDS_IN * op.calls / op.launches if op in found.sorts else 0.0
+        looped = but_one if op in found.bodies else 0.0
+        least += part * max(spared, 0.5 * but_one if op in found.loops else 0.0)
+        most += part * max(spared, looped)
+        sorting = 0.9 if op in found.sorts else 0.0
+        device_ns += pace.per_step(op.device_ns) * max(sorting, looped)
+    sorting_ns = cost_of(found.sorts, pace).device_ns
+    return fewer_calls(pace, (least, most), (0.5 * sorting_ns, min(device_ns, pace.busy_ns)))
+
+
+def _host_part(op: StepOp, step_ops: Table[StepOp]) -> float:
+    """The part of the host's work that is in it; none where it waits, or is the gradient of what does."""
+    waiting = {row.name for row in step_ops if row.within is None and _WAITS.fullmatch(row.name or "")}
+    waiting |= {row.within for row in step_ops if _WAITS.fullmatch(row.name or "")}
+    return 0.0 if called_as(op) in waiting else host_part([op], step_ops)
 
 
 def _indexing(step_ops: Table[StepOp], pace: Pace) -> _Indexing:
-    ops = tuple(op for op in step_ops if op.within is None and _INDEXING.fullmatch(op.name or ""))
-    layers = sum(op.per_step for op in step_ops if op.within is None and _ATTENTION.fullmatch(op.name or ""))
+    outer = [op for op in step_ops if op.within is None]
+    ops = tuple(op for op in outer if _INDEXING.fullmatch(op.name or ""))
+    layers = sum(op.per_step for op in outer if _ATTENTION.fullmatch(op.name or ""))
     # Every layer writes its keys and values to a cache: that is no loop over indices.
-    cached = {round(layers), round(2 * layers)}
-    loops = [op for op in ops if op.per_step >= LOOP and op.phase != "backward"]
-    loops = [op for op in loops if not layers or round(op.per_step) not in cached]
-    free = {op.per_step for op in loops if _sorts(op)}
+    cached = {round(layers), round(2 * layers)} if layers else set()
+    turns = {
+        op.per_step
+        for op in ops
+        if op.per_step >= LOOP and op.phase != "backward" and round(op.per_step) not in cached
+    }
+    loops = tuple(op for op in ops if op.per_step in turns)
+    bodies = {id(op): op for op in loops}
+    for often in turns:
+        body = [op for op in outer if op.per_step and op.per_step % often == 0 and op.phase != "optimizer"]
+        products = any(family_of(None, called_as(op)) in _PRODUCTS for op in body)
+        indexing_ns = sum(op.host_ns for op in body if op in loops)
+        if not products and 2 * indexing_ns >= sum(op.host_ns for op in body):
+            bodies |= {id(op): op for op in body}
     return _Indexing(
         ops=ops,
         cost=cost_of(ops, pace),
-        looped=_but_one(loops, pace),
-        sorted=cost_of((op for op in ops if _sorts(op)), pace),
-        free=_but_one((op for op in loops if op.per_step in free), pace),
-    )
-
-
-def _but_one(ops: Iterable[StepOp], pace: Pace) -> OpCost:
-    """What n calls cost without one of them."""
-    parts = [(cost_of([op], pace), 1 - 1 / op.per_step) for op in ops]
-    return OpCost(
-        calls=sum(cost.calls * part for cost, part in parts),
-        late_ns=sum(cost.late_ns * part for cost, part in parts),
-        device_ns=sum(cost.device_ns * part for cost, part in parts),
-        launches=sum(cost.launches * part for cost, part in parts),
+        loops=loops,
+        sorts=tuple(op for op in ops if _sorts(op)),
+        bodies=tuple(bodies.values()),
     )
 
 
@@ -117,32 +134,35 @@ def _sorts(op: StepOp) -> bool:
     return bool(_MAY_SORT.fullmatch(op.name or "")) and op.launches >= _SORTS_FROM * op.calls > 0
 
 
-def _advice(found: _Indexing, saving: Saving, waited_ns: float) -> Advice:
+def _advice(found: _Indexing, saving: Saving, pace: Pace) -> Advice:
+    looped, sorting = cost_of(found.loops, pace), cost_of(found.sorts, pace)
+    waited_ns = pace.with_latency(found.cost.late_ns)
     most = max(found.ops, key=lambda op: (op.late_ns + op.device_ns, op.name or ""))
     lines = []
-    if found.looped.calls:
+    if looped.calls:
         lines.append("buffer[steps, rows] = values    # once, with the indices of the whole loop, not in it")
         lines.append("buffer = torch.stack(values)    # or collect the parts, and stack them after the loop")
-    if found.sorted.calls:
+    if sorting.calls:
         lines.append("total.index_add_(0, index, values)    # in place of index_put_(…, accumulate=True)")
+        lines.append("table.index_select(0, index)    # in place of table[index], whose gradient sorts")
     if not lines:
         lines.append("x = torch.where(mask, new, x)    # a mask in place of an index, or an index made once")
-    loop = f"; {units.tally(found.looped.calls)} of the calls are in loops" if found.looped.calls else ""
+    loop = f"; {units.tally(looped.calls)} of the calls are in loops" if looped.calls else ""
     return Advice(
         title="Gathering and scattering take much of the step",
         because=f"{units.tally(found.cost.calls)} calls a step, {units.tally(most.per_step)} of them "
         f"{(most.name or '').rpartition(':')[2].strip()}, take {units.duration(found.cost.device_ns)} on the "
         f"device, which waits {units.duration(waited_ns)} for them{loop}.",
         saving=saving,
-        certainty="likely" if found.looped.calls or found.sorted.calls else "possible",
+        certainty="likely" if looped.calls or sorting.calls else "possible",
         fix="\n".join(lines),
         check="stepscope show step_ops: fewer calls of index_put_, index_copy_ and their kin.",
         evidence={
             "calls_per_step": found.cost.calls,
-            "calls_in_loops_per_step": found.looped.calls,
+            "calls_in_loops_per_step": looped.calls,
             "late_ns": found.cost.late_ns,
             "device_ns": found.cost.device_ns,
-            "sorting_device_ns": found.sorted.device_ns,
+            "sorting_device_ns": sorting.device_ns,
             "most": most.name,
         },
         claims=frozenset({"late:scatter", "device:indexing"}),

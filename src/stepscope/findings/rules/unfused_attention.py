@@ -21,6 +21,8 @@ _FAST_PATH = "aten::_native_multi_head_attention"
 _TORCH_S = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math", _FAST_PATH)
 # What attention by hand calls, forward and backward.
 _SOFTMAX = re.compile(r"aten::_softmax(_backward_data)?")
+_WEIGHTS = re.compile(r"aten::(_softmax|exp_?|exp2)")
+"""A softmax may be written out."""
 _VIEW = re.compile(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = re.compile(r"aten::(badd)?bmm")
 _PASSES = 4
@@ -40,9 +42,11 @@ def unfused_attention(
     masks, scales, all measured; it does the products in no more time than they take now. At the most it takes
     as long as to move queries, keys, values and results once, by their part of all bytes that are moved now:
     scores of length × length go through memory four times or more. Where sizes were not recorded, it takes as
-    long as the shortest kernels there are. Copies that bring heads into order for the products, and are not
-    counted as attention, may go as well: all that reshaping costs in the step. The host saves launches: at
-    the most half of what made the device wait for these operators, since projections and views stay.
+    long as the shortest kernels there are; and if weights then take less time than copies of queries, keys or
+    values, the sequences may be so short that nothing is gained. Copies that bring heads into order for the
+    products, and are not counted as attention, may go as well: all that reshaping costs in the step. The host
+    saves launches: at the most half of what made the device wait for these operators, since projections and
+    views stay.
     """
     rows = [row for row in attention if row.backend in _UNFUSED]
     ns = pace.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
@@ -50,13 +54,15 @@ def unfused_attention(
         return None
     main = max(rows, key=lambda row: row.forward_ns + row.backward_ns)
     around = _around(step_ops, main)
+    short = _may_be_short(main, step_ops)
     calls = pace.per_step(sum(row.forward_calls + row.backward_calls for row in rows))
     late_ns = 0.5 * pace.with_latency(pace.per_step(sum(op.late_ns for op in around)))
+    low, high = _saved(rows, step_ops, calls, pace)
     return Advice(
         title="Attention is not fused: its scores go through memory",
         because=_because(main, around, ns, calls, pace),
-        saving=Saving(late_ns=(0.0, late_ns), device_ns=_saved(rows, step_ops, calls, pace)),
-        certainty="likely",
+        saving=Saving(late_ns=(0.0, late_ns), device_ns=(0.0 if short else low, high)),
+        certainty="possible" if short else "likely",
         fix=_fix(main, around),
         check="stepscope show attention: the backend is flash, cudnn, memory-efficient or flex.",
         evidence={
@@ -100,6 +106,19 @@ def _kept_share(row: Attention) -> float:
         return 0.0
     needed = 2 * (row.query_length + row.key_length) * row.head_dim
     return needed / (needed + _PASSES * row.query_length * row.key_length)
+
+
+def _may_be_short(main: Attention, step_ops: Iterable[StepOp]) -> bool:
+    """Whether scores seem to be fewer than the queries, as sequences are short; known where sizes are."""
+    if main.query_length and main.key_length and main.head_dim:
+        return False
+    forward = [op for op in step_ops if op.phase != "backward"]
+    weights = [op for op in forward if _WEIGHTS.fullmatch(op.name or "")]
+    copies = [op for op in forward if op.name == "aten::clone" and _VIEW.fullmatch(op.within or "")]
+    times = [
+        sum(op.device_ns for op in ops) / max(1, sum(op.launches for op in ops)) for ops in (weights, copies)
+    ]
+    return 0 < times[0] < times[1]
 
 
 def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:

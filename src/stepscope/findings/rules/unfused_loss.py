@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._fewer_calls import called_as
 from stepscope.findings._op_costs import OpCost, cost_of, places_of
 from stepscope.findings.pace import Pace
 from stepscope.tables import Table
@@ -15,15 +16,26 @@ from stepscope.tables import Table
 __all__ = ["unfused_loss"]
 
 _NODE = "autograd::engine::evaluate_function: "
-# Cross entropy as a program calls it, in one piece or in two, and its nodes of autograd.
+# Cross entropy and divergence as a program calls them, in one piece or in two, and their nodes of autograd.
 _OWN = re.compile(
-    r"aten::(cross_entropy_loss|log_softmax|nll_loss|nll_loss_nd|nll_loss2d)|"
+    r"aten::(cross_entropy_loss|log_softmax|nll_loss|nll_loss_nd|nll_loss2d|kl_div)|"
     + _NODE
     + r"(LogSoftmaxBackward0|NllLossBackward0|NllLoss2DBackward0)"
 )
 # The kernels that must read all logits.
 _SOFTMAX = re.compile(r"aten::_log_softmax(_backward_data)?")
 _CAST = re.compile(rf"aten::(to|_to_copy|float)|{_NODE}ToCopyBackward0")
+# What losses that are written out do to logits: temperatures, masks, smoothing, sums; layers rarely do it to
+# tensors of that size.
+_WORDS = (
+    "add sub rsub mul div neg exp exp2 log log1p logsumexp pow square sqrt sum mean amax max softmax where "
+    "masked_fill clamp clamp_min gather scatter lerp xlogy isinf ones_like zeros_like"
+)
+_ARITHMETIC = frozenset(f"aten::{word}" for word in _WORDS.split())
+_FEW = 4
+"""Calls of one operator for each log_softmax: layers call theirs more often."""
+# What gives tensors that may be as large as the logits: scores of attention, maps of features.
+_AS_LARGE = re.compile(r"aten::(bmm|baddbmm|convolution|_softmax)")
 # What is no part of a loss, though it may be called beside it.
 _HEAVY = re.compile(r"linear|matmul|mm\b|mm_?Backward|conv|attention|embedding|norm|Norm", re.IGNORECASE)
 LEAST_GAIN = 0.01
@@ -36,7 +48,8 @@ class _Loss:
     """The operators of the loss, and what goes through as much memory beside it."""
 
     own: tuple[StepOp, ...]
-    casts: tuple[StepOp, ...]
+    sized: tuple[StepOp, ...]
+    """Casts and arithmetic that only their size gives away."""
     beside: tuple[StepOp, ...]
     """Others called by the same function of the user's."""
     forward: OpCost
@@ -47,7 +60,7 @@ class _Loss:
 
     @property
     def ops(self) -> tuple[StepOp, ...]:
-        return self.own + self.casts + self.beside
+        return self.own + self.sized + self.beside
 
 
 @rule
@@ -57,8 +70,8 @@ def unfused_loss(pace: Pace, step_ops: Table[StepOp], *, least_share: float = 0.
     Gain: a fused loss reads the logits once in forward, and reads and writes them once in backward. That is
     what the backward of log_softmax does alone, so that this is what stays: half of it where the logits were
     cast to fp32 for the loss, since they need not be. At the least log_softmax and its backward stay as they
-    are, and the fills and the operators beside them go; and 3/4 of the casts, which only their size gives
-    away.
+    are, and the fills and the operators beside them go; and 3/4 of casts and arithmetic that only their size
+    gives away.
     """
     loss = _loss(step_ops, pace)
     whole = cost_of(loss.ops, pace)
@@ -66,7 +79,7 @@ def unfused_loss(pace: Pace, step_ops: Table[StepOp], *, least_share: float = 0.
         return None
     stays = loss.backward.device_ns * (0.5 if loss.is_cast else 1.0)
     most = min(pace.busy_ns, max(0.0, whole.device_ns - stays))
-    sure = whole.device_ns - cost_of(loss.casts, pace).device_ns / 4
+    sure = whole.device_ns - cost_of(loss.sized, pace).device_ns / 4
     least = min(most, max(0.0, sure - loss.forward.device_ns - loss.backward.device_ns))
     saving = Saving(device_ns=(least, most))
     if pace.gain(saving).high_share < LEAST_GAIN:
@@ -83,7 +96,10 @@ def _loss(step_ops: Table[StepOp], pace: Pace) -> _Loss:
     # Without stacks only the size of a cast tells that it is one of the logits.
     casts = [op for op in outer if _CAST.fullmatch(op.name or "") and _large(op, forward, 0.25)]
     frames = {op.user_frame for op in own} - {None}
-    known = {id(op) for op in (*own, *casts)}
+    largest = not any(_AS_LARGE.fullmatch(op.name or "") and _large(op, forward, 0.25) for op in step_ops)
+    arithmetic = [op for op in outer if largest and _is_arithmetic(op, forward, frames) and op not in own]
+    sized = [*casts, *arithmetic]
+    known = {id(op) for op in (*own, *sized)}
     beside = [
         op
         for op in outer
@@ -92,12 +108,20 @@ def _loss(step_ops: Table[StepOp], pace: Pace) -> _Loss:
     inside = [op for op in step_ops if op.name == "aten::to" and _OWN.fullmatch(op.within or "")]
     return _Loss(
         own=tuple(own),
-        casts=tuple(casts),
+        sized=tuple(sized),
         beside=tuple(op for op in beside if _large(op, forward, 0.5)),
         forward=forward,
         backward=backward,
         is_cast=bool(casts) or any(op.device_ns for op in inside),
     )
+
+
+def _is_arithmetic(op: StepOp, forward: OpCost, frames: set[str | None]) -> bool:
+    """Whether it goes through the logits like a loss; where functions are known, others are left alone."""
+    if frames and op.user_frame is not None:
+        return False
+    few = op.per_step <= _FEW * forward.calls
+    return called_as(op) in _ARITHMETIC and few and _large(op, forward, 0.25)
 
 
 def _large(op: StepOp, forward: OpCost, part: float) -> bool:
@@ -110,8 +134,8 @@ def _advice(loss: _Loss, whole: OpCost, saving: Saving, pace: Pace) -> Advice:
     share = units.share(whole.device_ns / pace.busy_ns if pace.busy_ns else 0.0)
     return Advice(
         title="The loss goes through the logits many times",
-        because=f"Cross entropy and its backward take {units.duration(whole.device_ns)} of a step on the "
-        f"device, {share} of its work, in {units.tally(whole.launches)} kernels{cast}.",
+        because=f"The loss over the logits and its backward take {units.duration(whole.device_ns)} of a step "
+        f"on the device, {share} of its work, in {units.tally(whole.launches)} kernels{cast}.",
         saving=saving,
         certainty="likely",
         fix="@torch.compile    # fuses the loss: one pass forward, one backward\n"

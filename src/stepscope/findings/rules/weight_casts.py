@@ -21,6 +21,8 @@ __all__ = ["weight_casts"]
 # Operators that take a weight as their second input; autocast casts inside of them.
 _WEIGHTED = re.compile(r"aten::(linear|conv\dd|conv_transpose\dd|convolution)")
 _CAST = "aten::_to_copy"
+_INPUTS = 1.5
+"""How long it takes at the most to cast the inputs of products, as a part of the time of these."""
 LEAST_GAIN = 0.01
 LEAST_CASTS = 4
 
@@ -31,8 +33,10 @@ class _Casts:
 
     cost: OpCost
     certainty: Certainty
-    least: float
-    """The part of them that is sure to be of weights, and to go."""
+    least_late: float
+    least_device: float
+    """The parts of their lateness, and of their device time, that are sure to be of weights, and to go."""
+    shapes_known: bool = False
 
 
 @rule
@@ -49,25 +53,32 @@ def weight_casts(
     Gain: weights that are kept in the data type of the products need no casts: their device time and the time
     in which the device waits for them. In training half of that at the least, for an optimizer that keeps
     fp32 weights casts them once for every update. Where shapes are not recorded it is not sure
-    that all of the casts are of weights: then nothing at the least under autocast, and half of it where
-    there is one cast for each product.
+    that all of the casts are of weights. Autocast casts no more than one input for each product, so what it
+    casts beyond that is weights: at the least so much of the lateness goes. Of device time it is what no
+    inputs explain: to cast them moves 3 times their bytes in bf16, and products move inputs and outputs,
+    which are as many in a row of layers, so that inputs take no more than 1.5 times as long as the products.
+    At the most all casts inside of operators go, for nothing is cast without autocast. Where there is one
+    cast for each product beside it, half of them at the least.
     """
     products = [op for op in step_ops if op.within is None and _WEIGHTED.fullmatch(op.name or "")]
     asked = [op for op in step_ops if op.name == "aten::to" and op.launches and op.phase == "forward"]
-    asked = [op for op in asked if op.within is None or _WEIGHTED.fullmatch(op.within)]
+    near = [op for op in asked if op.within is None or _WEIGHTED.fullmatch(op.within)]
     # Fewer casts than that are of batches, and may be copies to the device.
     least = max(LEAST_CASTS, 0.75 * cost_of(products, pace).calls)
-    if not products or cost_of(asked, pace).launches < least:
+    if not products or cost_of(near, pace).launches < least:
         return None
     every = [op for op in step_ops if op.name == _CAST and op.launches and op.phase != "optimizer"]
     whole = cost_of(every, pace)
     if pace.share(pace.with_latency(whole.late_ns) + whole.device_ns) < least_share:
         return None
     trains = any(op.phase == "backward" for op in step_ops)
-    casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(asked, products, pace)
+    casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(asked, products, pace, trains=trains)
     late = waits_of(casts.cost.late_ns, casts.cost.launches, pace, late_phases)
     device_ns = min(pace.busy_ns, casts.cost.device_ns)
-    saving = Saving(late_ns=(casts.least * late[0], late[1]), device_ns=(casts.least * device_ns, device_ns))
+    saving = Saving(
+        late_ns=(casts.least_late * late[0], late[1]),
+        device_ns=(casts.least_device * device_ns, device_ns),
+    )
     if pace.share(late[1] + device_ns) < least_share or pace.gain(saving).high_share < LEAST_GAIN:
         return None
     return _advice(casts, saving, pace, asked, trains=trains)
@@ -91,28 +102,35 @@ def _of_shape(ops: Table[OpOfShape], whole: OpCost, *, trains: bool) -> _Casts |
         device_ns=whole.device_ns * times,
         launches=whole.launches * calls,
     )
-    return _Casts(cost, "likely", 0.5 if trains else 1.0)
+    least = 0.5 if trains else 1.0
+    return _Casts(cost, "likely", least, least, shapes_known=True)
 
 
 def _part(some: float, of: float) -> float:
     return some / of if of else 0.0
 
 
-def _of_place(asked: list[StepOp], products: list[StepOp], pace: Pace) -> _Casts:
-    """Casts inside of products, as autocast makes them, or one for each product beside it."""
-    inside = [op for op in asked if op.within is not None]
-    if inside:
-        return _Casts(cost_of(inside, pace), "possible", 0.0)
-    beside = cost_of(asked, pace)
-    if round(beside.launches) == round(cost_of(products, pace).calls):
-        return _Casts(beside, "possible", 0.5)
+def _of_place(asked: list[StepOp], products: list[StepOp], pace: Pace, *, trains: bool) -> _Casts:
+    """Casts inside of operators, as autocast makes them, or one for each product beside it."""
+    of_products = cost_of((op for op in asked if _WEIGHTED.fullmatch(op.within or "")), pace)
+    runs = cost_of(products, pace).calls
+    if of_products.launches:
+        every = cost_of((op for op in asked if op.within is not None), pace)
+        multiplied_ns = cost_of(products, pace).device_ns - of_products.device_ns
+        calls = _part(max(0.0, of_products.launches - runs), every.launches)
+        times = _part(max(0.0, of_products.device_ns - _INPUTS * multiplied_ns), every.device_ns)
+        kept = 0.5 if trains else 1.0
+        return _Casts(every, "likely" if calls or times else "possible", kept * calls, kept * times)
+    beside = cost_of((op for op in asked if op.within is None), pace)
+    if round(beside.launches) == round(runs):
+        return _Casts(beside, "possible", 0.5, 0.5)
     raise NotKnown("which tensors are cast is not recorded", record="record_shapes=True")
 
 
 def _advice(casts: _Casts, saving: Saving, pace: Pace, ops: Iterable[StepOp], *, trains: bool) -> Advice:
     cost = casts.cost
     late_ns = pace.with_latency(cost.late_ns)
-    sure = "" if casts.certainty != "possible" else ", as far as a profile without shapes tells"
+    sure = "" if casts.shapes_known else ", as far as a profile without shapes tells"
     of = "of weights and their gradients" if trains else "of weights"
     lines = ["model = model.to(torch.bfloat16)    # weights in the data type of the products"]
     if trains:
@@ -132,7 +150,7 @@ def _advice(casts: _Casts, saving: Saving, pace: Pace, ops: Iterable[StepOp], *,
             "casts_per_step": cost.calls,
             "casts_device_ns": cost.device_ns,
             "casts_late_ns": cost.late_ns,
-            "shapes_known": casts.certainty != "possible",
+            "shapes_known": casts.shapes_known,
         },
         claims=frozenset({"late:casts", "device:copy:casts"}),
         locations=places_of(ops, "casts"),

@@ -1,0 +1,173 @@
+"""Loops of the program that go through its weights one by one, outside of any optimizer."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from stepscope.findings import Saving
+from stepscope.findings._op_costs import cost_of, python_beside, waits_of
+from stepscope.findings._optimizers import merged_device_ns, turns_of
+
+if TYPE_CHECKING:
+    from stepscope.analyses.late_phases import LatePhase
+    from stepscope.analyses.step_classes import StepClass
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.pace import Pace
+    from stepscope.tables import Table
+
+__all__ = ["WeightLoop", "loop_saves", "weight_loop_of"]
+
+MOST_TURNS = 4
+"""An operator is called once for every tensor, or a few times: Adam written out multiplies twice."""
+TOLERANCE = 0.1
+"""A loop over the weights may leave some out, or take frozen ones along."""
+
+# Arithmetic that torch has for lists of tensors as well (torch._foreach_…); only what changes a tensor in
+# place shows that a loop updates something.
+_IN_PLACE = re.compile(
+    r"aten::(add|sub|mul|div|lerp|addcmul|addcdiv|copy|clamp|clamp_min|clamp_max|sqrt|pow|neg|sign|maximum)_"
+)
+_BESIDE = re.compile(r"aten::(add|sub|rsub|mul|div|lerp|addcmul|addcdiv|sqrt|pow|neg|sign|maximum)")
+# A node of the graph of autograd: MulBackward0, CopyBackwards.
+_NODE = re.compile(r"(\w+?)Backwards?\d*")
+_ACCUMULATES = "torch::autograd::AccumulateGrad"
+_NORM_NODE = re.compile(r"\w*BatchNorm\w*Backward\d*")
+_NORM = re.compile(r"aten::(batch_norm|sync_batch_norm)")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightLoop:
+    """Operators that are called for every tensor in turn, in a mean step."""
+
+    ops: tuple[StepOp, ...]
+    """What they cost, without other calls of the same operators."""
+    tensors: float
+    calls_per_tensor: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it calls, as torch's functions are named."""
+        return tuple(dict.fromkeys((op.name or "").removeprefix("aten::") for op in self.ops))
+
+
+def weight_loop_of(step_ops: Iterable[StepOp], step_classes: Iterable[StepClass]) -> WeightLoop | None:
+    """The loop, if operators in place are called as often as there are weights, and autograd knows nothing.
+
+    Gradients are gathered once for every weight and pass, which tells how many weights there are. What is
+    called under autograd has a node in its graph; what is called without, and for every weight, is an
+    optimizer written out, a moving mean of the weights, a copy of them, or gradients that are clipped.
+    """
+    rows = list(step_ops)
+    lengths = _lengths(rows, step_classes)
+    if not lengths:
+        return None
+    own = [op for op in rows if op.within is None and op.phase in ("forward", "other") and op.launches]
+    outside = _outside_of_autograd(rows, own)
+    counts: dict[tuple[str | None, str | None], float] = defaultdict(float)
+    for op in own:
+        counts[op.name, op.user_frame] += op.per_step
+    parts = {
+        key: min(count, outside.get(key[0], 0.0)) / count
+        for key, count in counts.items()
+        if count and _goes_through(min(count, outside.get(key[0], 0.0)), lengths)
+    }
+    ops = tuple(_part(op, parts[key]) for op in own if (key := (op.name, op.user_frame)) in parts)
+    if not any(_IN_PLACE.fullmatch(op.name or "") for op in ops):
+        return None
+    tensors, calls = turns_of(ops)
+    return WeightLoop(ops, tensors, calls / tensors)
+
+
+def _lengths(rows: list[StepOp], step_classes: Iterable[StepClass]) -> set[float]:
+    """How many tensors a loop over all weights meets, with the running means of batch norms or without."""
+    classes = [(one.backward_passes or 0, one.steps) for one in step_classes]
+    steps = sum(count for _, count in classes)
+    passes = sum(count * several for several, count in classes) / steps if steps else 0.0
+    gathered = sum(op.per_step for op in rows if op.name == _ACCUMULATES)
+    if not gathered or not passes:
+        return set()
+    norms = sum(op.per_step for op in rows if _NORM_NODE.fullmatch(op.name or ""))
+    # Passes share their weights (accumulation), or each has its own (two networks).
+    return {(gathered + means) / times for means in (0.0, 2 * norms) for times in (1.0, max(1.0, passes))}
+
+
+def _goes_through(count: float, lengths: Iterable[float]) -> bool:
+    """Whether an operator that is called so often is called for every tensor."""
+    return any(
+        abs(count / length - times) <= TOLERANCE for length in lengths for times in range(1, MOST_TURNS + 1)
+    )
+
+
+def _outside_of_autograd(rows: list[StepOp], own: list[StepOp]) -> dict[str | None, float]:
+    """Calls in a step of operators that change a tensor, or that go with these, beyond autograd's nodes.
+
+    An operator in place has nodes of the same name as the other. They are taken to belong to what operators
+    call inside (a dropout multiplies), then to what is not in place, and to what is in place last.
+    """
+    nodes: dict[str, float] = defaultdict(float)
+    inside: dict[str, float] = defaultdict(float)
+    calls: dict[str, float] = defaultdict(float)
+    for op in rows:
+        name = op.name or ""
+        if found := _NODE.fullmatch(name):
+            nodes[found[1].lower()] += op.per_step
+        elif op.within and op.phase == "forward" and name.startswith("aten::"):
+            inside[_kind(name)] += op.per_step
+    for op in own:
+        if _IN_PLACE.fullmatch(op.name or "") or _BESIDE.fullmatch(op.name or ""):
+            calls[op.name or ""] += op.per_step
+    # A batch norm counts its batches with add_.
+    counted = sum(op.per_step for op in rows if _NORM.fullmatch(op.name or ""))
+    left: dict[str | None, float] = {}
+    for name, count in calls.items():
+        known = max(0.0, nodes[_kind(name).replace("_", "")] - inside[_kind(name)])
+        if name.endswith("_"):
+            known = max(0.0, known - calls.get(name[:-1], 0.0))
+        left[name] = max(0.0, count - known - (counted if name == "aten::add_" else 0.0))
+    return left
+
+
+def _kind(name: str) -> str:
+    return name.removeprefix("aten::").rstrip("_")
+
+
+def _part(op: StepOp, part: float) -> StepOp:
+    """Some of its calls, with their part of everything."""
+    return replace(
+        op,
+        calls=round(op.calls * part),
+        per_step=op.per_step * part,
+        host_ns=round(op.host_ns * part),
+        late_ns=round(op.late_ns * part),
+        device_ns=round(op.device_ns * part),
+        launches=round(op.launches * part),
+    )
+
+
+def loop_saves(
+    loop: WeightLoop,
+    pace: Pace,
+    late_phases: Table[LatePhase],
+    step_ops: Iterable[StepOp],
+    *,
+    is_optimizer: bool,
+) -> Saving:
+    """What a few calls for lists of all tensors would save of a step.
+
+    The host: at the most the calls, with the Python between them. At the least that Python stays, for
+    something has to make the lists; and an optimizer that looks up the states of every tensor costs no less
+    than two of the calls for it. The device: as for an optimizer that is fused.
+    """
+    work = cost_of(loop.ops, pace)
+    n = loop.calls_per_tensor
+    python_ns = python_beside(work, pace, late_phases, step_ops)
+    stays_ns = max(python_ns, work.late_ns * 2 / n) if is_optimizer else python_ns
+    least_ns = max(0.0, work.late_ns + python_ns - stays_ns)
+    low, _ = waits_of(least_ns, work.launches, pace, late_phases)
+    _, high = waits_of(work.late_ns + python_ns, work.launches, pace, late_phases)
+    device_ns = merged_device_ns(loop.ops, loop.tensors, n, pace)
+    return Saving(late_ns=(low, high), device_ns=device_ns)

@@ -1,0 +1,170 @@
+"""Compares traces: how the step changed, what the change is made of, and whether it is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stepscope.findings import Finding
+from stepscope.findings.report import Report
+
+__all__ = ["SCHEMA", "Change", "Comparison", "Interval", "Part", "Run", "Side", "State", "Word", "walked"]
+
+SCHEMA = "stepscope.diff/1"
+
+State = Literal["both", "new", "gone", "renamed", "replaced"]
+"""Whether a part is on both sides. Renamed: its name differs in numbers or in that of a chip alone. Replaced:
+other kernels of the same family were launched by the same operator."""
+Word = Literal["faster", "slower", "noise", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One recording of a side."""
+
+    report: Report
+    lengths_ns: tuple[int, ...]
+    """How long each step took."""
+
+    @property
+    def mean_ns(self) -> float:
+        """Of its steps; 0 without any."""
+        return sum(self.lengths_ns) / len(self.lengths_ns) if self.lengths_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What was recorded once or several times, to be compared with another side."""
+
+    name: str
+    runs: tuple[Run, ...]
+    step_ns: int
+    """The mean step as recorded: the mean of the means of its runs."""
+    unprofiled_step_ns: tuple[int, int]
+    rates: dict[str, float]
+    """How many steps, samples, tokens a second, as recorded; those that all runs tell."""
+    per_step: dict[str, float]
+    """How many samples and tokens a step handles; those that all runs tell."""
+
+    @property
+    def report(self) -> Report:
+        """That of its first run."""
+        return self.runs[0].report
+
+    @property
+    def steps(self) -> int:
+        """How many steps all runs have."""
+        return sum(len(run.lengths_ns) for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Where the change of the mean step lies, with 95 % confidence."""
+
+    low_ns: int
+    high_ns: int
+    basis: str
+    """What it was worked out from, as a sentence."""
+    assumed_share: float | None
+    """What was assumed of the difference between runs, as a part of the step; None where runs tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the mean step on both sides; those inside it sum to it exactly."""
+
+    name: str
+    before_ns: int
+    after_ns: int
+    state: State = "both"
+    calls: tuple[float, float] | None = None
+    """How often in a step, before and after."""
+    more_often_ns: int | None = None
+    """Of a kernel on both sides: the part of the change that comes from running more or less often."""
+    names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    """What it is called before and after, where that is not its name."""
+    op: str | None = None
+    """The operator that launches most of it."""
+    exposed: bool = False
+    """Whether only time counts in which nothing computed beside it: copies, fills, collectives."""
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def change_ns(self) -> int:
+        """What it adds to the step, or takes off."""
+        return self.after_ns - self.before_ns
+
+    @property
+    def slower_ns(self) -> int | None:
+        """Of a kernel on both sides: the part of the change that comes from longer or shorter runs."""
+        return None if self.more_often_ns is None else self.change_ns - self.more_often_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From one side to the next."""
+
+    before: Side
+    after: Side
+    interval: Interval | None
+    """None where a side has no steps."""
+    parts: tuple[Part, ...]
+    """By what ran and what was waited for; they sum to the change, and so do the next two."""
+    phases: tuple[Part, ...]
+    ops: tuple[Part, ...]
+    resolved: tuple[Finding, ...]
+    appeared: tuple[Finding, ...]
+    kept: tuple[tuple[Finding, Finding], ...]
+    unlike: tuple[str, ...]
+    """What differs between the recordings and bends the comparison, as sentences."""
+
+    @property
+    def change_ns(self) -> int:
+        """Of the mean step as recorded."""
+        return self.after.step_ns - self.before.step_ns
+
+    @property
+    def share(self) -> float | None:
+        """The same as a part of the step before."""
+        return self.change_ns / self.before.step_ns if self.before.step_ns else None
+
+    @property
+    def word(self) -> Word:
+        """Whether it is more than noise."""
+        if self.interval is None:
+            return "unknown"
+        if self.interval.low_ns <= 0 <= self.interval.high_ns:
+            return "noise"
+        return "slower" if self.interval.low_ns > 0 else "faster"
+
+    @property
+    def causes(self) -> tuple[tuple[Part, Part], ...]:
+        """Families of kernels and reasons to wait, each behind its part; what changed most comes first."""
+        pairs = [(part, inner) for part in self.parts for inner in part.parts or (part,)]
+        return tuple(sorted(pairs, key=lambda pair: -abs(pair[1].change_ns)))
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two sides or more, one change at a time."""
+
+    sides: tuple[Side, ...]
+    changes: tuple[Change, ...]
+    """From each side to the next."""
+    overall: Change | None = field(default=None)
+    """From the first side to the last, where there are more than two."""
+
+    @property
+    def whole(self) -> Change:
+        """From the first side to the last."""
+        return self.overall or self.changes[0]
+
+
+def walked(parts: tuple[Part, ...]) -> Iterator[Part]:
+    """The parts that hold no others, of all these."""
+    for part in parts:
+        if part.parts:
+            yield from walked(part.parts)
+        else:
+            yield part

@@ -1,0 +1,130 @@
+"""Whether a trace keeps its budgets: beyond noise, against a baseline where there is one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from stepscope import units
+from stepscope.compare import Change, Side
+from stepscope.compare.budgets import FIGURES, SEVERITIES, Budget, budget_of
+from stepscope.compare.intervals import spread_of
+from stepscope.errors import StepscopeError
+
+__all__ = ["SCHEMA", "Check", "Outcome", "checked"]
+
+SCHEMA = "stepscope.check/1"
+
+State = Literal["pass", "fail", "not sure", "not known"]
+_NOISY = ("step_time", "steps_per_second", "samples_per_second", "tokens_per_second")
+"""Figures that vary from run to run as the step does; the others are taken as they are."""
+NOT_SLOWER = "step_time <= +0 %"
+"""What a baseline asks for when nobody wrote a budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a budget."""
+
+    budget: Budget
+    state: State
+    value: float | None
+    """What the trace has: the figure, or the part by which it differs from the baseline; of a finding its
+    severity, as a place in SEVERITIES."""
+    said: str
+    """The same as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A trace against its budgets."""
+
+    side: Side
+    baseline: Side | None
+    change: Change | None
+    """From the baseline to the trace."""
+    outcomes: tuple[Outcome, ...]
+    strict: bool = False
+    """Whether what is not sure or not known fails, too."""
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """What breaks its budget."""
+        bad = ("fail", "not sure", "not known") if self.strict else ("fail",)
+        return tuple(one for one in self.outcomes if one.state in bad)
+
+
+def checked(side: Side, change: Change | None, budgets: Sequence[Budget], *, strict: bool = False) -> Check:
+    """Judges every budget; a baseline without any asks that the step is not slower."""
+    asked = list(budgets)
+    if not asked and change:
+        asked = [budget_of(NOT_SLOWER, "--baseline")]
+    outcomes = tuple(_judged(budget, side, change) for budget in asked)
+    return Check(side, change.before if change else None, change, outcomes, strict)
+
+
+def _judged(budget: Budget, side: Side, change: Change | None) -> Outcome:
+    if budget.about_finding:
+        return _finding(budget, side)
+    figure = FIGURES[budget.name]
+    value = figure.of(side)
+    if value is None:
+        record = f": record with {figure.record}" if figure.record else ""
+        return Outcome(budget, "not known", None, f"{budget.name} is not known{record}.")
+    if not budget.relative:
+        half = spread_of([run.lengths_ns for run in side.runs]) if budget.name in _NOISY else 0.0
+        return _against(budget, value, half, f"{budget.name} is {figure.text(value)}")
+    if change is None:
+        raise StepscopeError(
+            f"{budget.where}: the budget {budget.text!r} is a change against a baseline, and there is none",
+            hint="add --baseline TRACE",
+            exit_code=2,
+        )
+    before = figure.of(change.before)
+    if not before:
+        return Outcome(budget, "not known", None, f"{budget.name} is not known of the baseline.")
+    half = _half_of(change) if budget.name in _NOISY else 0.0
+    ends = f"{figure.text(before)} → {figure.text(value)}"
+    return _against(budget, value / before - 1, half, f"{budget.name} changed by {{}} ({ends})")
+
+
+def _half_of(change: Change) -> float:
+    """Half the width of the interval of a change, of the logarithm of the ratio."""
+    if change.interval is None or not change.after.step_ns:
+        return 0.0
+    most = change.before.step_ns + change.interval.high_ns
+    return max(0.0, math.log(most / change.after.step_ns))
+
+
+def _against(budget: Budget, value: float, half: float, said: str) -> Outcome:
+    """A limit is broken where all that the value may be in truth lies beyond it."""
+
+    def at(end: float) -> float:
+        return (1 + value) * math.exp(end) - 1 if budget.relative else value * math.exp(end)
+
+    signed = f"{value * 100:+.1f} %".replace("-", "−") if budget.relative else ""
+    said = said.format(signed)
+    noise = f", within the noise of ±{units.share(half)}" if half else ""
+    if budget.kept_by(value):
+        return Outcome(budget, "pass", value, f"{said}.")
+    if half and any(budget.kept_by(at(end)) for end in (-half, half)):
+        return Outcome(budget, "not sure", value, f"{said}{noise}: repeat the run to be sure.")
+    beyond = f", beyond the noise of ±{units.share(half)}" if half else ""
+    return Outcome(budget, "fail", value, f"{said}{beyond}.")
+
+
+def _finding(budget: Budget, side: Side) -> Outcome:
+    these = [finding for finding in side.report.findings if not budget.ids or finding.id in budget.ids]
+    worst = max((SEVERITIES.index(finding.severity) for finding in these), default=0)
+    if worst > budget.limit:
+        over = [one for one in these if SEVERITIES.index(one.severity) > budget.limit]
+        told = ", ".join(f"{one.id} ({one.severity}): {one.advice.title}" for one in over)
+        return Outcome(budget, "fail", worst, f"{told}.")
+    missing = [one for one in side.report.not_run if one.id in budget.ids]
+    if missing and not these:
+        reason = missing[0].record or missing[0].reason
+        return Outcome(budget, "not known", None, f"{missing[0].id} could not be judged: {reason}.")
+    found = f"at most {SEVERITIES[worst]}" if these else "none"
+    return Outcome(budget, "pass", worst, f"{budget.name}: {found}.")

@@ -1,0 +1,110 @@
+"""What differs between two recordings besides the program, and so bends their comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope import units
+from stepscope.compare import Side
+from stepscope.findings.facts import Facts
+from stepscope.findings.report import Report
+
+__all__ = ["unlike"]
+
+_FEW = 3
+_MIX = 0.1
+_STRETCHED = 0.03
+
+
+def unlike(before: Side, after: Side) -> Iterator[str]:
+    """Each difference as a sentence."""
+    facts = before.report.facts, after.report.facts
+    yield from _machines(*facts)
+    yield from _recorded(before, after)
+    yield from _batches(before, after)
+    for side in (before, after):
+        yield from _steps(side)
+    yield from _mix(before, after)
+    yield from _stretched(before, after)
+
+
+def _machines(before: Facts, after: Facts) -> Iterator[str]:
+    devices = [
+        ", ".join(dict.fromkeys(one.name for one in facts.devices if one.name)) for facts in (before, after)
+    ]
+    if devices[0] != devices[1]:
+        ends = " → ".join(name or "none named" for name in devices)
+        yield f"The devices differ ({ends}): kernels have other names and other times for that alone."
+    elif before.cuda != after.cuda:
+        ends = f"{before.cuda or 'none'} → {after.cuda or 'none'}"
+        yield f"The runtimes differ ({ends}): libraries may use other kernels."
+    if before.world_size != after.world_size:
+        yield (
+            f"The runs have {before.world_size or 1} and {after.world_size or 1} ranks: "
+            "each rank has another part of the work."
+        )
+    elif before.rank != after.rank:
+        yield f"These are ranks {before.rank} and {after.rank}: not the same process."
+    if before.device_work != after.device_work:
+        yield "Only one of them has device work: parts of the step are not the same on both sides."
+
+
+def _recorded(before: Side, after: Side) -> Iterator[str]:
+    ways = [_way(side.report.facts) for side in (before, after)]
+    if ways[0] != ways[1]:
+        yield (
+            f"They were recorded in different ways ({ways[0]} → {ways[1]}), which takes the host different "
+            "time: compare the steps without the profiler, or record both alike."
+        )
+    found = [side.report.overview.found_by for side in (before, after)]
+    if found[0] != found[1]:
+        yield f"Their steps were found in different ways: by {found[0]}, and by {found[1]}."
+
+
+def _way(facts: Facts) -> str:
+    kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
+    return f"with {', '.join(kinds)}" if kinds else "lightly"
+
+
+def _batches(before: Side, after: Side) -> Iterator[str]:
+    for unit in ("samples", "tokens"):
+        ends = before.per_step.get(unit), after.per_step.get(unit)
+        if None not in ends and ends[0] != ends[1]:
+            said = " → ".join(units.number(end) for end in ends)
+            yield f"A step handles other {unit} ({said}): compare {unit} a second, not steps."
+
+
+def _steps(side: Side) -> Iterator[str]:
+    report: Report = side.report
+    if not side.steps:
+        yield f"{side.name} has no steps: nothing can be compared."
+    elif report.overview.found_by.startswith("nothing"):
+        yield f"{side.name} has no step that could be told from others: the whole trace is taken as one."
+    elif side.steps < _FEW:
+        yield f"{side.name} has {side.steps} step{'s' if side.steps > 1 else ''} only: record more."
+    if any(doubt.what == "warm-up" for run in side.runs for doubt in run.report.trust):
+        yield f"The first step of {side.name} is a warm-up, and in its mean: record later steps."
+
+
+def _mix(before: Side, after: Side) -> Iterator[str]:
+    """Steps of several kinds whose numbers differ: the means then differ for that alone."""
+    shares = []
+    for side in (before, after):
+        counts = [row.steps for row in side.report.tables["step_classes"]]
+        shares.append(max(counts) / sum(counts) if counts else 1.0)
+    if abs(shares[0] - shares[1]) > _MIX:
+        ends = " and ".join(units.share(share) for share in shares)
+        yield f"Steps are of several kinds; the most frequent kind makes up {ends} of them."
+
+
+def _stretched(before: Side, after: Side) -> Iterator[str]:
+    """Recording may stretch the two sides by more than they differ."""
+    ends = before.unprofiled_step_ns, after.unprofiled_step_ns
+    order = sorted((side.step_ns, *end) for side, end in zip((before, after), ends, strict=True))
+    (shorter, *_, most), (longer, least, _) = order
+    if shorter < longer and least < most and (longer - least) > _STRETCHED * longer:
+        said = " and ".join(units.between(*end) for end in ends)
+        yield (
+            f"Recording stretches these steps: without the profiler they take about {said}, by estimate. "
+            "Time some steps without it to be sure."
+        )

@@ -1,0 +1,1 @@
+"""The faces of a check: pure functions from it to text."""

@@ -1,0 +1,28 @@
+"""A check as annotations of a job on GitHub: an error a broken budget, where it is written."""
+
+from __future__ import annotations
+
+from stepscope.compare.check import Check, Outcome
+from stepscope.findings import Location
+from stepscope.present.check.phrases import headline, why
+from stepscope.present.github import command
+
+__all__ = ["commands"]
+
+_LEVELS = {"pass": "notice", "fail": "error", "not sure": "warning", "not known": "warning"}
+
+
+def commands(check: Check) -> str:
+    """One workflow command for all, and one for every budget that is not kept for sure."""
+    whole = command(
+        "error" if check.failed else "notice", "stepscope check", " ".join([headline(check), *why(check)])
+    )
+    lines = [whole, *(_annotation(check, one) for one in check.outcomes if one.state != "pass")]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _annotation(check: Check, outcome: Outcome) -> str:
+    level = "error" if outcome in check.failed else _LEVELS[outcome.state]
+    file, colon, line = outcome.budget.where.rpartition(":")
+    place = Location(file, int(line), "") if colon and line.isdigit() else None
+    return command(level, f"{outcome.state}: {outcome.budget.text}", outcome.said, place)

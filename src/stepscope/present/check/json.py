@@ -1,0 +1,34 @@
+"""A check as JSON, for other programs: the schema `stepscope.check/1`."""
+
+from __future__ import annotations
+
+import json
+
+from stepscope.compare.check import SCHEMA, Check
+from stepscope.present.diff.json import change_of, side_of
+
+__all__ = ["text"]
+
+
+def text(check: Check) -> str:
+    """The check as one JSON object; figures are not rounded, what is not known is null."""
+    sides = [check.baseline, check.side] if check.baseline else [check.side]
+    written = {
+        "schema": SCHEMA,
+        "passed": not check.failed,
+        "budgets": [
+            {
+                "budget": one.budget.text,
+                "where": one.budget.where,
+                "state": one.state,
+                "value": one.value,
+                "limit": one.budget.limit,
+                "relative": one.budget.relative,
+                "said": one.said,
+            }
+            for one in check.outcomes
+        ],
+        "sides": [side_of(side) for side in sides],
+        "change": change_of(check.change, sides) if check.change else None,
+    }
+    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"

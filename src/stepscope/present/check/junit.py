@@ -1,0 +1,46 @@
+"""A check as JUnit XML: a test a budget, so that every CI can show it."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree as ET
+
+from stepscope.compare.check import Check
+from stepscope.present._printable import printable
+from stepscope.present.check.phrases import headline, told, why
+
+__all__ = ["text"]
+
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML can hold."""
+
+
+def text(check: Check) -> str:
+    """The file; a broken budget is a failed test, one that cannot be judged a skipped one."""
+    failed = check.failed
+    skipped = [one for one in check.outcomes if one.state == "not known" and one not in failed]
+    counts = {
+        "tests": str(len(check.outcomes)),
+        "failures": str(len(failed)),
+        "errors": "0",
+        "skipped": str(len(skipped)),
+    }
+    suites = ET.Element("testsuites", counts)
+    suite = ET.SubElement(suites, "testsuite", {"name": "stepscope check", **counts})
+    for outcome in check.outcomes:
+        named = {"classname": _clean(f"stepscope.{check.side.name}"), "name": _clean(outcome.budget.text)}
+        case = ET.SubElement(suite, "testcase", {**named, "time": "0"})
+        if outcome in failed:
+            element = ET.SubElement(case, "failure", {"message": _clean(outcome.said), "type": outcome.state})
+            element.text = _clean("\n".join([told(outcome), outcome.budget.where, *why(check)]))
+        elif outcome in skipped:
+            ET.SubElement(case, "skipped", {"message": _clean(outcome.said)})
+        else:
+            ET.SubElement(case, "system-out").text = _clean(told(outcome))
+    ET.SubElement(suite, "system-out").text = _clean("\n".join([headline(check), *why(check)]))
+    ET.indent(suites)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+
+
+def _clean(said: str) -> str:
+    return _FORBIDDEN.sub("�", printable(said, keep="\n"))

@@ -1,0 +1,41 @@
+"""A check in Markdown, for the summary of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stepscope.compare.check import Check
+from stepscope.present.check.phrases import headline
+from stepscope.present.diff.markdown import change_lines, verdict
+from stepscope.present.markdown import code, escaped, rows
+
+__all__ = ["text"]
+
+_SIGNS = {"pass": "✓", "fail": "✗", "not sure": "≈", "not known": "?"}
+_KERNELS = 6
+
+
+def text(check: Check) -> str:
+    """The check as a page of Markdown."""
+    return "\n".join(_lines(check)) + "\n"
+
+
+def _lines(check: Check) -> Iterator[str]:
+    yield f"# {'Budgets broken' if check.failed else 'Budgets kept'}"
+    yield ""
+    yield escaped(headline(check))
+    yield ""
+    lines = (
+        [
+            f"{_SIGNS[one.state]} {one.state}",
+            code(one.budget.text),
+            escaped(one.said),
+            escaped(one.budget.where),
+        ]
+        for one in check.outcomes
+    )
+    yield from rows(["", "budget", "this trace", "from"], lines)
+    yield ""
+    if check.change:
+        yield from verdict(check.change)
+        yield from change_lines(check.change, _KERNELS)

@@ -1,0 +1,32 @@
+"""How all faces of a check say the same things."""
+
+from __future__ import annotations
+
+from stepscope.compare.check import Check, Outcome
+from stepscope.present.diff.phrases import reasons, sentence
+
+__all__ = ["headline", "told", "why"]
+
+
+def headline(check: Check) -> str:
+    """How many budgets are kept, in a sentence."""
+    whole, broken = len(check.outcomes), len(check.failed)
+    against = f" against {check.baseline.name}" if check.baseline else ""
+    if broken:
+        return f"{check.side.name}{against}: {broken} of {whole} budgets broken."
+    unsure = sum(one.state != "pass" for one in check.outcomes)
+    rest = f", {unsure} of them not for sure" if unsure else ""
+    return f"{check.side.name}{against}: {whole} of {whole} budgets kept{rest}."
+
+
+def told(outcome: Outcome) -> str:
+    """A budget and what became of it."""
+    return f"{outcome.budget.text}: {outcome.said}"
+
+
+def why(check: Check) -> list[str]:
+    """What the comparison with the baseline says, sentence by sentence."""
+    change = check.change
+    if change is None:
+        return []
+    return [said for said in (sentence(change), reasons(change), *change.unlike) if said]

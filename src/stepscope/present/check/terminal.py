@@ -1,0 +1,42 @@
+"""A check for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stepscope.compare.check import Check
+from stepscope.present._lines import fitted, printed, styled, wrapped
+from stepscope.present.check.phrases import headline, why
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["text"]
+
+_STATES = {
+    "pass": ("✓", "green"),
+    "fail": ("✗", "bold red"),
+    "not sure": ("≈", "yellow"),
+    "not known": ("?", "bright_black"),
+}
+
+
+def text(check: Check, *, width: int, color: bool) -> str:
+    """One line a budget, and why, where there is a baseline."""
+    return printed(_lines(check, fitted(width)), color=color)
+
+
+def _lines(check: Check, width: int) -> Iterator[Text]:
+    yield from wrapped(headline(check), width, style="bold red" if check.failed else "bold green")
+    for outcome in check.outcomes:
+        sign, style = _STATES[outcome.state]
+        state = f"{outcome.state}: " if outcome.state in ("not sure", "not known") else ""
+        yield from wrapped(outcome.budget.text, width, indent=4, first=f" {sign}", style=style)
+        place = f" ({outcome.budget.where})" if outcome in check.failed else ""
+        yield from wrapped(f"{state}{outcome.said}{place}", width, indent=4)
+    told = why(check)
+    if told:
+        yield styled()
+    for said in told:
+        yield from wrapped(said, width, indent=1)

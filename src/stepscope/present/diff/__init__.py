@@ -1,0 +1,1 @@
+"""The faces of a comparison: pure functions from it to text."""

@@ -1,0 +1,30 @@
+"""A comparison as annotations of a job on GitHub."""
+
+from __future__ import annotations
+
+from stepscope.compare import Change, Comparison
+from stepscope.present.diff.phrases import reasons, sentence, share
+from stepscope.present.github import command
+from stepscope.present.phrases import gain
+
+__all__ = ["commands"]
+
+_LEVELS = {"slower": "warning", "faster": "notice", "noise": "notice", "unknown": "warning"}
+
+
+def commands(comparison: Comparison) -> str:
+    """One workflow command a change, and one for every new finding, at its first location."""
+    lines = [_annotation(change) for change in comparison.changes]
+    for finding in comparison.whole.appeared:
+        advice = finding.advice
+        place = advice.locations[0] if advice.locations else None
+        level = "notice" if finding.severity == "low" else "warning"
+        title = f"New: {advice.title} ({gain(finding.gain)})"
+        lines.append(command(level, title, f"{advice.because}\n{advice.fix}", place))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _annotation(change: Change) -> str:
+    title = f"{change.word}, {share(change.share)}: {change.before.name} → {change.after.name}"
+    said = " ".join(filter(None, (sentence(change), reasons(change), *change.unlike)))
+    return command(_LEVELS[change.word], title, said)

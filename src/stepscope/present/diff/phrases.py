@@ -1,0 +1,210 @@
+"""How all faces of a comparison say the same things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stepscope import units
+from stepscope.compare import Change, Comparison, Part, Side, walked
+from stepscope.findings import Finding
+from stepscope.present.phrases import gain
+
+__all__ = [
+    "COLOURS",
+    "PARTS",
+    "between",
+    "counted",
+    "found",
+    "headline",
+    "how_a_kernel_changed",
+    "kernels",
+    "part_name",
+    "rates",
+    "reasons",
+    "sentence",
+    "share",
+    "signed",
+    "unmatched",
+    "unprofiled",
+]
+
+PARTS = {
+    "kernels": "kernels",
+    "copies": "copies",
+    "fills": "fills",
+    "collectives": "collectives",
+    "data": "waiting for data",
+    "syncs": "waiting after blocking calls",
+    "host": "waiting for the host",
+    "launches": "launch latency",
+    "device": "waiting on the device",
+    "unknown": "waiting, cause unknown",
+    "operators": "operators on the CPU",
+    "calls": "runtime calls",
+    "other": "other",
+}
+"""The parts of a step, as people call them."""
+COLOURS = {
+    "kernels": "device",
+    "copies": "copy",
+    "fills": "fill",
+    "collectives": "communication",
+    "data": "input",
+    "syncs": "calls",
+    "host": "host",
+    "launches": "low",
+    "device": "other",
+    "unknown": "other",
+    "operators": "host",
+    "calls": "calls",
+    "other": "other",
+}
+_MEMBERS = {"new": "new", "gone": "gone", "renamed": "renamed", "replaced": "other kernels, same operator"}
+_EXPOSED = ("copies", "fills", "collectives")
+_TRIFLE = 0.001
+_SMALL = 0.005
+"""Changes of less than this part of the step are not told one by one."""
+
+
+def part_name(part: Part) -> str:
+    """A part as people call it: of the first level by its meaning, deeper by its own name."""
+    return PARTS.get(part.name, part.name)
+
+
+def signed(ns: float) -> str:
+    """A change of time with its sign: `−1.42 ms`."""
+    said = units.duration(abs(ns))
+    return said if not ns else f"{'+' if ns > 0 else '−'}{said}"
+
+
+def share(part: float | None) -> str:
+    """A change as a part of the whole, with its sign: `−13.0 %`."""
+    if part is None:
+        return units.ABSENT
+    said = units.share(abs(part))
+    return said if not part else f"{'+' if part > 0 else '−'}{said}"
+
+
+def between(change: Change) -> str:
+    """The interval of the change, as parts of the step before: `−32.0 … +11.4 %`."""
+    if change.interval is None:
+        return "not known"
+    ends = [end / change.before.step_ns for end in (change.interval.low_ns, change.interval.high_ns)]
+    return f"{share(ends[0]).removesuffix(' %')} … {share(ends[1])}"
+
+
+def sentence(change: Change) -> str:
+    """What happened to the step, in a sentence."""
+    if change.interval is None:
+        return "A side has no steps: nothing can be said of the change."
+    ends = f"from {units.duration(change.before.step_ns)} to {units.duration(change.after.step_ns)}"
+    moved = f"{signed(change.change_ns)}, {share(change.share)}"
+    if change.word == "noise":
+        return f"The step went {ends} ({moved}), which is within the noise: {between(change)}."
+    return f"The step got {change.word}, {ends}: {moved} (95 % sure: {between(change)})."
+
+
+def reasons(change: Change, most: int = 2) -> str:
+    """Where most of a change comes from; empty where nothing stands out, or all is noise."""
+    if change.word in ("noise", "unknown"):
+        return ""
+    up = change.change_ns > 0
+    told = [
+        f"{_cause(part, inner)} ({signed(inner.change_ns)})"
+        for part, inner in change.causes
+        if (inner.change_ns > 0) == up and abs(inner.change_ns) >= 0.1 * abs(change.change_ns)
+    ]
+    return f"Most of it: {', '.join(told[:most])}." if told else ""
+
+
+def _cause(part: Part, inner: Part) -> str:
+    name = part_name(part)
+    if inner is part or inner.name in (part.name, name) or part.name in ("data", *_EXPOSED):
+        return name
+    return f"{inner.name} {name}" if part.name == "kernels" else f"{name}, in {inner.name}"
+
+
+def headline(comparison: Comparison) -> list[str]:
+    """What is compared, where: short pieces for one line."""
+    first = comparison.sides[0].report.facts
+    devices = dict.fromkeys(
+        device.name for side in comparison.sides for device in side.report.facts.devices if device.name
+    )
+    world = f"rank {first.rank} of {first.world_size}" if first.world_size and first.world_size > 1 else ""
+    sides = " → ".join(side.name for side in comparison.sides)
+    return [piece for piece in (sides, ", ".join(devices), world) if piece]
+
+
+def counted(side: Side) -> str:
+    """How many steps and runs a side has: `3 runs, 12 steps`."""
+    steps = f"{units.count(side.steps)} step{'' if side.steps == 1 else 's'}"
+    return f"{units.count(len(side.runs))} runs, {steps}" if len(side.runs) > 1 else steps
+
+
+def rates(side: Side) -> str:
+    """What a side gets done in a second: `91.7 steps/s, 1,467 samples/s`."""
+    return ", ".join(f"{units.number(rate)} {unit}/s" for unit, rate in side.rates.items())
+
+
+def unprofiled(change: Change) -> str:
+    """The steps without the profiler, by estimate; empty where recording costs nothing to speak of."""
+    sides = (change.before, change.after)
+    if change.interval is None or not any(
+        side.step_ns > 1.03 * side.unprofiled_step_ns[0] for side in sides if side.step_ns
+    ):
+        return ""
+    said = " → ".join(units.between(*side.unprofiled_step_ns) for side in sides)
+    return f"Without the profiler, by estimate: {said}."
+
+
+def kernels(change: Change) -> list[Part]:
+    """Kernels, copies and collectives that changed, the most first; trifles are left out."""
+    work = [part for part in change.parts if part.name in ("kernels", *_EXPOSED)]
+    least = _SMALL * max(change.before.step_ns, change.after.step_ns)
+    moved = [part for part in walked(tuple(work)) if part.calls and abs(part.change_ns) >= least]
+    return sorted(moved, key=lambda part: -abs(part.change_ns))
+
+
+def how_a_kernel_changed(part: Part) -> str:
+    """New, gone, more often, slower: what the change of a kernel is made of."""
+    if part.state in ("new", "gone"):
+        return part.state
+    told = [_MEMBERS[part.state]] if part.state in _MEMBERS else []
+    if part.exposed and part.change_ns:
+        told.append("less exposed" if part.change_ns < 0 else "more exposed")
+    for ns, more, less in (
+        (part.more_often_ns, "more often", "less often"),
+        (part.slower_ns, "slower", "faster"),
+    ):
+        if ns and abs(ns) >= 0.1 * abs(part.change_ns):
+            told.append(f"{more if ns > 0 else less} {signed(ns)}")
+    return ", ".join(told)
+
+
+def unmatched(change: Change) -> str:
+    """What has no counterpart on the other side, or one by guess alone; empty where all was matched."""
+    work = [part for part in change.parts if part.name in ("kernels", *_EXPOSED)]
+    leaves = [part for part in walked(tuple(work)) if part.calls]
+    said = []
+    for state, words in (
+        ("gone", "only before"),
+        ("new", "only after"),
+        ("renamed", "matched by a like name"),
+        ("replaced", "matched by their operator"),
+    ):
+        these = [part for part in leaves if part.state == state]
+        time = sum(max(part.before_ns, part.after_ns) for part in these)
+        if time >= _TRIFLE * max(change.before.step_ns, change.after.step_ns, 1):
+            said.append(f"{units.count(len(these))} {words} ({units.duration(time)})")
+    return f"Of the kernels and copies, {', '.join(said)}." if said else ""
+
+
+def found(findings: Iterable[Finding] | Sequence[tuple[Finding, Finding]]) -> str:
+    """Findings with what they gain, or gained before and gain now."""
+    told = []
+    for one in findings:
+        if isinstance(one, Finding):
+            told.append(f"{one.id} ({one.severity}, {gain(one.gain)})")
+        else:
+            told.append(f"{one[0].id} ({gain(one[0].gain)}, now {gain(one[1].gain)})")
+    return ", ".join(told)

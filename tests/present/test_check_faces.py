@@ -1,0 +1,88 @@
+"""The faces of a check: each prints exactly what is kept beside this file; JUnit is sound XML.
+
+`UPDATE_SNAPSHOTS=1` writes what is kept anew; then look at the difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.present.drawn_comparison import comparison, side
+
+from stepscope.compare.budgets import budget_of
+from stepscope.compare.check import Check, checked
+from stepscope.present.check import github, junit, markdown, terminal
+from stepscope.present.check import json as as_json
+
+SNAPSHOTS = Path(__file__).parent / "snapshots"
+FACES: dict[str, Callable[[Check], str]] = {
+    "check.txt": lambda shown: terminal.text(shown, width=80, color=False),
+    "check.md": markdown.text,
+    "check.json": as_json.text,
+    "check.xml": junit.text,
+    "check.github.txt": github.commands,
+}
+BUDGETS = ("step_time < +3 %", "step_time < -26 %", "utilization >= 0.8", "tokens_per_second > 5")
+
+
+def broken() -> Check:
+    change = comparison().whole
+    told = [budget_of(text, f"stepscope.toml:{line}") for line, text in enumerate(BUDGETS, 3)]
+    return checked(change.after, change, told)
+
+
+def kept() -> Check:
+    return checked(side("alone", 48_000_000), None, [budget_of("step_time < 50 ms", "--budget")])
+
+
+@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("which", ["", "kept."])
+def test_a_face_is_what_is_kept(face: str, which: str) -> None:
+    text = FACES[face](kept() if which else broken())
+    file = SNAPSHOTS / f"{which}{face}"
+    if os.environ.get("UPDATE_SNAPSHOTS"):
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_junit_has_a_test_for_each_budget() -> None:
+    suites = ET.fromstring(junit.text(broken()))
+    (suite,) = suites
+    cases = suite.findall("testcase")
+    assert [case.get("name") for case in cases] == list(BUDGETS)
+    assert [[one.tag for one in case] for case in cases] == [
+        ["system-out"],
+        ["system-out"],
+        ["failure"],
+        ["skipped"],
+    ]
+    for element in (suites, suite):
+        assert [element.get(name) for name in ("tests", "failures", "errors", "skipped")] == [
+            "4",
+            "1",
+            "0",
+            "1",
+        ]
+
+
+def test_a_broken_budget_is_an_error_where_it_is_written() -> None:
+    whole, unsure, failed, unknown = github.commands(broken()).splitlines()
+    assert whole.startswith("::error title=stepscope check::")
+    assert unsure.startswith("::warning file=stepscope.toml,line=4,")
+    assert failed.startswith("::error file=stepscope.toml,line=5,title=fail%3A utilization >= 0.8::")
+    assert unknown.startswith("::warning file=stepscope.toml,line=6,")
+    assert github.commands(kept()).startswith("::notice title=stepscope check::")
+
+
+def test_the_json_has_the_names_that_programs_rely_on() -> None:
+    written = json.loads(as_json.text(broken()))
+    assert written["schema"] == "stepscope.check/1"
+    assert written["passed"] is False
+    assert [one["state"] for one in written["budgets"]] == ["pass", "not sure", "fail", "not known"]
+    assert (written["change"]["before"], written["change"]["after"]) == (0, 1)
+    assert json.loads(as_json.text(kept()))["change"] is None

@@ -10,19 +10,18 @@ An alarm of late launches there is true if a CUDA graph of the step was measured
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from tests.faults import FAULTS, PROGRAMS
 
 import stepscope
 from stepscope.findings import Finding, Gain
 from stepscope.findings.ranking import HIGH_SHARE, MEDIUM_SHARE
 from stepscope.findings.report import Report
 
-FAULTS = Path(__file__).parent.parent / "tests" / "data" / "faults"
 GRAPHED = ("launch-bound", "eager-decode", "missed-graphs")
 """Findings that a CUDA graph of the step mends."""
 NEAR = 0.20
@@ -150,8 +149,7 @@ def print_alarms(alarms: list[Alarm], programs: int) -> None:
 
 def main(only: list[str]) -> int:
     """Prints the tables: of the programs that the rules were made with, and of those that came later."""
-    programs = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))["programs"]
-    programs = {name: one for name, one in programs.items() if not only or name in only}
+    programs = {name: one for name, one in PROGRAMS.items() if not only or name in only}
     for later in (False, True):
         some = {name: one for name, one in programs.items() if name.startswith("unseen_") == later}
         if some:

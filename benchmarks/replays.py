@@ -9,40 +9,16 @@ Three tables, all from recordings with the profiler and times measured without i
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
+
+from tests.faults import FAULTS, MENDED_BY, PROGRAMS
 
 import stepscope
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
-
-FAULTS = Path(__file__).parent.parent / "tests" / "data" / "faults"
-MENDED_BY = {
-    "blocking_launches": "no_sync",
-    "explicit_syncs": "no_explicit_sync",
-    "driver_allocations": "no_driver_memory",
-    "cache_clearing": "no_driver_memory",
-    "exposed_copies": "overlap_copies",
-    "unseen_features_on_stream": "overlap_copies",
-    "dataloader_waits": "no_loader",
-    "unseen_speech_loader": "no_loader",
-    "unseen_one_worker": "no_loader",
-    "launch_bound_training": "graph",
-    "launch_bound_inference": "graph",
-    "missed_graphs": "graph",
-    "eager_decode": "graph",
-    "unseen_pinn": "graph",
-    "unseen_translated_words": "graph",
-    "fair_synchronize": "no_explicit_sync",
-    "fair_loader": "no_loader",
-    "fair_scalar_read": "no_sync",
-    "fair_pageable_copy": "no_sync",
-}
-"""Programs whose mending is a change of when things start, or of the host alone."""
 
 Programs = dict[str, dict[str, Any]]
 
@@ -107,10 +83,9 @@ def print_graphs(programs: Programs) -> None:
 
 def main() -> int:
     """Prints the tables."""
-    programs = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))["programs"]
-    print_unprofiled(programs)
-    print_mended(programs)
-    print_graphs(programs)
+    print_unprofiled(PROGRAMS)
+    print_mended(PROGRAMS)
+    print_graphs(PROGRAMS)
     return 0
 
 

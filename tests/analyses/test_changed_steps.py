@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.analyses.test_critical_path import LAUNCH, opened
 from tests.drawing import Drawing
+from tests.faults import FAULTS, MENDED_BY, PROGRAMS
 from tests.samples import KEPT
 
 import stepscope
@@ -17,10 +16,6 @@ from stepscope.analyses._replay import MOST_WORK, Change, Player
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
 from stepscope.analyses.step_limits import step_limits
 
-FAULTS = Path(__file__).parent.parent / "data" / "faults"
-PROGRAMS: dict[str, dict[str, Any]] = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))[
-    "programs"
-]
 SIDES = [
     (name, side)
     for name, program in PROGRAMS.items()
@@ -32,27 +27,6 @@ GRAPHED = [
     for name, side in SIDES
     if PROGRAMS[name]["sides"][side].get("graph", {}).get("graphed_step_ns")
 ]
-MENDED_BY = {
-    "blocking_launches": "no_sync",
-    "explicit_syncs": "no_explicit_sync",
-    "driver_allocations": "no_driver_memory",
-    "cache_clearing": "no_driver_memory",
-    "exposed_copies": "overlap_copies",
-    "unseen_features_on_stream": "overlap_copies",
-    "dataloader_waits": "no_loader",
-    "unseen_speech_loader": "no_loader",
-    "unseen_one_worker": "no_loader",
-    "launch_bound_training": "graph",
-    "launch_bound_inference": "graph",
-    "missed_graphs": "graph",
-    "eager_decode": "graph",
-    "unseen_pinn": "graph",
-    "unseen_translated_words": "graph",
-    "fair_synchronize": "no_explicit_sync",
-    "fair_loader": "no_loader",
-    "fair_scalar_read": "no_sync",
-    "fair_pageable_copy": "no_sync",
-}
 
 
 def played(name: str, side: str, by: str) -> ChangedStep:

@@ -6,8 +6,7 @@ import random
 from functools import cache
 
 import pytest
-from tests.findings.test_faults import FAULTS, PROGRAMS
-from tests.findings.test_faults import PLANTED as ALL_PLANTED
+from tests.faults import FAULTS, PROGRAMS
 from tests.samples import KEPT
 
 import stepscope
@@ -15,8 +14,8 @@ from stepscope.compare import Change, Part
 from stepscope.compare.build import compare
 from stepscope.compare.intervals import interval_of
 
-PLANTED = [name for name in ALL_PLANTED if not name.startswith("unseen_")]
 FIRST = [name for name in PROGRAMS if not name.startswith("unseen_")]
+PLANTED = [name for name in FIRST if PROGRAMS[name]["kind"] == "fault"]
 FAIR = [name for name in FIRST if PROGRAMS[name]["kind"] == "fair"]
 HEALTHY = [name for name in FIRST if PROGRAMS[name]["kind"] == "healthy"]
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.faults import FAULTS, PROGRAMS
 from tests.samples import KEPT
 
 import stepscope
 from stepscope.findings.build import build_report
 from stepscope.findings.report import Report
 
-FAULTS = Path(__file__).parent.parent / "data" / "faults"
-PROGRAMS: dict[str, dict[str, Any]] = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))[
-    "programs"
-]
 PLANTED = [name for name, program in PROGRAMS.items() if program["kind"] == "fault"]
 HEALTHY = [name for name, program in PROGRAMS.items() if program["kind"] == "healthy"]
 

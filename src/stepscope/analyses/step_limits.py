@@ -31,7 +31,7 @@ class StepLimit:
 
 @analysis(reads=REPLAY_READS)
 def step_limits(trace: Trace) -> Table[StepLimit]:
-    """Plays steps again with a faster device, and with a faster host: what is left is what the other takes.
+    """Plays steps again with a faster device, and with a faster host: what is left the other takes.
 
     The first row is the step as it is. A device that takes no time leaves the host and the waiting between
     the two; a host that takes none leaves the device.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 from stepscope.analyses._replay import is_cold
@@ -203,6 +203,7 @@ def _faster_device(limits: Table[StepLimit]) -> tuple[tuple[float, float, float]
     if not rows or not rows[0].unprofiled_low_ns or not rows[0].unprofiled_high_ns:
         return ()
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
-    return tuple(
-        (row.device_times, row.unprofiled_low_ns / low, row.unprofiled_high_ns / high) for row in rows
-    )
+    left = [(row.unprofiled_low_ns / low, row.unprofiled_high_ns / high) for row in rows]
+    # Less work never makes a step longer; in a replay it can, by a hair, where what waits for what changes.
+    lows, highs = (accumulate((one[end] for one in left), min) for end in (0, 1))
+    return tuple(zip((row.device_times for row in rows), lows, highs, strict=True))

@@ -101,9 +101,9 @@ def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
 
 
 def _where(pace: Pace, overview: Overview, tables: Mapping[str, Table[Any]]) -> _Where:
-    """Shares of the step without the profiler, in the middle of what we know of it."""
-    step = sum(pace.unprofiled_ns) / 2 or 1.0
-    left = sum(pace.unprofiled_late_ns) / 2 / pace.late_ns if pace.late_ns else 1.0
+    """Shares of the step without the profiler: without as much of its cost as is sure."""
+    step = pace.unprofiled_ns[1] or 1.0
+    left = pace.unprofiled_late_ns[1] / pace.late_ns if pace.late_ns else 1.0
     idle = [row for row in tables.get("idle_gaps", ()) if row.device == pace.device]
 
     def per_step(**wanted: str) -> float:

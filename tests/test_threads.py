@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from stepscope.threads import Aside, Handover
+from stepscope.threads import BackgroundWorker, BoundedQueue
 
 
 def test_a_handover_holds_so_many_and_no_more() -> None:
-    handover: Handover[int] = Handover(2)
+    handover: BoundedQueue[int] = BoundedQueue(2)
     given: list[int] = []
 
     def give() -> None:
@@ -29,7 +29,7 @@ def test_a_handover_holds_so_many_and_no_more() -> None:
 
 
 def test_who_waits_to_hand_over_can_be_let_go() -> None:
-    handover: Handover[int] = Handover(0)
+    handover: BoundedQueue[int] = BoundedQueue(0)
     giver = threading.Thread(target=handover.put, args=(1,))
     giver.start()
     handover.let_go()
@@ -39,7 +39,7 @@ def test_who_waits_to_hand_over_can_be_let_go() -> None:
 
 def test_jobs_are_done_in_order() -> None:
     done: list[int] = []
-    with Aside(2) as aside:
+    with BackgroundWorker(2) as aside:
         for number in range(9):
             aside.run(lambda number=number: done.append(number))  # type: ignore[misc]
     assert done == list(range(9))
@@ -49,13 +49,13 @@ def test_a_job_that_fails_is_heard_of() -> None:
     def fail() -> None:
         raise OSError("no space")
 
-    with pytest.raises(OSError, match="no space"), Aside() as aside:
+    with pytest.raises(OSError, match="no space"), BackgroundWorker() as aside:
         aside.run(fail)
 
 
 def test_what_failed_first_is_what_is_raised() -> None:
     def fail_too() -> None:
-        with Aside() as aside:
+        with BackgroundWorker() as aside:
             aside.run(lambda: 1 // 0)
             raise ValueError("mine")
 
@@ -71,7 +71,7 @@ def test_things_are_fetched_one_ahead() -> None:
             began.append(number)
             yield number
 
-    with Aside(ahead=4) as aside:
+    with BackgroundWorker(ahead=4) as aside:
         found = aside.ahead(items())
         assert began == []  # not before somebody asks
         assert next(found) == 0
@@ -87,7 +87,7 @@ def test_what_fails_while_fetching_is_raised_where_it_is_awaited() -> None:
         yield 1
         raise ValueError("broken")
 
-    with Aside(ahead=4) as aside:
+    with BackgroundWorker(ahead=4) as aside:
         found = aside.ahead(items())
         assert next(found) == 1
         with pytest.raises(ValueError, match="broken"):

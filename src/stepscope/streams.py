@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stepscope.errors import StepscopeError
-from stepscope.threads import Handover
+from stepscope.threads import BoundedQueue
 
 __all__ = ["ByteStream", "Progress", "is_url", "open_stream"]
 
@@ -49,7 +49,7 @@ class ByteStream:
         self._raw = raw
         self._pieces: Iterator[Piece] | None = None
         self._first: Piece = b""
-        self._queue: Handover[Piece | BaseException | None] = Handover(AHEAD)
+        self._queue: BoundedQueue[Piece | BaseException | None] = BoundedQueue(AHEAD)
         self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None

@@ -1,4 +1,4 @@
-"""Work beside the main thread: handing things over, and jobs done aside.
+"""Work in background threads: a bounded queue, and a worker that runs jobs in order.
 
 An interrupt may come at any moment. `queue.Queue` can then be left locked, and whoever tidies up waits for
 ever; what is here is built on `queue.SimpleQueue`, which cannot.
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Aside", "Handover"]
+__all__ = ["BackgroundWorker", "BoundedQueue"]
 
 Item = TypeVar("Item")
 
 
-class Handover(Generic[Item]):
-    """A queue between two threads that holds so many things and no more."""
+class BoundedQueue(Generic[Item]):
+    """A queue between two threads that holds a limited number of items."""
 
     def __init__(self, size: int) -> None:
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -44,13 +44,13 @@ class Handover(Generic[Item]):
         self._room.put(None)
 
 
-class Aside:
-    """Does jobs one after the other in another thread; what fails is raised at the next job or at the end."""
+class BackgroundWorker:
+    """Runs jobs in order in another thread; an error is raised at the next job or at the end."""
 
     def __init__(self, ahead: int = 1) -> None:
-        self._jobs: Handover[Callable[[], object] | None] = Handover(ahead)
+        self._jobs: BoundedQueue[Callable[[], object] | None] = BoundedQueue(ahead)
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="aside", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="stepscope-worker", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

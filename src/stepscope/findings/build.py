@@ -24,7 +24,7 @@ from stepscope.findings.verdict import verdict_of
 from stepscope.store.trace import Trace
 from stepscope.streams import Progress
 from stepscope.tables import Table
-from stepscope.threads import Aside
+from stepscope.threads import BackgroundWorker
 
 __all__ = ["build_report", "import_all"]
 
@@ -157,7 +157,7 @@ class _Tables:
                 with contextlib.suppress(IndexError):  # the other thread may have been faster
                     self._try(waiting.popleft())
 
-        with Aside() as beside:
+        with BackgroundWorker() as beside:
             try:
                 beside.run(partial(work, None))
                 work(self._progress)

@@ -12,7 +12,7 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import METADATA_KEYS, STORED, native_tables
 from stepscope.sources import RECORD_ONE, source
-from stepscope.threads import Aside
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
@@ -48,7 +48,7 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
     """Reads a Kineto trace: the JSON that the PyTorch profiler writes."""
     _native.keep_memory()
     reader = new_reader()
-    with Aside(_WAITING) as aside:
+    with BackgroundWorker(_WAITING) as aside:
         reported = 0
         for piece in stream:
             reader.feed(piece)

@@ -21,7 +21,7 @@ from stepscope.store import phases
 from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
 from stepscope.store.tree import OPEN_RUNS, host_runs, host_shapes, stretch
-from stepscope.threads import Aside
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -142,8 +142,8 @@ def _follow_all(
         with (
             _writer(targets[0]) as rows,
             _writer(targets[1]) as asked,
-            Aside() as writing,
-            Aside(ahead=OPEN_RUNS) as reading,
+            BackgroundWorker() as writing,
+            BackgroundWorker(ahead=OPEN_RUNS) as reading,
         ):
             follower = _Follower(trace, labels, files, (writing, reading))
             follower.run(rows, asked, progress)
@@ -164,7 +164,7 @@ class _Follower:
     """The sweep of all threads, and what it hands from one thread to another."""
 
     def __init__(
-        self, trace: Trace, labels: _Labels, files: dict[str, Any], asides: tuple[Aside, Aside]
+        self, trace: Trace, labels: _Labels, files: dict[str, Any], asides: tuple[BackgroundWorker, BackgroundWorker]
     ) -> None:
         self._labels, self._files = labels, files
         self._writing, self._reading = asides

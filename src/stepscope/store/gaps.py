@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import made_table
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
-from stepscope.threads import Aside
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,7 @@ def write_gaps(trace: Trace, target: Path, *, progress: Progress | None = None) 
     for batch in trace.batches(_LAUNCHES):
         finder.add_launches(*(view(column) for column in batch.columns))
     finder.build()
-    with parquet_writer(target, GAPS) as writer, Aside() as aside:
+    with parquet_writer(target, GAPS) as writer, BackgroundWorker() as aside:
 
         def flush(least: int = ROW_GROUP) -> None:
             if finder.rows >= least:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
-from stepscope.threads import Aside
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,7 +141,7 @@ def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Lin
     with (
         parquet_writer(folder / "ops.parquet", ops.table.all_columns) as ops_file,
         parquet_writer(folder / "launches.parquet", launches.table.all_columns) as launches_file,
-        Aside() as aside,
+        BackgroundWorker() as aside,
     ):
 
         def flush(least: int = ROW_GROUP) -> None:

@@ -12,7 +12,7 @@ from stepscope import _native
 from stepscope.schema import NOT_HOST, made_table
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
-from stepscope.threads import Aside
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
@@ -49,7 +49,7 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
     total = sum(rows for of_thread in runs.values() for _, _, _, rows, _ in of_thread)
     written = 0
     sweep = _native.ThreadSweep([3])
-    with Aside() as aside, Aside(ahead=OPEN_RUNS) as reading:
+    with BackgroundWorker() as aside, BackgroundWorker(ahead=OPEN_RUNS) as reading:
 
         def flush(least: int = ROW_GROUP) -> None:
             nonlocal written

@@ -40,10 +40,10 @@ def report(
     from stepscope.cli.progress import Line
     from stepscope.findings.build import build_report, import_all
     from stepscope.findings.thresholds import nearest_thresholds
-    from stepscope.threads import Aside
+    from stepscope.threads import BackgroundWorker
 
     thresholds = nearest_thresholds(Path.cwd())
-    with Aside() as beside:
+    with BackgroundWorker() as beside:
         beside.run(import_all)
         opened = open_with_progress(trace, store=store, demo=demo)
     built = build_report(opened, thresholds=thresholds, tables=_tables(format, style), progress=Line())

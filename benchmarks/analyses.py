@@ -53,9 +53,9 @@ def questions() -> dict[str, Any]:
 
 def forget(store: Path) -> None:
     """Remove the tables that are made at first use."""
-    from stepscope.schema import MADE
+    from stepscope.schema import DERIVED
 
-    for making in MADE:
+    for making in DERIVED:
         for name in making.names:
             (store / f"{name}.parquet").unlink(missing_ok=True)
 
@@ -70,14 +70,14 @@ def timed(question: Callable[[], object]) -> float:
 def ask_all(store: Path) -> dict[str, float]:
     """Make the tables that analyses share, then ask every analysis."""
     import stepscope
-    from stepscope.schema import MADE
+    from stepscope.schema import DERIVED
 
     forget(store)
     asked = questions()
     trace = stepscope.open(store)
     seconds = {"opening": timed(lambda: trace.arrow("SELECT count(*) FROM meta"))}
     read = {view for analysis in asked.values() for view in analysis.reads}
-    for name in (name for making in MADE for name in making.names[:1] if read & set(making.names)):
+    for name in (name for making in DERIVED for name in making.names[:1] if read & set(making.names)):
         seconds[f"table {name}"] = timed(lambda n=name: trace.arrow(f"SELECT 1 FROM {n} LIMIT 1"))
     return seconds | {name: timed(lambda a=analysis: a(trace)) for name, analysis in asked.items()}
 

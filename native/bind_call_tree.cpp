@@ -23,7 +23,7 @@ nb::dict take(const CallTree& tree) {
   out["total_ns"] = column(&CallTree::Node::total);
   out["self_ns"] = column(&CallTree::Node::self);
   out["step_self_ns"] = column(&CallTree::Node::in_steps);
-  out["late_ns"] = column(&CallTree::Node::late);
+  out["starved_ns"] = column(&CallTree::Node::late);
   out["device_ns"] = column(&CallTree::Node::device);
   return out;
 }

@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 from stepscope import registry
 from stepscope.cli.signature import Argument, arguments
 from stepscope.findings import wanted_by
-from stepscope.schema import DICTIONARIES, FORMAT, MADE, STORED, StoredTable
+from stepscope.schema import DERIVED, DICTIONARIES, FORMAT, STORED, StoredTable
 from stepscope.store.views import VIEWS
 from stepscope.tables import columns_of
 
@@ -78,14 +78,14 @@ def _stored_tables() -> str:
         "whole profile has been read. Times count from the trace's base time, which `meta.json` holds.\n"
         "These tables may change with the format: build on the [views](views.md)."
     )
-    made = [
+    derived = [
         replace(table, description=f"{table.description} Made at first use.")
-        for making in MADE
+        for making in DERIVED
         for table in making.tables
     ]
     sections = [_stored(table, "parquet") for table in STORED]
     sections += [
-        _stored_columns(table, "parquet", [(column, "") for column in table.columns]) for table in made
+        _stored_columns(table, "parquet", [(column, "") for column in table.columns]) for table in derived
     ]
     sections += [
         _stored_columns(table, "arrow", [(column, "") for column in table.columns]) for table in DICTIONARIES
@@ -158,7 +158,7 @@ def _findings() -> str:
         rule_id = name.replace("_", "-")
         tables, thresholds = wanted_by(registry.load("findings.rules", name))
         set_to = ", ".join(f"`{threshold} = {value}`" for threshold, value in thresholds.items())
-        read = ", ".join(_code(table) for table in tables if table not in ("pace", "facts"))
+        read = ", ".join(_code(table) for table in tables if table not in ("mean_step", "facts"))
         rows.append((f"[{rule_id}](../findings/{rule_id}.md)", first_line, read, set_to))
     return _page("Findings", lead, [_grid(("id", "what it finds", "looks at", "thresholds"), rows)])
 

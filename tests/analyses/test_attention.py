@@ -13,9 +13,9 @@ from tests.drawing import Drawing
 from tests.samples import KEPT
 
 import stepscope
-from stepscope.analyses._attention import Sizes, backend_of, is_backward, sizes_of
-from stepscope.analyses._families import family_of
 from stepscope.analyses.attention import Attention, attention
+from stepscope.costs.attention import Sizes, backend_of, is_backward, sizes_of
+from stepscope.costs.families import family_of
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 WAYS = {

@@ -12,9 +12,10 @@ from tests.faults import FAULTS, MENDED_BY, PROGRAMS
 from tests.samples import KEPT
 
 import stepscope
-from stepscope.analyses._replay import MOST_WORK, Change, Player
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
 from stepscope.analyses.step_limits import step_limits
+from stepscope.simulation.changes import Change
+from stepscope.simulation.simulator import MOST_WORK, Simulator
 
 SIDES = [
     (name, side)
@@ -74,15 +75,15 @@ def test_what_recording_an_event_costs_is_spared_where_it_was_recorded(tmp_path:
     # An operator costs 3.2 µs and a call 3: of 10 before the launch 3.2 go, of its 4 all but the half.
     drawing = Drawing().mark(1, 0, 100).op("aten::add", 20, 60).launch(LAUNCH, 30, 4, corr=1)
     drawing.kernel("k", 40, 10, corr=1)
-    player = Player(opened(drawing, tmp_path))
-    assert player.play(Change(spared=1.0)).dur_ns == [100_000 - 10_000 - 3_200 - 3_000]
+    simulator = Simulator(opened(drawing, tmp_path))
+    assert simulator.run(Change(spared=1.0)).dur_ns == [100_000 - 10_000 - 3_200 - 3_000]
 
 
 def test_no_more_is_spared_than_seven_eighths_of_what_the_host_did(tmp_path: Path) -> None:
     drawing = Drawing().mark(1, 0, 80)
     drawing.launch(LAUNCH, 40, 8, corr=1).kernel("k", 41, 4, corr=1)
-    player = Player(opened(drawing, tmp_path))
-    assert player.play(Change(spared=1000.0)).dur_ns == [80_000 - 35_000 - 7_000]
+    simulator = Simulator(opened(drawing, tmp_path))
+    assert simulator.run(Change(spared=1000.0)).dur_ns == [80_000 - 35_000 - 7_000]
 
 
 def test_a_cold_first_step_is_left_out(tmp_path: Path) -> None:
@@ -103,9 +104,9 @@ def test_of_a_long_trace_some_steps_are_played(tmp_path: Path) -> None:
         for at in range(each):
             drawing.launch(LAUNCH, start + 10 * at, 2, corr=number * each + at + 1)
             drawing.kernel("k", start + 10 * at + 4, 3, corr=number * each + at + 1)
-    player = Player(opened(drawing, tmp_path))
-    assert player.steps["step"].to_pylist() == [1, 2, 3, 4]
-    assert player.play(Change()).dur_ns == player.recorded_ns
+    simulator = Simulator(opened(drawing, tmp_path))
+    assert simulator.steps["step"].to_pylist() == [1, 2, 3, 4]
+    assert simulator.run(Change()).dur_ns == simulator.recorded_ns
 
 
 def test_limits_of_a_host_and_of_a_device(tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ def test_all_work_has_a_line_and_a_module(name: str, sample: Callable[[str], Pat
     launched = sum(row.device_ns for row in analysed("phases", trace))
     assert sum(row.device_ns for row in analysed("lines", trace)) == launched
     assert sum(row.idle_ns for row in analysed("lines", trace)) == one(
-        trace, "SELECT sum(late_ns)::BIGINT FROM call_tree"
+        trace, "SELECT sum(starved_ns)::BIGINT FROM call_tree"
     )
     modules = list(analysed("modules", trace))
     inside = sum(row.device_forward_self_ns + row.device_backward_self_ns for row in modules)

@@ -11,9 +11,9 @@ from tests.drawing import Drawing
 
 import stepscope
 from stepscope import _native
-from stepscope.analyses._dependencies import dependencies
 from stepscope.analyses.critical_path import PathPart, critical_path
 from stepscope.errors import StepscopeError
+from stepscope.simulation.dependencies import dependencies
 from stepscope.store.trace import Trace
 
 Piece = tuple[str, str | None, float, float]

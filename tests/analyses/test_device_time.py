@@ -10,13 +10,13 @@ from tests.data.make_samples import CUTS, HERE, SUFFIX
 from tests.samples import KEPT, SAMPLES
 
 import stepscope
-from stepscope.analyses._families import FAMILIES
 from stepscope.analyses.attention import attention
 from stepscope.analyses.copies import copies
 from stepscope.analyses.devices import devices
 from stepscope.analyses.kernel_families import kernel_families
 from stepscope.analyses.kernels import kernels
 from stepscope.analyses.precision import precision
+from stepscope.costs.families import FAMILIES
 from stepscope.store.trace import Trace
 
 RECORDED = sorted(path.name for path in (HERE / "recordings").glob("*.trace.json.gz"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import stepscope
-from stepscope.analyses._costs import Cost, cost_of
 from stepscope.analyses.rooflines import rooflines
+from stepscope.costs.operators import Cost, cost_of
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 MATRIX = ("matmul", "convolution", "attention")

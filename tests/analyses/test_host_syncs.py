@@ -12,9 +12,9 @@ from tests.drawing import Drawing
 from tests.oracle import RUNTIME, Oracle
 from tests.samples import KEPT
 
-from stepscope.analyses._calls import call_names
 from stepscope.analyses.host_syncs import HostSync, host_syncs
 from stepscope.opening import open_trace
+from stepscope.simulation.device_calls import call_names
 from stepscope.tables import Table
 
 

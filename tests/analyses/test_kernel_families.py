@@ -10,8 +10,8 @@ from tests.drawing import Drawing
 from tests.samples import KEPT, SAMPLES
 
 import stepscope
-from stepscope.analyses._families import FAMILIES, family_of
 from stepscope.analyses.kernel_families import KernelFamily, kernel_families
+from stepscope.costs.families import FAMILIES, family_of
 
 NAMES = Path(__file__).parent.parent / "data" / "kernel_names.tsv"
 """Family, operator (- for none) and name of kernels of real profiles, each judged by eye."""

@@ -12,7 +12,7 @@ import pytest
 from tests.drawing import DEVICE
 from tests.samples import SAMPLES
 
-from stepscope.analyses._occupancy import LaunchShape, Multiprocessor, occupancy_share
+from stepscope.costs.occupancy import LaunchShape, Multiprocessor, occupancy_share
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 

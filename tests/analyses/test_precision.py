@@ -12,9 +12,9 @@ from tests.drawing import Drawing
 from tests.samples import KEPT
 
 import stepscope
-from stepscope.analyses._families import family_of
-from stepscope.analyses._precision import Used, is_misaligned, is_side_kernel, operands, precision_of
 from stepscope.analyses.precision import Precision, precision
+from stepscope.costs.families import family_of
+from stepscope.costs.precision import Used, is_misaligned, is_side_kernel, operands, precision_of
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 

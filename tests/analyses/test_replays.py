@@ -178,7 +178,7 @@ def test_a_step_recorded_on_a_gpu(tmp_path: Path) -> None:
     launched = eager.arrow(
         """
         SELECT w.name AS kernel, o.name AS op FROM device_work w JOIN ops o ON o.event = w.op
-        JOIN places p ON p.event = w.launch WHERE p.step = 2 ORDER BY w.start_ns
+        JOIN call_sites p ON p.event = w.launch WHERE p.step = 2 ORDER BY w.start_ns
         """
     )
     expected = [tuple(row.values()) for row in launched.to_pylist()]

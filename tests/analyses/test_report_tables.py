@@ -11,8 +11,8 @@ from tests.drawing import Drawing
 from tests.samples import KEPT
 
 import stepscope
-from stepscope.analyses._path import ON_DEVICE
-from stepscope.analyses._recording import COSTS_NS, DOUBT, LEAST_CALLS, VAGUE
+from stepscope.simulation.critical_path import ON_DEVICE
+from stepscope.simulation.recording_cost import COSTS_NS, DOUBT, LEAST_CALLS, VAGUE
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other")
@@ -45,8 +45,8 @@ def test_late_time_by_phase(tmp_path: Path) -> None:
     # The device is idle from 35 until the launch at 52: 15 in frames of no phase, 2 in aten::relu. And from
     # 65 until 85: 15 with nothing open on autograd's thread, 5 in its node.
     found = {
-        row.phase: (row.late_ns, row.launches, row.device_ns)
-        for row in analysed("late_phases", opened(training_step(), tmp_path))
+        row.phase: (row.starved_ns, row.launches, row.device_ns)
+        for row in analysed("starving_phases", opened(training_step(), tmp_path))
     }
     assert found == {
         "other": (30_000, 0, 0),
@@ -64,7 +64,7 @@ def test_operators_of_a_step(tmp_path: Path) -> None:
             row.user_frame,
             row.calls,
             row.host_ns,
-            row.late_ns,
+            row.starved_ns,
             row.device_ns,
             row.launches,
         )
@@ -120,7 +120,7 @@ def test_a_slow_host_pays_more_for_each_event(tmp_path: Path) -> None:
 def test_late_time_of_phases_adds_up(name: str) -> None:
     """What phases, lines and idle gaps say of the same time."""
     trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
-    late = sum(row.late_ns for row in analysed("late_phases", trace))
+    late = sum(row.starved_ns for row in analysed("starving_phases", trace))
     idle = sum(row.idle_ns for row in analysed("idle_gaps", trace) if row.side == "host")
     assert late == sum(row.idle_ns for row in analysed("lines", trace))
     # Idle time before the very first work of a device waits for the host too, but is no gap between work.
@@ -135,7 +135,7 @@ def test_sides_of_the_path_are_those_of_the_critical_path(name: str) -> None:
         whole[part.step] += part.path_ns
         device[part.step] += part.path_ns if part.kind in ON_DEVICE else 0
         communication[part.step] += part.path_ns if part.kind == "communication" else 0
-    sides = list(analysed("path_sides", trace))
+    sides = list(analysed("critical_path_sides", trace))
     assert len(sides) == len(whole)
     for row in sides:
         assert row.path_ns == whole[row.step]

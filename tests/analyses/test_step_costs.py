@@ -108,7 +108,9 @@ def test_late_time_by_operator(tmp_path: Path) -> None:
         .launch("cudaLaunchKernel", 50, 2, corr=2)
         .kernel("relu", 52, 8, corr=2)
     )
-    found = {row.name: (row.late_ns, row.own_ns) for row in analysed("late_ops", opened(drawing, tmp_path))}
+    found = {
+        row.name: (row.starved_ns, row.own_ns) for row in analysed("starving_ops", opened(drawing, tmp_path))
+    }
     assert found == {
         None: (8_000, 50_000),
         "aten::addmm": (5_000, 20_000),

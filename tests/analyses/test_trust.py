@@ -11,7 +11,7 @@ from tests.drawing import Drawing
 from tests.samples import KEPT, SAMPLES
 
 import stepscope
-from stepscope.analyses.trust import Doubt, trust
+from stepscope.analyses.trust import Caveat, trust
 
 RECORDINGS = Path(__file__).parent.parent / "data" / "recordings"
 LAUNCH = "cudaLaunchKernel"
@@ -30,7 +30,7 @@ def plain(lengths: tuple[int, ...] = (100, 100, 100, 100)) -> Drawing:
     return drawing
 
 
-def doubts(drawing: Drawing, folder: Path) -> dict[str, Doubt]:
+def doubts(drawing: Drawing, folder: Path) -> dict[str, Caveat]:
     trace = stepscope.open(drawing.write(folder / "drawn.json"), store=folder / "store")
     table = list(trust(trace))
     found = {doubt.what: doubt for doubt in table}
@@ -39,7 +39,7 @@ def doubts(drawing: Drawing, folder: Path) -> dict[str, Doubt]:
     return found
 
 
-def only(what: str, drawing: Drawing, folder: Path) -> Doubt:
+def only(what: str, drawing: Drawing, folder: Path) -> Caveat:
     """The one doubt that a drawing raises."""
     found = doubts(drawing, folder)
     assert list(found) == [what]

@@ -13,7 +13,7 @@ import pytest
 from tests.commands import SLOW_ITEM, STEPSCOPE, environment, stepscope
 
 from stepscope.cli import progress
-from stepscope.cli.progress import Line
+from stepscope.cli.progress import ProgressLine
 
 
 def big(path: Path) -> Path:
@@ -91,7 +91,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_what_the_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = terminal(monkeypatch), 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    show = Line()
+    show = ProgressLine()
     show("reading", 0.1, 1 << 20, 5)
     assert screen.text == ""
     now += 2
@@ -113,7 +113,7 @@ def test_what_the_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_job_has_a_quiet_second_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = terminal(monkeypatch), 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    show = Line()
+    show = ProgressLine()
     show("reading", 0.1, 1 << 20, 5)
     now += 2
     show("nesting", 0.1, 0, 7)
@@ -126,12 +126,12 @@ def test_each_job_has_a_quiet_second_of_its_own(monkeypatch: pytest.MonkeyPatch)
 def test_without_a_size_no_time_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = terminal(monkeypatch)
     monkeypatch.setattr(progress, "_QUIET_S", 0)
-    Line()("reading", None, 4 << 20, 1234)
+    ProgressLine()("reading", None, 4 << 20, 1234)
     assert "1,234 events" in screen.text
     assert "left" not in screen.text
 
 
 def test_a_line_that_was_never_shown_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = terminal(monkeypatch)
-    Line()("reading", 1.0, 0, 0)
+    ProgressLine()("reading", 1.0, 0, 0)
     assert screen.text == ""

@@ -9,7 +9,7 @@ from tests.present.drawn_comparison import comparison, side
 from tests.present.drawn_report import report
 
 from stepscope.compare.budgets import FIGURES, budget_of, budgets_in, nearest_budgets
-from stepscope.compare.check import Check, checked
+from stepscope.compare.check import CheckResult, checked
 from stepscope.errors import StepscopeError
 from stepscope.findings.thresholds import nearest_thresholds
 
@@ -98,7 +98,7 @@ def test_an_error_names_the_line(tmp_path: Path) -> None:
         budgets_in(file)
 
 
-def judged(*texts: str, strict: bool = False) -> Check:
+def judged(*texts: str, strict: bool = False) -> CheckResult:
     """Against a step that went from 64 to 48 ms, with steps that vary by a fiftieth."""
     change = comparison().whole
     return checked(change.after, change, [budget_of(text, "--budget") for text in texts], strict=strict)

@@ -10,7 +10,7 @@ from tests.faults import FAULTS, PROGRAMS
 from tests.samples import KEPT
 
 import stepscope
-from stepscope.compare import Change, Part
+from stepscope.compare import StepChange, StepPart
 from stepscope.compare.build import compare
 from stepscope.compare.intervals import interval_of
 
@@ -78,7 +78,7 @@ NOT_SHORTER = ("allocation_churn", "python_between_ops", "unfused_loss")
 
 
 @cache
-def changed(name: str) -> Change:
+def changed(name: str) -> StepChange:
     sides = [
         (side, [stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)])
         for side in ("faulty", "mended")
@@ -86,7 +86,7 @@ def changed(name: str) -> Change:
     return compare(sides).whole
 
 
-def assert_sums(part: Part) -> None:
+def assert_sums(part: StepPart) -> None:
     if part.parts:
         assert sum(inner.before_ns for inner in part.parts) == part.before_ns
         assert sum(inner.after_ns for inner in part.parts) == part.after_ns
@@ -110,7 +110,7 @@ def test_the_parts_sum_to_the_change(name: str) -> None:
             assert_sums(part)
 
 
-def shrunk(change: Change, *, fine: bool) -> dict[str, int]:
+def shrunk(change: StepChange, *, fine: bool) -> dict[str, int]:
     """What each group of causes takes off the step; with `fine`, lateness by what the host did."""
     found: dict[str, int] = {}
     for part, inner in change.causes:
@@ -149,7 +149,7 @@ def test_most_of_the_mended_are_faster_beyond_noise() -> None:
     assert sum(word == "faster" for word in words.values()) >= 29
     assert [name for name, word in words.items() if word == "slower"] == ["allocation_churn"]
     # Where the recording points the other way, it says that it may.
-    assert any("Recording stretches" in said for said in changed("allocation_churn").unlike)
+    assert any("Recording stretches" in said for said in changed("allocation_churn").caveats)
 
 
 @pytest.mark.slow

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from stepscope.compare.matching import Kernel, matched
+from stepscope.compare.matching import KernelCost, matched
 
 
-def kernel(name: str, op: str | None = None, time: int = 1) -> Kernel:
-    return Kernel(name, op, Fraction(time), Fraction(1))
+def kernel(name: str, op: str | None = None, time: int = 1) -> KernelCost:
+    return KernelCost(name, op, Fraction(time), Fraction(1))
 
 
-def told(before: list[Kernel], after: list[Kernel]) -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+def told(
+    before: list[KernelCost], after: list[KernelCost]
+) -> set[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     return {
         (match.state, tuple(one.name for one in match.before), tuple(one.name for one in match.after))
         for match in matched(before, after)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.findings import Advice
 from stepscope.findings.facts import DeviceFacts, Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 Row = TypeVar("Row")
@@ -30,7 +30,7 @@ def _quiet(hint: Any) -> Any:
     return None if NoneType in options else options[0]()
 
 
-def pace(**figures: Any) -> Pace:
+def mean_step(**figures: Any) -> MeanStep:
     """A step of 10 ms whose host is late for half of it, recorded lightly."""
     given: dict[str, Any] = {
         "steps": 10,
@@ -38,30 +38,30 @@ def pace(**figures: Any) -> Pace:
         "unprofiled_ns": (7.0 * MS, 9.0 * MS),
         "device": "0",
         "busy_ns": 5.0 * MS,
-        "late_ns": 5.0 * MS,
+        "starved_ns": 5.0 * MS,
         "latency_ns": 1.0 * MS,
         "waiting_ns": 0.0,
         "host_path_share": 0.8,
     }
-    return Pace(**{**given, **figures})
+    return MeanStep(**{**given, **figures})
 
 
-def busy_pace(**figures: Any) -> Pace:
+def busy_pace(**figures: Any) -> MeanStep:
     """A step of 10 ms that the device sets the pace of."""
     given: dict[str, Any] = {
         "unprofiled_ns": (10.0 * MS, 10.0 * MS),
         "busy_ns": 9.8 * MS,
-        "late_ns": 0.1 * MS,
+        "starved_ns": 0.1 * MS,
         "latency_ns": 0.02 * MS,
         "waiting_ns": 0.1 * MS,
         "host_path_share": 0.02,
     }
-    return pace(**{**given, **figures})
+    return mean_step(**{**given, **figures})
 
 
 def changed(low: float, high: float, **figures: int) -> Table[ChangedStep]:
     """A replay under a change that gains so much of a step."""
-    given = {"recorded_ns": 10 * MS, "replayed_ns": 10 * MS, "gain_low_share": low, "gain_high_share": high}
+    given = {"recorded_ns": 10 * MS, "simulated_ns": 10 * MS, "gain_low_share": low, "gain_high_share": high}
     return drawn(ChangedStep, {**given, **figures})
 
 
@@ -95,13 +95,13 @@ def facts(**told: Any) -> Facts:
     return Facts(**{**given, **told})
 
 
-def assert_bounded(advice: Advice | None, step: Pace) -> Advice:
+def assert_bounded(advice: Advice | None, step: MeanStep) -> Advice:
     """It fired, and what it promises is no more than there is."""
     assert advice is not None
     gain = step.gain(advice.saving)
     assert 0 <= gain.low_ns <= gain.high_ns <= step.unprofiled_ns[1]
     assert 0 <= gain.low_share <= gain.high_share <= 1
-    assert advice.saving.late_ns[1] <= step.late_ns
+    assert advice.saving.starved_ns[1] <= step.starved_ns
     assert advice.saving.device_ns[1] <= step.busy_ns
     assert len(advice.title) <= 60
     assert advice.title[-1] != "."

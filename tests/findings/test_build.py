@@ -20,14 +20,14 @@ from stepscope.store.trace import Trace
 
 ROOT = Path(__file__).parent.parent.parent
 RULES = [name for name, _ in registry.names("findings.rules")]
-GIVEN = ("pace", "facts")
+GIVEN = ("mean_step", "facts")
 
 
-def crashing(pace: Any) -> Advice | None:
+def crashing(mean_step: Any) -> Advice | None:
     raise ZeroDivisionError("no luck")
 
 
-def lacking(pace: Any) -> Advice | None:
+def lacking(mean_step: Any) -> Advice | None:
     raise NotKnown("no luck recorded", record="luck=True")
 
 
@@ -35,8 +35,8 @@ def asking(nonsense: Any) -> Advice | None:
     raise AssertionError("there is no such analysis")
 
 
-def saying(pace: Any, steps: Any, *, loud: float = 0.5) -> Advice | None:
-    late = Saving(late_ns=(0.0, loud * pace.late_ns))
+def saying(mean_step: Any, steps: Any, *, loud: float = 0.5) -> Advice | None:
+    late = Saving(starved_ns=(0.0, loud * mean_step.starved_ns))
     texts: dict[str, Any] = {
         "title": "It is slow",
         "because": "Look.",

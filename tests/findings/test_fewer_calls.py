@@ -1,17 +1,17 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.drawn import MS, busy_pace, drawn, pace
+from tests.findings.drawn import MS, busy_pace, drawn, mean_step
 
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Saving
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 
 NODE = "autograd::engine::evaluate_function: "
-HOST_BOUND = pace(
+HOST_BOUND = mean_step(
     unprofiled_ns=(8.0 * MS, 8.0 * MS),
     busy_ns=2.0 * MS,
-    late_ns=8.0 * MS,
+    starved_ns=8.0 * MS,
     faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
 )
 
@@ -57,9 +57,9 @@ def test_a_device_that_sets_the_pace_gains_by_its_own_part_only() -> None:
 
 def test_no_more_is_gained_than_goes() -> None:
     """Host and device wait for each other, and each takes half of the step."""
-    both = pace(
+    both = mean_step(
         unprofiled_ns=(10.0 * MS, 10.0 * MS),
-        late_ns=5.0 * MS,
+        starved_ns=5.0 * MS,
         faster_device=((1.0, 1.0, 1.0), (0.0, 0.5, 0.5)),
     )
     gain = both.gain(fewer_calls(both, (0.2, 0.2), (1.0 * MS, 1.0 * MS)))
@@ -69,5 +69,5 @@ def test_no_more_is_gained_than_goes() -> None:
 
 
 def test_an_empty_step_gains_nothing() -> None:
-    nothing = pace(unprofiled_ns=(0.0, 0.0))
+    nothing = mean_step(unprofiled_ns=(0.0, 0.0))
     assert fewer_calls(nothing, (0.5, 0.5), (MS, MS)) == Saving()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, busy_pace, pace
+from tests.findings.drawn import MS, busy_pace, mean_step
 
 from stepscope.findings import Advice, Gain, Saving
 from stepscope.findings.ranking import ranked, severity_of, together
@@ -50,12 +50,12 @@ def test_a_risk_is_medium_whatever_it_gains() -> None:
 def test_what_gains_most_comes_first() -> None:
     found = ranked(
         [
-            ("small", advice("late:python", late_ns=(0.1 * MS, 0.2 * MS))),
+            ("small", advice("late:python", starved_ns=(0.1 * MS, 0.2 * MS))),
             ("leak", advice("memory", risk=True)),
-            ("large", advice("late", late_ns=(3.0 * MS, 5.0 * MS))),
+            ("large", advice("late", starved_ns=(3.0 * MS, 5.0 * MS))),
             ("apart", advice("device:matmul", device_ns=(0.0, 3.0 * MS))),
         ],
-        pace(),
+        mean_step(),
     )
     assert [one.id for one in found] == ["large", "apart", "small", "leak"]
     assert found[2].shares_time_with == ("large",)
@@ -65,10 +65,10 @@ def test_what_gains_most_comes_first() -> None:
 def test_narrower_claims_that_differ_do_not_overlap() -> None:
     found = ranked(
         [
-            ("a", advice("late:python", late_ns=(1.0 * MS, 1.0 * MS))),
-            ("b", advice("late:pythonic", late_ns=(0.5 * MS, 0.5 * MS))),
+            ("a", advice("late:python", starved_ns=(1.0 * MS, 1.0 * MS))),
+            ("b", advice("late:pythonic", starved_ns=(0.5 * MS, 0.5 * MS))),
         ],
-        pace(),
+        mean_step(),
     )
     assert found[1].shares_time_with == ()
 
@@ -76,14 +76,14 @@ def test_narrower_claims_that_differ_do_not_overlap() -> None:
 def test_the_same_time_is_promised_once() -> None:
     findings = ranked(
         [
-            ("a", advice("late", late_ns=(3.0 * MS, 4.0 * MS))),
-            ("b", advice("late:syncs", late_ns=(2.0 * MS, 3.0 * MS))),
+            ("a", advice("late", starved_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", advice("late:syncs", starved_ns=(2.0 * MS, 3.0 * MS))),
             ("c", advice("device:matmul", device_ns=(1.0 * MS, 2.0 * MS))),
         ],
-        pace(),
+        mean_step(),
     )
-    saved = together(findings, pace())
-    assert saved.late_ns == (3.0 * MS, 5.0 * MS)  # no more than the device was late
+    saved = together(findings, mean_step())
+    assert saved.starved_ns == (3.0 * MS, 5.0 * MS)  # no more than the device was late
     assert saved.device_ns == (1.0 * MS, 2.0 * MS)
 
 
@@ -101,10 +101,10 @@ def test_different_times_add_up() -> None:
 def test_a_finding_that_joins_two_groups_is_counted_with_both() -> None:
     findings = ranked(
         [
-            ("a", advice("late:syncs", late_ns=(2.0 * MS, 2.0 * MS))),
-            ("b", advice("late:python", late_ns=(1.0 * MS, 1.0 * MS))),
-            ("c", advice("late", late_ns=(0.5 * MS, 0.5 * MS))),
+            ("a", advice("late:syncs", starved_ns=(2.0 * MS, 2.0 * MS))),
+            ("b", advice("late:python", starved_ns=(1.0 * MS, 1.0 * MS))),
+            ("c", advice("late", starved_ns=(0.5 * MS, 0.5 * MS))),
         ],
-        pace(),
+        mean_step(),
     )
-    assert together(findings, pace()).late_ns == (2.0 * MS, 3.5 * MS)
+    assert together(findings, mean_step()).starved_ns == (2.0 * MS, 3.5 * MS)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, busy_pace, drawn, pace
+from tests.findings.drawn import MS, busy_pace, drawn, mean_step
 from tests.findings.test_ranking import advice
 
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.devices import Device
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.rooflines import Roofline
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import Overview, Verdict
 from stepscope.findings.verdict import verdict_of
@@ -21,7 +21,7 @@ from stepscope.tables import Table
 PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other")
 
 
-def overview(step: Pace, **parts: float) -> Overview:
+def overview(step: MeanStep, **parts: float) -> Overview:
     return Overview(
         steps=step.steps,
         found_by="marks",
@@ -31,7 +31,7 @@ def overview(step: Pace, **parts: float) -> Overview:
         phases=(),
         kernels_per_step=10,
         utilization_share=None,
-        late_share=None,
+        starved_share=None,
         sm_efficiency_share=None,
         peak_memory_bytes=None,
         memory_bytes=None,
@@ -40,7 +40,7 @@ def overview(step: Pace, **parts: float) -> Overview:
     )
 
 
-def verdict(step: Pace, tables: dict[str, Table[Any]] | None = None, **parts: float) -> Verdict:
+def verdict(step: MeanStep, tables: dict[str, Table[Any]] | None = None, **parts: float) -> Verdict:
     return verdict_of(step, overview(step, **parts), (), tables or {})
 
 
@@ -52,11 +52,11 @@ def idle(*rows: tuple[str, str, str | None, float]) -> dict[str, Table[Any]]:
     return {"idle_gaps": drawn(IdleGap, *cells)}
 
 
-LATE = {"unprofiled_ns": (8.0 * MS, 9.0 * MS), "busy_ns": 2.0 * MS, "late_ns": 8.0 * MS}
+LATE = {"unprofiled_ns": (8.0 * MS, 9.0 * MS), "busy_ns": 2.0 * MS, "starved_ns": 8.0 * MS}
 
 
 def test_host_bound() -> None:
-    found = verdict(pace(**LATE), kernel=2 * MS, cpu=5 * MS, other=3 * MS)
+    found = verdict(mean_step(**LATE), kernel=2 * MS, cpu=5 * MS, other=3 * MS)
     assert found.word == "host-bound"
     assert found.sentence == (
         "The GPU computes 20 % of a 10.0 ms step and waits 80 % of it for Python to launch the next kernel."
@@ -65,12 +65,12 @@ def test_host_bound() -> None:
 
 def test_sync_bound() -> None:
     tables = idle(("host", "host op", "cudaStreamSynchronize", 7 * MS), ("host", "host op", None, 1 * MS))
-    assert verdict(pace(**LATE), tables, kernel=2 * MS).word == "sync-bound"
+    assert verdict(mean_step(**LATE), tables, kernel=2 * MS).word == "sync-bound"
 
 
 def test_input_bound_by_loading() -> None:
     tables = idle(("host", "dataloader", None, 7 * MS), ("host", "host op", None, 1 * MS))
-    found = verdict(pace(**LATE), tables, kernel=2 * MS, dataloader=7 * MS)
+    found = verdict(mean_step(**LATE), tables, kernel=2 * MS, dataloader=7 * MS)
     assert found.word == "input-bound"
     assert "waits for the next batch" in found.sentence
 
@@ -101,7 +101,7 @@ def test_bound_by_the_device(bound: str, word: str) -> None:
 
 
 def test_what_bounds_the_device_may_be_unknown() -> None:
-    step = pace(busy_ns=6.0 * MS, late_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
+    step = mean_step(busy_ns=6.0 * MS, starved_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
     found = verdict(step, rooflines("unknown"), kernel=6 * MS)
     assert found.word == "compute-bound"
     assert found.sentence.endswith("what bounds its kernels the profile does not tell.")
@@ -116,19 +116,19 @@ def test_healthy_says_what_bounds_it_and_how_far_that_is() -> None:
 def test_compiling() -> None:
     rows: list[dict[str, Any]] = [{"step": 1, "total_ns": 30 * MS}, {"step": None, "total_ns": 300 * MS}]
     tables: dict[str, Table[Any]] = {"compilations": drawn(Compilation, *rows)}
-    found = verdict(pace(), tables, kernel=2 * MS)
+    found = verdict(mean_step(), tables, kernel=2 * MS)
     assert (found.word, found.sentence[:4]) == ("compiling", "30 %")
 
 
 def test_imbalanced() -> None:
     rows = [{"device": str(at), "window": "span", "busy_ns": ns} for at, ns in ((0, 9 * MS), (1, 4 * MS))]
-    found = verdict(pace(), {"devices": drawn(Device, *rows)}, kernel=2 * MS)
+    found = verdict(mean_step(), {"devices": drawn(Device, *rows)}, kernel=2 * MS)
     assert found.word == "imbalanced"
     assert "Device 1 works 56 % less than device 0" in found.sentence
 
 
 def test_without_a_device() -> None:
-    step = pace(device=None, busy_ns=0.0, late_ns=0.0, latency_ns=0.0)
+    step = mean_step(device=None, busy_ns=0.0, starved_ns=0.0, latency_ns=0.0)
     assert verdict(step, cpu=8 * MS, other=2 * MS).word == "host-bound"
     assert verdict(step, dataloader=8 * MS, other=2 * MS).word == "input-bound"
     assert verdict(step, communication=8 * MS, other=2 * MS).word == "communication-bound"
@@ -136,15 +136,15 @@ def test_without_a_device() -> None:
 
 
 def test_without_steps() -> None:
-    assert verdict(pace(steps=0)).word == "unknown"
+    assert verdict(mean_step(steps=0)).word == "unknown"
 
 
 def test_the_promise_names_those_that_matter() -> None:
-    step = pace()
+    step = mean_step()
     findings = ranked(
         [
-            ("a", advice("late", late_ns=(3.0 * MS, 4.0 * MS))),
-            ("b", advice("late:syncs", late_ns=(2.0 * MS, 2.0 * MS))),
+            ("a", advice("late", starved_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", advice("late:syncs", starved_ns=(2.0 * MS, 2.0 * MS))),
             ("c", advice("device:copy", device_ns=(0.0, 0.1 * MS))),
         ],
         step,

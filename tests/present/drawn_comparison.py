@@ -7,7 +7,7 @@ import dataclasses
 from tests.findings.drawn import MS, facts
 from tests.present.drawn_report import GEMM, IMAGE, SCRIPT, TURNED, empty_report, report
 
-from stepscope.compare import Change, Comparison, Interval, Part, Run, Side
+from stepscope.compare import Comparison, Interval, Run, Side, StepChange, StepPart
 from stepscope.findings.report import Report
 
 NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
@@ -26,56 +26,58 @@ def side(name: str, step_ns: int, *, runs: int = 1, told: Report | None = None) 
     )
 
 
-def parts() -> tuple[Part, ...]:
+def parts() -> tuple[StepPart, ...]:
     """From 64 ms to 48 ms."""
-    gemm = Part(
+    gemm = StepPart(
         GEMM, 20 * MS, 12 * MS, "replaced", (24.0, 23.5), -500_000, ((GEMM, "b"), (NVJET,)), "aten::mm"
     )
-    twice = Part(f"triton_{SCRIPT}", 4 * MS, 9 * MS, "both", (10.0, 20.0), 6 * MS)
-    fresh = Part(IMAGE, 0, 2 * MS, "new", (0.0, 4.0), op=TURNED)
-    copy = Part("Memcpy HtoD (Pageable -> Device)", 5 * MS, 1 * MS, "both", (2.0, 2.0), exposed=True)
+    twice = StepPart(f"triton_{SCRIPT}", 4 * MS, 9 * MS, "both", (10.0, 20.0), 6 * MS)
+    fresh = StepPart(IMAGE, 0, 2 * MS, "new", (0.0, 4.0), op=TURNED)
+    copy = StepPart("Memcpy HtoD (Pageable -> Device)", 5 * MS, 1 * MS, "both", (2.0, 2.0), exposed=True)
     return (
-        Part(
+        StepPart(
             "kernels",
             24 * MS,
             23 * MS,
             parts=(
-                Part("matmul", 20 * MS, 12 * MS, parts=(gemm,)),
-                Part("elementwise", 4 * MS, 11 * MS, parts=(twice, fresh)),
+                StepPart("matmul", 20 * MS, 12 * MS, parts=(gemm,)),
+                StepPart("elementwise", 4 * MS, 11 * MS, parts=(twice, fresh)),
             ),
         ),
-        Part("copies", 5 * MS, 1 * MS, parts=(Part("copy", 5 * MS, 1 * MS, parts=(copy,)),)),
-        Part(
+        StepPart("copies", 5 * MS, 1 * MS, parts=(StepPart("copy", 5 * MS, 1 * MS, parts=(copy,)),)),
+        StepPart(
             "syncs",
             20 * MS,
             6 * MS,
             parts=(
-                Part("host op", 12 * MS, 4 * MS, parts=(Part("cudaStreamSynchronize", 12 * MS, 4 * MS),)),
-                Part("Python between ops", 8 * MS, 2 * MS),
+                StepPart(
+                    "host op", 12 * MS, 4 * MS, parts=(StepPart("cudaStreamSynchronize", 12 * MS, 4 * MS),)
+                ),
+                StepPart("Python between ops", 8 * MS, 2 * MS),
             ),
         ),
-        Part("host", 14 * MS, 17 * MS, parts=(Part("host op", 14 * MS, 17 * MS),)),
-        Part("launches", 1 * MS, 1 * MS),
+        StepPart("host", 14 * MS, 17 * MS, parts=(StepPart("host op", 14 * MS, 17 * MS),)),
+        StepPart("launches", 1 * MS, 1 * MS),
     )
 
 
-def change(before: Side, after: Side) -> Change:
+def change(before: Side, after: Side) -> StepChange:
     first, second, third = report().findings
-    return Change(
+    return StepChange(
         before=before,
         after=after,
         interval=Interval(-18 * MS, -14 * MS, "From 3 and 3 steps of one run each; 3 % is assumed.", 0.03),
         parts=parts(),
-        phases=(Part("forward", 30 * MS, 20 * MS), Part("backward", 34 * MS, 28 * MS)),
+        phases=(StepPart("forward", 30 * MS, 20 * MS), StepPart("backward", 34 * MS, 28 * MS)),
         ops=(
-            Part("aten::mm", 34 * MS, 30 * MS),
-            Part(f"custom::{SCRIPT}", 20 * MS, 9 * MS),
-            Part("outside operators", 10 * MS, 9 * MS),
+            StepPart("aten::mm", 34 * MS, 30 * MS),
+            StepPart(f"custom::{SCRIPT}", 20 * MS, 9 * MS),
+            StepPart("outside operators", 10 * MS, 9 * MS),
         ),
         resolved=(first,),
         appeared=(second,),
         kept=((third, third),),
-        unlike=(f"The devices differ (A100 → {SCRIPT}): kernels have other names and other times.",),
+        caveats=(f"The devices differ (A100 → {SCRIPT}): kernels have other names and other times.",),
     )
 
 
@@ -89,7 +91,7 @@ def history() -> Comparison:
     small = dataclasses.replace(
         change(sides[0], sides[1]),
         interval=Interval(-3 * MS, 1 * MS, "From 3 and 3 steps.", 0.03),
-        parts=(Part("kernels", 64 * MS, 63 * MS),),
+        parts=(StepPart("kernels", 64 * MS, 63 * MS),),
         resolved=(),
         appeared=(),
     )
@@ -99,5 +101,5 @@ def history() -> Comparison:
 def empty() -> Comparison:
     """One side has no steps."""
     sides = (side("nothing", 0, told=empty_report()), side("after", 48 * MS))
-    nothing = Change(sides[0], sides[1], None, (), (), (), (), (), (), ("nothing has no steps.",))
+    nothing = StepChange(sides[0], sides[1], None, (), (), (), (), (), (), ("nothing has no steps.",))
     return Comparison(sides, (nothing,))

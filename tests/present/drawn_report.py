@@ -12,9 +12,9 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.lines import Line
 from stepscope.analyses.memory_curves import MemoryPoint
-from stepscope.analyses.trust import Doubt
+from stepscope.analyses.trust import Caveat
 from stepscope.findings import Advice, Finding, Gain, Location, Saving
-from stepscope.findings.report import Check, NextStep, NotRun, Overview, PhaseShare, Report, Verdict
+from stepscope.findings.report import ChecklistItem, NextStep, NotRun, Overview, PhaseShare, Report, Verdict
 from stepscope.tables import Table
 
 SCRIPT = "<script>alert(1)</script>"
@@ -42,9 +42,11 @@ def report(**changed: Any) -> Report:
             NotRun("odd-rule", f"it crashed: ValueError: {SCRIPT} (odd_rule, line 7)", ""),
         ),
         "checklist": (
-            Check("the device computes", "fail", "52.4 % (bad)", "over 80 %; under 70 % is bad"),
-            Check("attention is fused", "pass", "98.0 % of its time", "flash, cuDNN or flex kernels"),
-            Check("memory is well used", "not known", "record with profile_memory=True", "85 to 95 %"),
+            ChecklistItem("the device computes", "fail", "52.4 % (bad)", "over 80 %; under 70 % is bad"),
+            ChecklistItem("attention is fused", "pass", "98.0 % of its time", "flash, cuDNN or flex kernels"),
+            ChecklistItem(
+                "memory is well used", "not known", "record with profile_memory=True", "85 to 95 %"
+            ),
         ),
         "next_steps": (
             NextStep("Change one thing first: the host reads results back. Then record again and compare."),
@@ -81,7 +83,7 @@ def empty_report() -> Report:
             phases=(),
             kernels_per_step=0,
             utilization_share=None,
-            late_share=None,
+            starved_share=None,
             sm_efficiency_share=None,
             peak_memory_bytes=None,
             memory_bytes=None,
@@ -133,7 +135,7 @@ def _overview() -> Overview:
         ),
         kernels_per_step=1576,
         utilization_share=0.524,
-        late_share=0.381,
+        starved_share=0.381,
         sm_efficiency_share=0.447,
         peak_memory_bytes=71 * GIB,
         memory_bytes=150_109_880_320,
@@ -142,9 +144,9 @@ def _overview() -> Overview:
     )
 
 
-def _trust() -> tuple[Doubt, ...]:
+def _trust() -> tuple[Caveat, ...]:
     rows = drawn(
-        Doubt,
+        Caveat,
         {
             "what": "profiler options",
             "count": 2,
@@ -171,7 +173,7 @@ def _reads() -> Finding:
         Advice(
             title="The host reads single numbers back in a loop",
             because="128 reads a step wait for the GPU, which then starves for 24.4 ms of 64.1 ms.",
-            saving=Saving(late_ns=(20.0 * MS, 26.0 * MS)),
+            saving=Saving(starved_ns=(20.0 * MS, 26.0 * MS)),
             certainty="certain",
             fix="losses.append(loss.detach())  # not loss.item()\n"
             'if step % 100 == 0 and rank < 1:  # "once" & not in the loop\n'
@@ -204,7 +206,7 @@ def _casts() -> Finding:
         Advice(
             title="Weights are cast in every forward",
             because="48 casts of weights take 4.10 ms of device time a step.",
-            saving=Saving(device_ns=(1.5 * MS, 4.1 * MS), late_ns=(1.0 * MS, 2.0 * MS)),
+            saving=Saving(device_ns=(1.5 * MS, 4.1 * MS), starved_ns=(1.0 * MS, 2.0 * MS)),
             certainty="likely",
             fix="model.to(torch.bfloat16)",
             check="stepscope show kernel_families: copies take less.",

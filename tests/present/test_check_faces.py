@@ -15,12 +15,12 @@ import pytest
 from tests.present.drawn_comparison import comparison, side
 
 from stepscope.compare.budgets import budget_of
-from stepscope.compare.check import Check, checked
+from stepscope.compare.check import CheckResult, checked
 from stepscope.present.check import github, junit, markdown, terminal
 from stepscope.present.check import json as as_json
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-FACES: dict[str, Callable[[Check], str]] = {
+FACES: dict[str, Callable[[CheckResult], str]] = {
     "check.txt": lambda shown: terminal.text(shown, width=80, color=False),
     "check.md": markdown.text,
     "check.json": as_json.text,
@@ -30,13 +30,13 @@ FACES: dict[str, Callable[[Check], str]] = {
 BUDGETS = ("step_time < +3 %", "step_time < -26 %", "utilization >= 0.8", "tokens_per_second > 5")
 
 
-def broken() -> Check:
+def broken() -> CheckResult:
     change = comparison().whole
     told = [budget_of(text, f"stepscope.toml:{line}") for line, text in enumerate(BUDGETS, 3)]
     return checked(change.after, change, told)
 
 
-def kept() -> Check:
+def kept() -> CheckResult:
     return checked(side("alone", 48_000_000), None, [budget_of("step_time < 50 ms", "--budget")])
 
 

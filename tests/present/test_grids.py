@@ -117,7 +117,7 @@ def test_limit_says_how_many_there_are() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Caveat:
     what: Annotated[str, "which"]
     explanation: Annotated[str | None, "a sentence"]
     count: Annotated[int, "how many"]
@@ -125,7 +125,7 @@ class Doubt:
 
 def test_sentences_stand_below_their_rows() -> None:
     long = "Some work has no launch in the profile, for it was made before the recording began."
-    table = Table.of(Doubt, [Doubt("unlinked", long, 3), Doubt("other", None, 1)])
+    table = Table.of(Caveat, [Caveat("unlinked", long, 3), Caveat("other", None, 1)])
     assert grids.render(table, "trust", "table", width=60) == (
         "what      count\n"
         "────────  ─────\n"

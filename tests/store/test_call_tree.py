@@ -42,7 +42,7 @@ def names_of(trace: Trace) -> dict[int, tuple[str, ...]]:
 def places(trace: Trace) -> dict[int, dict[str, Any]]:
     sql = """
         SELECT p.event, p.node, p.step, p.forward, p.phase, m.name AS module, u.name AS user_frame
-        FROM places p LEFT JOIN call_tree m ON m.node = p.module
+        FROM call_sites p LEFT JOIN call_tree m ON m.node = p.module
         LEFT JOIN call_tree u ON u.node = p.user_frame
     """
     return {row["event"]: row for row in rows(trace, sql)}
@@ -89,7 +89,7 @@ def assert_same_paths(trace: Trace, oracle: Oracle) -> None:
         figures[0] += row["calls"]
         figures[1] += row["total_ns"]
     assert found == expected
-    placed = {row["event"]: names[row["node"]] for row in rows(trace, "SELECT event, node FROM places")}
+    placed = {row["event"]: names[row["node"]] for row in rows(trace, "SELECT event, node FROM call_sites")}
     wanted = {event.index for event in host_events(oracle) if event.category in OP | RUNTIME}
     assert {event: placed[event] for event in wanted} == {event: paths[event] for event in wanted}
 
@@ -120,17 +120,18 @@ def assert_sums(trace: Trace) -> None:
     sums = rows(
         trace,
         """
-        SELECT (SELECT coalesce(sum(late_ns), 0)::BIGINT FROM call_tree) AS late,
-               (SELECT coalesce(sum(least(g.start_ns + g.late_ns, s.end_ns)
+        SELECT (SELECT coalesce(sum(starved_ns), 0)::BIGINT FROM call_tree) AS late,
+               (SELECT coalesce(sum(least(g.start_ns + g.starved_ns, s.end_ns)
                                     - greatest(g.start_ns, s.start_ns)), 0)::BIGINT
-                FROM gaps g JOIN steps s ON g.start_ns < s.end_ns AND g.start_ns + g.late_ns > s.start_ns
-                WHERE g.late_ns > 0 AND g.thread IN (SELECT thread FROM call_tree)) AS waited,
+                FROM gaps g JOIN steps s ON g.start_ns < s.end_ns AND g.start_ns + g.starved_ns > s.start_ns
+                WHERE g.starved_ns > 0 AND g.thread IN (SELECT thread FROM call_tree)) AS waited,
                (SELECT coalesce(sum(device_ns), 0)::BIGINT FROM call_tree) AS device,
                (SELECT coalesce(sum(work_ns), 0)::BIGINT FROM launches) AS launched,
                (SELECT coalesce(sum(inclusive_ns), 0)::BIGINT FROM call_tree
                 WHERE parent IS NULL) AS inclusive,
                (SELECT coalesce(sum(self_ns), 0)::BIGINT FROM call_tree) AS own,
-               (SELECT count(*) FROM places p JOIN (SELECT event FROM ops UNION ALL SELECT event FROM launches
+               (SELECT count(*) FROM call_sites p JOIN (SELECT event FROM ops
+                UNION ALL SELECT event FROM launches
                 UNION ALL SELECT event FROM memory_events) USING (event)) AS places,
                (SELECT count(*) FROM ops) + (SELECT count(*) FROM launches)
                + (SELECT count(*) FROM memory_events) AS events
@@ -139,7 +140,7 @@ def assert_sums(trace: Trace) -> None:
     assert sums["late"] == sums["waited"]
     assert sums["device"] == sums["launched"]
     assert sums["inclusive"] == sums["own"]
-    assert sums["places"] == sums["events"]
+    assert sums["call_sites"] == sums["events"]
 
 
 @pytest.mark.slow
@@ -262,8 +263,8 @@ def test_where_the_device_waited(tmp_path: Path) -> None:
     trace = opened(drawing, tmp_path)
     names = names_of(trace)
     late = {
-        names[row["node"]]: row["late_ns"]
-        for row in rows(trace, "SELECT node, late_ns FROM call_tree WHERE late_ns > 0")
+        names[row["node"]]: row["starved_ns"]
+        for row in rows(trace, "SELECT node, starved_ns FROM call_tree WHERE starved_ns > 0")
     }
     assert late == {
         ("hook.py(5): run",): 8_000,

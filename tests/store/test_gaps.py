@@ -17,7 +17,16 @@ from tests.oracle import Oracle, device_of
 from stepscope.opening import open_trace
 
 REAL = ["hta_nccl_data.json.gz", "hta_amd_mi250.json.gz", "h200_cuda_graph.pt.trace.json.gz"]
-COLUMNS = ("device_name", "start_ns", "dur_ns", "before", "after", "launch", "launch_start_ns", "late_ns")
+COLUMNS = (
+    "device_name",
+    "start_ns",
+    "dur_ns",
+    "before",
+    "after",
+    "launch",
+    "launch_start_ns",
+    "launch_delay_ns",
+)
 
 
 def gaps(path: Path, store: Path) -> list[tuple[Any, ...]]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from stepscope.analyses._shapes import UnknownCostError, inputs_of
+from stepscope.costs.tensor_shapes import UnknownCostError, inputs_of
 from stepscope.store.trace import Trace
 
 __all__ = ["PASS_COLUMNS", "Batch", "Passes", "passes_of"]

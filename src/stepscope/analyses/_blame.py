@@ -12,7 +12,7 @@ __all__ = ["BLAME_READS", "Caller", "callers"]
 BLAME_READS: Reads = {
     "launches": ("event", "name", "op"),
     "ops": ("event", "name", "parent"),
-    "places": ("event", "user_frame"),
+    "call_sites": ("event", "user_frame"),
     "call_tree": ("node", "name"),
 }
 """What `callers` reads."""
@@ -44,7 +44,7 @@ _CALLERS = """
         SELECT a.event, list(o.name ORDER BY level DESC) AS ops
         FROM around a JOIN ops o ON o.event = a.op GROUP BY a.event),
     framed AS (
-        SELECT p.event, c.name AS user_frame FROM places p JOIN call_tree c ON c.node = p.user_frame
+        SELECT p.event, c.name AS user_frame FROM call_sites p JOIN call_tree c ON c.node = p.user_frame
         WHERE list_contains($events, p.event))
     SELECT a.event, a.name, c.ops, f.user_frame
     FROM asked a LEFT JOIN chains c USING (event) LEFT JOIN framed f USING (event)

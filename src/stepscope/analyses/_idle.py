@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
-from stepscope.analyses._calls import WAITING_CALLS, WAITING_READS, call_names
+from stepscope.simulation.device_calls import WAITING_CALLS, WAITING_READS, call_names
 from stepscope.store.call_tree import handing_threads
 from stepscope.store.columns import arrays, view
 from stepscope.store.host_time import ALLOCATION, KINDS, WAIT, host_time
@@ -16,7 +16,7 @@ from stepscope.store.trace import Reads, Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CAUSES", "IDLE_READS", "Idle", "Part", "Window", "idle_time", "side_of"]
+__all__ = ["CAUSES", "IDLE_READS", "GapPart", "Idle", "Window", "idle_time", "side_of"]
 
 Window = Literal["steps", "span"]
 
@@ -47,7 +47,7 @@ IDLE_READS: Reads = {
         "after",
         "launch",
         "thread",
-        "late_ns",
+        "launch_delay_ns",
     ),
     "launches": WAITING_READS["launches"],
     "device_work": (*WAITING_READS["device_work"], "event", "device_name", "stream", "communicates"),
@@ -65,7 +65,7 @@ def side_of(cause: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GapPart:
     """What the gaps of one device lost to one cause after one kind of blocking call."""
 
     device: str
@@ -84,7 +84,7 @@ class Part:
 class Idle:
     """The idle time of all devices in a window."""
 
-    parts: list[Part]
+    parts: list[GapPart]
     starved: pa.Table
     """Per blocking call and device: event, device, gaps, starved_ns."""
     longest: pa.Table
@@ -116,7 +116,9 @@ _SPANS = """
     FROM spans s JOIN device_work w ON w.event = s.first LEFT JOIN launches l ON l.event = w.launch
     ORDER BY s.device_name
 """
-_LATE = "SELECT device_name, start_ns, dur_ns, late_ns, thread, after FROM gaps WHERE late_ns > 0"
+_LATE = (
+    "SELECT device_name, start_ns, dur_ns, launch_delay_ns, thread, after FROM gaps WHERE launch_delay_ns > 0"
+)
 # Where the call that launches was open still, the launch was on its way; otherwise the work had to wait. Only
 # where the launch does not decide it is the work itself looked at: that is dear.
 _MADE_BEFORE = f"""
@@ -127,7 +129,7 @@ _MADE_BEFORE = f"""
                     WHEN l.start_ns + coalesce(l.dur_ns, 0) > g.start_ns THEN {_LATENCY}
                     WHEN g.dur_ns < {_SCHEDULING_NS} THEN {_SCHEDULING} END AS cause,
                l.start_ns + coalesce(l.dur_ns, 0) AS returned_ns
-        FROM gaps g LEFT JOIN launches l ON l.event = g.launch WHERE g.late_ns = 0),
+        FROM gaps g LEFT JOIN launches l ON l.event = g.launch WHERE g.launch_delay_ns = 0),
     open AS (SELECT * FROM linked WHERE cause IS NULL),
     around AS (
         SELECT w.event, w.launch, w.communicates, w.stream FROM device_work w
@@ -224,7 +226,12 @@ class _Division:
             idle = span["low"] - starts[0]
             if idle > 0 and span["launch_start_ns"] is not None:
                 late = min(max(span["launch_start_ns"] - starts[0], 0), idle)
-                edge = {"start_ns": starts[0], "dur_ns": idle, "late_ns": late, "thread": span["thread"]}
+                edge = {
+                    "start_ns": starts[0],
+                    "dur_ns": idle,
+                    "launch_delay_ns": late,
+                    "thread": span["thread"],
+                }
                 heads.append(device | edge | {"after": span["first"]})
             elif idle > 0:
                 edge = {"start_ns": starts[0], "dur_ns": idle, "after": span["first"], "cause": _UNLINKED}
@@ -233,7 +240,7 @@ class _Division:
                 edge = {"start_ns": span["high"], "dur_ns": ends[-1] - span["high"], "cause": _LAST}
                 tails.append(device | edge | {"after": None})
         numbers = [(name, pa.int64()) for name in ("start_ns", "dur_ns")]
-        late = [("late_ns", pa.int64()), ("thread", pa.int64()), ("after", pa.int64())]
+        late = [("launch_delay_ns", pa.int64()), ("thread", pa.int64()), ("after", pa.int64())]
         columns = [("device_name", pa.string()), *numbers]
         return (
             pa.Table.from_pylist(heads, pa.schema([*columns, *late])),
@@ -247,7 +254,7 @@ class _Division:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        thread, start, dur, late = _views(batch, "thread", "start_ns", "dur_ns", "late_ns")
+        thread, start, dur, late = _views(batch, "thread", "start_ns", "dur_ns", "launch_delay_ns")
         (idle,) = arrays([self._host.inside(start, dur)])
         spent = arrays(self._host.charged(thread, start, late))
         latency = idle
@@ -319,7 +326,7 @@ class _Division:
         order = [("idle_ns", "descending"), ("start_ns", "ascending"), ("device", "ascending")]
         return whole.take(pc.sort_indices(whole, sort_keys=order)[: self._wanted])
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[GapPart]:
         width = len(self._wait_names) + 1
         found = self._tally
         columns = found.count, found.sum, found.largest, found.item, found.other
@@ -328,7 +335,7 @@ class _Division:
                 continue
             rest, call = divmod(number, width)
             device, cause = divmod(rest, len(CAUSES))
-            yield Part(
+            yield GapPart(
                 device=self._devices[device].as_py(),
                 cause=cause,
                 drained_by=self._wait_names[call - 1].as_py() if call else None,

@@ -12,16 +12,16 @@ from stepscope.store.trace import Reads, Trace
 __all__ = ["OWN_READS", "OwnTime", "own_times"]
 
 OWN_READS: Reads = {
-    "call_tree": ("node", "parent", "thread", "stored_in", "name", "step_self_ns", "late_ns"),
-    "places": ("node", "step"),
+    "call_tree": ("node", "parent", "thread", "stored_in", "name", "step_self_ns", "starved_ns"),
+    "call_sites": ("node", "step"),
     "launches": ("thread", "work_events"),
     "ops": ("thread", "forward_thread"),
     "steps": ("thread", "source"),
 }
 """What `own_times` reads."""
 _TREE = """
-    WITH begun AS (SELECT node, count(*) AS calls FROM places WHERE step IS NOT NULL GROUP BY node)
-    SELECT t.parent, t.thread, t.stored_in = 'ops' AS is_op, t.name, t.step_self_ns, t.late_ns,
+    WITH begun AS (SELECT node, count(*) AS calls FROM call_sites WHERE step IS NOT NULL GROUP BY node)
+    SELECT t.parent, t.thread, t.stored_in = 'ops' AS is_op, t.name, t.step_self_ns, t.starved_ns,
            CASE WHEN t.stored_in = 'ops' THEN coalesce(b.calls, 0) ELSE 0 END AS calls
     FROM call_tree t LEFT JOIN begun b ON b.node = t.node ORDER BY t.node
 """
@@ -35,7 +35,7 @@ class OwnTime:
     """None for what is outside of all operators."""
     calls: int
     own_ns: int
-    late_ns: int
+    starved_ns: int
     """The part in which a device was idle and waited for a launch of this thread."""
 
 
@@ -54,6 +54,6 @@ def own_times(trace: Trace) -> list[OwnTime]:
     driving = pa.array(trace.arrow(DRIVING)["thread"].to_pylist(), tree["thread"].type)
     named = tree.append_column("op", pc.take(tree["name"], nearest))
     named = named.filter(pc.is_in(named["thread"], driving))
-    figures = ("calls", "step_self_ns", "late_ns")
+    figures = ("calls", "step_self_ns", "starved_ns")
     summed = named.group_by("op").aggregate([(name, "sum") for name in figures]).to_pylist()
     return [OwnTime(row["op"], *(row[f"{name}_sum"] for name in figures)) for row in summed]

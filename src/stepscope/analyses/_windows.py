@@ -19,7 +19,7 @@ DRIVING = """
 Others wait or prepare data, and what they do is not what a step waits for."""
 
 PLACED = "SELECT thread FROM call_tree WHERE parent IS NULL AND phase = 'backward'"
-"""The threads all of whose calls are in `places` one by one: those that autograd hands work to."""
+"""The threads all of whose calls are in `call_sites` one by one: those that autograd hands work to."""
 
 
 _FOUND_BY = {
@@ -31,21 +31,21 @@ _FOUND_BY = {
 
 LAUNCHED = """
     SELECT p.step, p.phase, p.module, p.user_frame, l.work_ns - coalesce(k.ns, 0) AS ns, 1 AS launches
-    FROM places p JOIN launches l ON l.event = p.event
+    FROM call_sites p JOIN launches l ON l.event = p.event
     LEFT JOIN (SELECT r.launch, sum(w.dur_ns) AS ns FROM replays r JOIN device_work w ON w.event = r.event
                WHERE r.basis IS NOT NULL GROUP BY r.launch) k ON k.launch = l.event
     WHERE l.work_events > 0 AND p.step IS NOT NULL
     UNION ALL
     SELECT p.step, coalesce(r.phase, p.phase), coalesce(r.module, p.module),
            coalesce(r.user_frame, p.user_frame), sum(w.dur_ns), 0
-    FROM replays r JOIN device_work w ON w.event = r.event JOIN places p ON p.event = r.launch
+    FROM replays r JOIN device_work w ON w.event = r.event JOIN call_sites p ON p.event = r.launch
     WHERE r.basis IS NOT NULL AND p.step IS NOT NULL GROUP BY ALL
 """
 """Device work of the steps by where it was launched. The kernels of a replayed graph belong where the same
 kernels were launched one by one, as far as the profile has that; the rest where the graph was replayed."""
 LAUNCHED_READS: Reads = {
     "launches": ("event", "work_ns", "work_events"),
-    "places": ("event", "step", "phase", "module", "user_frame"),
+    "call_sites": ("event", "step", "phase", "module", "user_frame"),
     "replays": ("event", "launch", "phase", "module", "user_frame", "basis"),
     "device_work": ("event", "dur_ns"),
 }

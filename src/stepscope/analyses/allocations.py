@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from stepscope import units
 from stepscope.analyses import analysis
-from stepscope.analyses._calls import call_names
 from stepscope.analyses._memory import DEVICE_NAME
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.simulation.device_calls import call_names
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -60,7 +60,7 @@ _DRIVER = f"""
     SELECT 'driver' AS source, m.name AS call, NULL::VARCHAR AS device, o.name AS op, f.name AS user_frame,
            count(*) FILTER (NOT m.frees) AS allocations, count(*) FILTER (m.frees) AS frees,
            NULL::BIGINT AS allocated_bytes, NULL::BIGINT AS freed_bytes, sum(m.dur_ns)::BIGINT AS host_ns
-    FROM marked m LEFT JOIN ops o ON o.event = m.op LEFT JOIN places p ON p.event = m.event
+    FROM marked m LEFT JOIN ops o ON o.event = m.op LEFT JOIN call_sites p ON p.event = m.event
     LEFT JOIN call_tree f ON f.node = p.user_frame
     GROUP BY m.name, o.name, f.name ORDER BY host_ns DESC, call, op, user_frame
 """
@@ -78,7 +78,7 @@ _ALLOCATOR = f"""
                count(*) FILTER (m.bytes < 0) AS frees,
                coalesce(sum(m.bytes) FILTER (m.bytes > 0), 0) AS allocated_bytes,
                coalesce(-sum(m.bytes) FILTER (m.bytes < 0), 0) AS freed_bytes
-        FROM marked m LEFT JOIN places p ON p.event = m.event GROUP BY m.device, p.node, p.user_frame),
+        FROM marked m LEFT JOIN call_sites p ON p.event = m.event GROUP BY m.device, p.node, p.user_frame),
     around AS (
         SELECT node AS path, node, parent, stored_in, name FROM call_tree
         WHERE node IN (SELECT node FROM paths)
@@ -102,7 +102,7 @@ _ALLOCATOR = f"""
         "ops": ("event", "name"),
         "memory_events": ("event", "name", "start_ns", "bytes", "device_type", "device"),
         "steps": ("source", "host_start_ns", "host_end_ns"),
-        "places": ("event", "node", "user_frame"),
+        "call_sites": ("event", "node", "user_frame"),
         "call_tree": ("node", "parent", "stored_in", "name"),
     }
 )

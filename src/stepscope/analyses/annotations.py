@@ -45,7 +45,7 @@ _RANGES = f"""
     launched AS (
         SELECT l.thread, l.pid, l.start_ns, l.work_ns, w.first_ns, w.last_ns,
                p.phase IN ('backward', 'recomputation') AS backward
-        FROM launches l JOIN ran w ON w.launch = l.event JOIN places p ON p.event = l.event),
+        FROM launches l JOIN ran w ON w.launch = l.event JOIN call_sites p ON p.event = l.event),
     -- Ranges and launches meet in slices of time, or each launch would be compared with every range.
     slices AS (SELECT greatest((max(end_ns) - min(start_ns)) // 4096, 1) AS width FROM ranges),
     sliced AS (SELECT r.*, unnest(range(start_ns // width, end_ns // width + 1)) AS slice
@@ -74,7 +74,7 @@ _RANGES = f"""
         "annotations": ("event", "name", "category", "thread", "pid", "start_ns", "dur_ns"),
         "launches": ("event", "thread", "pid", "start_ns", "work_ns"),
         "device_work": ("launch", "start_ns", "dur_ns"),
-        "places": ("event", "phase"),
+        "call_sites": ("event", "phase"),
     }
 )
 def annotations(trace: Trace) -> Table[Annotation]:

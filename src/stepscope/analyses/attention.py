@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
 from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
-from stepscope.analyses._families import family_of
-from stepscope.analyses._precision import is_side_kernel, operands, precision_of
+from stepscope.costs.attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
+from stepscope.costs.families import family_of
+from stepscope.costs.precision import is_side_kernel, operands, precision_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -114,7 +114,7 @@ def _kernels(stretches: bool) -> str:
             FROM (SELECT k.*, coalesce(f.thread, l.thread) AS thread, coalesce(f.start_ns, l.start_ns) AS at,
                          p.forward, coalesce(f.name, k.op_name) AS of_name
                   FROM launched k LEFT JOIN launches l ON l.event = k.launch
-                  LEFT JOIN places p ON p.event = k.launch
+                  LEFT JOIN call_sites p ON p.event = k.launch
                   LEFT JOIN (SELECT event, name, thread, start_ns FROM ops) f ON f.event = p.forward) k
             ASOF LEFT JOIN stretches s ON s.thread = k.thread AND s.low <= k.at
         """
@@ -153,7 +153,7 @@ class _Part:
         "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "launch", "op"),
         "launches": ("event", "thread", "start_ns"),
         "ops": ("event", "name", "thread", "start_ns", "dur_ns", "args", "parent"),
-        "places": ("event", "forward"),
+        "call_sites": ("event", "forward"),
         "steps": STEPS,
     }
 )

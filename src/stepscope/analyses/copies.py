@@ -40,7 +40,7 @@ _PLACES = {
     "op": ("o.name", "LEFT JOIN (SELECT event, name FROM ops) o ON o.event = w.op"),
     "frame": (
         "f.name",
-        """LEFT JOIN (SELECT event, user_frame FROM places) p ON p.event = w.launch
+        """LEFT JOIN (SELECT event, user_frame FROM call_sites) p ON p.event = w.launch
            LEFT JOIN (SELECT node, name FROM call_tree) f ON f.node = p.user_frame""",
     ),
 }
@@ -83,7 +83,7 @@ _TIMES = f"""
         "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "bytes", "launch", "op"),
         "launches": ("event", "name", "start_ns", "dur_ns"),
         "ops": ("event", "name"),
-        "places": ("event", "user_frame"),
+        "call_sites": ("event", "user_frame"),
         "call_tree": ("node", "name"),
         "steps": STEPS,
     }

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._calls import call_names
-from stepscope.analyses._dependencies import DEPENDENCY_READS
-from stepscope.analyses._path import KINDS, PATH_STEPS, path_sums, walk_of
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.errors import StepscopeError
 from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
+from stepscope.simulation.critical_path import KINDS, PATH_STEPS, path_sums, walk_of
+from stepscope.simulation.dependencies import DEPENDENCY_READS
+from stepscope.simulation.device_calls import call_names
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import NUMBERED, Windows
-from stepscope.analyses._occupancy import LaunchShape, Multiprocessor, occupancy_share
+from stepscope.costs.occupancy import LaunchShape, Multiprocessor, occupancy_share
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._blame import BLAME_READS, callers
-from stepscope.analyses._calls import WAITING_CALLS, CallNames, call_names
 from stepscope.analyses._idle import IDLE_READS, idle_time
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.simulation.device_calls import WAITING_CALLS, CallNames, call_names
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table
 
@@ -72,7 +72,7 @@ _EACH = f"""
            coalesce(g.starved_ns, 0)::BIGINT AS starved_ns, coalesce(g.gaps, 0)::BIGINT AS gaps, g.devices
     FROM waits w ASOF LEFT JOIN steps s ON w.start_ns >= s.host_start_ns
     LEFT JOIN starved g ON g.event = w.event LEFT JOIN ops o ON o.event = w.op
-    LEFT JOIN places p ON p.event = w.event LEFT JOIN call_tree f ON f.node = p.user_frame
+    LEFT JOIN call_sites p ON p.event = w.event LEFT JOIN call_tree f ON f.node = p.user_frame
     WHERE w.event IS DISTINCT FROM $own
 """
 _GROUPED = f"""

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._blame import BLAME_READS, Caller, callers
-from stepscope.analyses._idle import CAUSES, IDLE_READS, Idle, Part, Window, idle_time, side_of
+from stepscope.analyses._idle import CAUSES, IDLE_READS, GapPart, Idle, Window, idle_time, side_of
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table
@@ -80,15 +80,15 @@ def idle_gaps(
     return Table.of(IdleGap, _rows(trace, window, parts, totals), _notes(trace, window, idle, totals))
 
 
-def _order(part: Part) -> tuple[str, int, int, str]:
+def _order(part: GapPart) -> tuple[str, int, int, str]:
     return part.device, -part.idle_ns, part.cause, part.drained_by or ""
 
 
-def _single(idle: Idle) -> list[Part]:
+def _single(idle: Idle) -> list[GapPart]:
     """The longest gaps, each as a part of its own."""
     names = dict(zip(idle.waits["event"].to_pylist(), idle.waits["name"].to_pylist(), strict=True))
     return [
-        Part(
+        GapPart(
             device=row["device"],
             cause=row["cause"],
             drained_by=names.get(row["drained"]),
@@ -102,7 +102,7 @@ def _single(idle: Idle) -> list[Part]:
     ]
 
 
-def _rows(trace: Trace, window: str, parts: list[Part], totals: dict[str, int]) -> Iterable[IdleGap]:
+def _rows(trace: Trace, window: str, parts: list[GapPart], totals: dict[str, int]) -> Iterable[IdleGap]:
     events = sorted({part.after for part in parts if part.after is not None})
     ended = {row["event"]: row for row in trace.arrow(_ENDED, events=events).to_pylist()} if events else {}
     calls = {part.drained for part in parts} | {row["launch"] for row in ended.values()}
@@ -114,7 +114,7 @@ def _rows(trace: Trace, window: str, parts: list[Part], totals: dict[str, int]) 
 
 
 def _row(
-    part: Part, window: str, gap: dict[str, Any], caller: Caller | None, totals: dict[str, int]
+    part: GapPart, window: str, gap: dict[str, Any], caller: Caller | None, totals: dict[str, int]
 ) -> IdleGap:
     return IdleGap(
         device=part.device,

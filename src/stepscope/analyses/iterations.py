@@ -16,8 +16,8 @@ from stepscope.analyses._in_steps import (
     work_of,
 )
 from stepscope.analyses._serving import Load, load_of, together
-from stepscope.analyses._shapes import UnknownCostError, inputs_of
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.costs.tensor_shapes import UnknownCostError, inputs_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, spent_by_group, step_windows
-from stepscope.analyses._families import family_of
+from stepscope.costs.families import family_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

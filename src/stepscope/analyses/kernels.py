@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import spent_by_group, whole_span
-from stepscope.analyses._families import family_of
+from stepscope.costs.families import family_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

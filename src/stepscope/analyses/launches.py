@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native, units
 from stepscope.analyses import analysis
-from stepscope.analyses._calls import call_names
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.schema import KERNELS
+from stepscope.simulation.device_calls import call_names
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -41,16 +41,16 @@ _FRAME = r"^(.+)\((\d+)\): (.+)$"
 _LINES = f"""
     WITH driving AS ({DRIVING}), placed AS ({PLACED}),
     spent AS (
-        SELECT user_frame, sum(step_self_ns) AS host_ns, sum(late_ns) AS idle_ns, 0 AS forward_ns,
+        SELECT user_frame, sum(step_self_ns) AS host_ns, sum(starved_ns) AS idle_ns, 0 AS forward_ns,
                0 AS backward_ns, 0 AS device_ns, 0 AS launches
         FROM call_tree WHERE stored_in IN ('python_frames', 'annotations')
           AND thread IN (FROM driving) AND thread NOT IN (FROM placed) GROUP BY user_frame
         UNION ALL
-        SELECT NULL, 0, sum(late_ns), 0, 0, 0, 0 FROM call_tree
+        SELECT NULL, 0, sum(starved_ns), 0, 0, 0, 0 FROM call_tree
         WHERE parent IS NULL OR stored_in = 'other_events' AND thread NOT IN (FROM placed)
         UNION ALL
-        SELECT p.user_frame, sum(p.step_self_ns), sum(p.late_ns), 0, 0, 0, 0
-        FROM places p JOIN call_tree t ON t.node = p.node WHERE t.thread IN (FROM driving)
+        SELECT p.user_frame, sum(p.step_self_ns), sum(p.starved_ns), 0, 0, 0, 0
+        FROM call_sites p JOIN call_tree t ON t.node = p.node WHERE t.thread IN (FROM driving)
         GROUP BY p.user_frame
         UNION ALL
         SELECT user_frame, 0, 0, sum(ns) FILTER (phase = 'forward'),
@@ -79,9 +79,10 @@ _LINES = f"""
     reads={
         **LAUNCHED_READS,
         "call_tree": (
-            "node", "parent", "thread", "stored_in", "name", "step_self_ns", "late_ns", "user_frame", "phase",
+            "node", "parent", "thread", "stored_in", "name", "step_self_ns", "starved_ns", "user_frame",
+            "phase",
         ),
-        "places": ("node", "step_self_ns", "late_ns", *LAUNCHED_READS["places"]),
+        "call_sites": ("node", "step_self_ns", "starved_ns", *LAUNCHED_READS["call_sites"]),
         "launches": ("thread", *LAUNCHED_READS["launches"]),
         "ops": ("thread", "forward_thread"),
         "steps": ("source", "thread"),

@@ -41,7 +41,7 @@ class PeakMemory:
     reads={
         "memory_events": COLUMNS,
         "steps": STEP_COLUMNS,
-        "places": ("event", "node", "phase", "module"),
+        "call_sites": ("event", "node", "phase", "module"),
         "call_tree": ("node", "parent", "stored_in", "name"),
         "ops": ("event", "name", "args", "start_ns", "sequence", "forward_thread"),
     }
@@ -88,7 +88,7 @@ _LIVE = """
 # does (a loader, say) does not end a stretch, and recomputation is part of backward.
 _STRETCHES = """
     placed AS MATERIALIZED (
-        SELECT nth, event, start_ns, node, phase, module FROM changes LEFT JOIN places USING (event)),
+        SELECT nth, event, start_ns, node, phase, module FROM changes LEFT JOIN call_sites USING (event)),
     phased AS (
         SELECT nth, CASE phase WHEN 'recomputation' THEN 'backward' ELSE phase END AS phase FROM placed
         WHERE phase IN ('forward', 'backward', 'recomputation', 'optimizer')),

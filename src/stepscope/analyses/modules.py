@@ -49,7 +49,7 @@ _OWN = f"""
     UNION ALL
     SELECT module, CASE WHEN phase = 'backward' THEN 'host_backward' ELSE 'host_forward' END,
            sum(step_self_ns)::BIGINT
-    FROM places WHERE module IS NOT NULL GROUP BY 1, 2
+    FROM call_sites WHERE module IS NOT NULL GROUP BY 1, 2
     UNION ALL
     SELECT module, CASE WHEN phase = 'backward' THEN 'device_backward' ELSE 'device_forward' END,
            sum(ns)::BIGINT
@@ -75,7 +75,7 @@ _FIGURES = ("host_forward", "host_backward", "device_forward", "device_backward"
             "step_self_ns",
             "phase",
         ),
-        "places": ("step_self_ns", *LAUNCHED_READS["places"]),
+        "call_sites": ("step_self_ns", *LAUNCHED_READS["call_sites"]),
         "steps": ("source",),
     }
 )

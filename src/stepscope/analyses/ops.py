@@ -64,7 +64,7 @@ _GROUPED = {
     """,
     "user_frame": """
         SELECT o.*, t.name AS user_frame
-        FROM ops o LEFT JOIN places p USING (event) LEFT JOIN call_tree t ON t.node = p.user_frame
+        FROM ops o LEFT JOIN call_sites p USING (event) LEFT JOIN call_tree t ON t.node = p.user_frame
     """,
 }
 _SUMS = """
@@ -116,7 +116,7 @@ _NUMBERS = "SELECT DISTINCT number, name{more} FROM numbered ORDER BY number"
         ),
         "launches": ("event", "thread", "start_ns", "dur_ns", "work_ns"),
         "device_work": ("dur_ns", "launch", "op"),
-        "places": ("event", "user_frame"),
+        "call_sites": ("event", "user_frame"),
         "call_tree": ("node", "name"),
     }
 )

@@ -41,7 +41,8 @@ _WINDOWS = "SELECT step, start_ns, end_ns, source, thread FROM steps ORDER BY st
 _CALLS = f"""
     WITH called AS (
         SELECT o.start_ns, o.dur_ns, p.phase
-        FROM ops o JOIN places p ON p.event = o.event LEFT JOIN places around ON around.event = o.parent
+        FROM ops o JOIN call_sites p ON p.event = o.event
+        LEFT JOIN call_sites around ON around.event = o.parent
         WHERE list_contains($threads, o.thread) AND around.phase IS DISTINCT FROM p.phase
         UNION ALL
         SELECT start_ns, dur_ns, CASE WHEN name LIKE 'Optimizer.%' THEN 'optimizer' ELSE 'dataloader' END

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import NUMBERED, STEPS, Spent, spent_by_group, step_windows
-from stepscope.analyses._families import family_of
-from stepscope.analyses._precision import (
+from stepscope.costs.families import family_of
+from stepscope.costs.precision import (
     UNKNOWN,
     Used,
     is_misaligned,

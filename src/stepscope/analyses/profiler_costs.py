@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._recording import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
 from stepscope.analyses._windows import DRIVING, how_steps_were_found
+from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

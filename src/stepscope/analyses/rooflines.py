@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from stepscope import units
 from stepscope.analyses import analysis
-from stepscope.analyses._op_work import READS, work_of_ops
-from stepscope.analyses._roofs import Device, Priced, Total, device_of, priced
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.costs.op_work import READS, work_of_ops
+from stepscope.costs.roofs import Device, Priced, Total, device_of, priced
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

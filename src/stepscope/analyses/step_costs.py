@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import NUMBERED, Windows, step_windows
-from stepscope.analyses._families import family_of
 from stepscope.analyses._own_time import OWN_READS, own_times
 from stepscope.analyses._windows import claimed
 from stepscope.analyses.breakdowns import Breakdown, breakdowns
 from stepscope.analyses.idle_gaps import IdleGap, idle_gaps
+from stepscope.costs.families import family_of
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._replay import NOTHING_TO_PLAY, REPLAY_READS, Change, player_of
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.simulation.changes import Change
+from stepscope.simulation.simulator import NO_STEPS, SIMULATION_READS, simulator_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -23,37 +24,37 @@ class StepLimit:
     rank: Annotated[int, "Rank that recorded the profile."]
     host_times: Annotated[float, "How much of its time host work takes."]
     device_times: Annotated[float, "How much of its time device work takes."]
-    steps: Annotated[int, "How many steps were played again; a first one that was cold is left out."]
+    steps: Annotated[int, "How many steps were simulated; a first one that was cold is left out."]
     recorded_ns: Annotated[int, "Mean length of a step, with the profiler."]
-    unprofiled_low_ns: Annotated[int, "The same without what recording costs, at the least."]
-    unprofiled_high_ns: Annotated[int, "The same, at the most."]
+    unprofiled_low_ns: Annotated[int, "The same without what recording costs, at least."]
+    unprofiled_high_ns: Annotated[int, "The same, at most."]
 
 
-@analysis(reads=REPLAY_READS)
+@analysis(reads=SIMULATION_READS)
 def step_limits(trace: Trace) -> Table[StepLimit]:
-    """Plays steps again with a faster device, and with a faster host: what is left the other takes.
+    """Simulates steps with a faster device, and with a faster host: what is left the other takes.
 
     The first row is the step as it is. A device that takes no time leaves the host and the waiting between
     the two; a host that takes none leaves the device.
     """
-    player = player_of(trace)
+    simulator = simulator_of(trace)
     rows = []
-    for host, device in _SPEEDS if player.steady else ():
+    for host, device in _SPEEDS if simulator.steady else ():
         lengths = [
-            player.mean_ns(
+            simulator.mean_ns(
                 Change(host_times=host, kernels=(("*", device),) if device != 1 else (), spared=spared)
             )
-            for spared in (0.0, *player.spared)
+            for spared in (0.0, *simulator.spared)
         ]
         rows.append(
             StepLimit(
                 rank=trace.rank,
                 host_times=host,
                 device_times=device,
-                steps=len(player.steady),
+                steps=len(simulator.steady),
                 recorded_ns=lengths[0],
                 unprofiled_low_ns=lengths[2],
                 unprofiled_high_ns=lengths[1],
             )
         )
-    return Table.of(StepLimit, rows, how_steps_were_found(trace) if rows else [NOTHING_TO_PLAY])
+    return Table.of(StepLimit, rows, how_steps_were_found(trace) if rows else [NO_STEPS])

@@ -29,7 +29,7 @@ class StepOp:
     calls: Annotated[int, "How often it began in a step."]
     per_step: Annotated[float, "The same for a step, on average."]
     host_ns: Annotated[int, "Time in it and all it called, inside the steps; recursion counts once."]
-    late_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
+    starved_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
     device_ns: Annotated[int, "Device work that it and all it called launched in the steps."]
     launches: Annotated[int, "Launches of that work."]
 
@@ -38,16 +38,16 @@ _TREE = """
     WITH begun AS (
         SELECT p.node, count(*) AS calls, coalesce(sum(l.work_ns), 0) AS device_ns,
                count(*) FILTER (l.work_events > 0) AS launches, mode(p.user_frame) AS user_frame
-        FROM places p ANTI JOIN memory_events m ON m.event = p.event
+        FROM call_sites p ANTI JOIN memory_events m ON m.event = p.event
         LEFT JOIN launches l ON l.event = p.event WHERE p.step IS NOT NULL GROUP BY p.node)
     SELECT t.parent, t.stored_in = 'ops' AND t.recursive = 0 AS counts, t.stored_in = 'ops' AS is_op, t.name,
            t.phase, f.name AS user_frame, coalesce(b.calls, 0)::BIGINT AS calls,
-           t.step_self_ns, t.late_ns, coalesce(b.device_ns, 0)::BIGINT AS device_ns,
+           t.step_self_ns, t.starved_ns, coalesce(b.device_ns, 0)::BIGINT AS device_ns,
            coalesce(b.launches, 0)::BIGINT AS launches
     FROM call_tree t LEFT JOIN begun b ON b.node = t.node
     LEFT JOIN call_tree f ON f.node = coalesce(b.user_frame, t.user_frame) ORDER BY t.node
 """
-_SUMMED = ("step_self_ns", "late_ns", "device_ns", "launches")
+_SUMMED = ("step_self_ns", "starved_ns", "device_ns", "launches")
 _KEYS = ("name", "phase", "user_frame", "within")
 
 
@@ -55,9 +55,9 @@ _KEYS = ("name", "phase", "user_frame", "within")
     reads={
         "call_tree": (
             "node", "parent", "stored_in", "recursive", "name", "phase", "user_frame", "step_self_ns",
-            "late_ns",
+            "starved_ns",
         ),
-        "places": ("event", "node", "step", "user_frame"),
+        "call_sites": ("event", "node", "step", "user_frame"),
         "launches": ("event", "work_ns", "work_events"),
         "memory_events": ("event",),
         "steps": ("step", "source"),
@@ -83,7 +83,7 @@ def step_ops(trace: Trace) -> Table[StepOp]:
         for row in found
         if row["calls_sum"] or row["step_self_ns_sum"]
     ]
-    rows.sort(key=lambda row: (-row.late_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))
+    rows.sort(key=lambda row: (-row.starved_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))
     nothing = [] if rows else ["No operator began in a step."]
     return Table.of(StepOp, rows, nothing + how_steps_were_found(trace))
 

@@ -7,18 +7,18 @@ from typing import Any
 
 from stepscope import units
 from stepscope.analyses import analysis
-from stepscope.analyses._doubts import DOUBT_READS, EVENT_CHECKS, Check, Doubt, Steps
+from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Check, Steps
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["Doubt", "trust"]
+__all__ = ["Caveat", "trust"]
 
 _OPTIONS = {"with_stack": "Python stacks", "record_shapes": "shapes", "profile_memory": "memory"}
 
 
-@analysis(reads=DOUBT_READS)
-def trust(trace: Trace) -> Table[Doubt]:
+@analysis(reads=CAVEAT_READS)
+def trust(trace: Trace) -> Table[Caveat]:
     """Lists what could bend the figures: a count, how far it could move them, and what to do.
 
     The effect is a bound on time inside the steps if `of` does not say otherwise; several doubts may concern
@@ -27,10 +27,10 @@ def trust(trace: Trace) -> Table[Doubt]:
     steps = Steps(trace)
     found = [doubt for check in (*EVENT_CHECKS, *RECORDING_CHECKS) for doubt in check(trace, steps)]
     found.sort(key=lambda one: -1.0 if one.effect_share is None else one.effect_share, reverse=True)
-    return Table.of(Doubt, found, how_steps_were_found(trace))
+    return Table.of(Caveat, found, how_steps_were_found(trace))
 
 
-def damaged_file(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Bytes that were lost, and text that was repaired while reading."""
     lost: list[dict[str, Any]] = []
     repaired: list[dict[str, Any]] = []
@@ -75,7 +75,7 @@ def _loses(one: dict[str, Any]) -> bool:
     return bool(one["bytes"]) or any(word in str(one["reason"]) for word in early)
 
 
-def profiler_options(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def profiler_options(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Options that make the program slower while it is recorded."""
     chosen = [text for key, text in _OPTIONS.items() if trace.meta["metadata"].get(key)]
     if chosen:
@@ -98,7 +98,7 @@ _RECORDED = """
 """
 
 
-def missing_record(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """What was not recorded and therefore cannot be told."""
     found = trace.arrow(_RECORDED).to_pylist()[0]
     missing = {
@@ -118,7 +118,7 @@ def missing_record(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Steps that were found by what repeats, not by the profiler's marks."""
     if steps.rows and steps.rows[0]["source"] != "mark":
         yield steps.vague(
@@ -130,7 +130,7 @@ def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def several_processes(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def several_processes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Host events of more than one process in one file."""
     pids = trace.arrow("SELECT DISTINCT pid FROM launches UNION SELECT DISTINCT pid FROM ops")[
         "pid"
@@ -146,7 +146,7 @@ def several_processes(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def events_without_category(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def events_without_category(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events with a duration and no category, which count for nothing."""
     sql = "SELECT coalesce(sum(events), 0)::BIGINT AS n FROM shapes WHERE category IS NULL AND phase = 'X'"
     count = trace.arrow(sql).to_pylist()[0]["n"]
@@ -169,7 +169,7 @@ _TALKS = """
 """
 
 
-def unknown_rank(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def unknown_rank(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """A program of several ranks whose rank nothing says; alone, a program is rank 0."""
     if str(trace.meta["rank_source"]).startswith("nothing") and trace.arrow(_TALKS).to_pylist()[0]["talks"]:
         yield steps.vague(

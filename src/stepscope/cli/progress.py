@@ -7,13 +7,13 @@ import time
 
 from stepscope import units
 
-__all__ = ["Line"]
+__all__ = ["ProgressLine"]
 
 _QUIET_S = 1.0
 _EVERY_S = 0.1
 
 
-class Line:
+class ProgressLine:
     """Shows bytes, speed, events and the time left; the line goes away when the job is done."""
 
     def __init__(self) -> None:

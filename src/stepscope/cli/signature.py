@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from stepscope import registry
 
-__all__ = ["Argument", "arguments", "call", "with_options_of"]
+__all__ = ["Argument", "arguments", "call", "with_flags", "with_options_of"]
 
 Command = Callable[..., "int | None"]
 CommandT = TypeVar("CommandT", bound=Command)
@@ -26,6 +26,16 @@ def with_options_of(folder: str, parameter: str) -> Callable[[CommandT], Command
 
     def mark(command: CommandT) -> CommandT:
         command.options_of = (folder, parameter)  # type: ignore[attr-defined]
+        return command
+
+    return mark
+
+
+def with_flags(flags: Mapping[str, str]) -> Callable[[CommandT], CommandT]:
+    """Gives a command with `**named: bool` a flag for each name, with its help; those given are True."""
+
+    def mark(command: CommandT) -> CommandT:
+        command.flags = flags  # type: ignore[attr-defined]
         return command
 
     return mark
@@ -174,6 +184,11 @@ def _parameters(function: Callable[..., Any]) -> Parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
             raise TypeError(f"{plain.__name__}: write {name}: tuple[str, ...] in place of *{name}")
         found[name] = parameter.replace(annotation=_resolve(plain, parameter.annotation))
+    flags: Mapping[str, str] = getattr(plain, "flags", {})
+    for name, text in flags.items():
+        found[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, text]
+        )
     return found
 
 

@@ -23,24 +23,24 @@ def open_with_progress(
 ) -> Trace:
     """Opens the trace of a command line."""
     import stepscope
-    from stepscope.cli.progress import Line
+    from stepscope.cli.progress import ProgressLine
 
     if (trace is None) != demo:
         problem = "a trace and --demo do not go together" if demo else "a trace is missing"
         raise StepscopeError(problem, hint="name a profile, or try it with --demo", exit_code=2)
     source = str(DEMO) if trace is None else trace
-    return stepscope.open(source, store=store, refresh=refresh, progress=Line())
+    return stepscope.open(source, store=store, refresh=refresh, progress=ProgressLine())
 
 
 def compared(words: Sequence[str], *, store: Path | None = None) -> Comparison:
     """Compares the sides of a command line, each a word that names one recording or several."""
-    from stepscope.cli.progress import Line
+    from stepscope.cli.progress import ProgressLine
     from stepscope.compare.build import compare, names_of
     from stepscope.findings.thresholds import nearest_thresholds
     from stepscope.opening import open_trace, recordings_of
 
     thresholds = nearest_thresholds(Path.cwd())
     found = [recordings_of(word) for word in words]
-    traces = [[open_trace(one, store=store, progress=Line()) for one in side] for side in found]
+    traces = [[open_trace(one, store=store, progress=ProgressLine()) for one in side] for side in found]
     named = zip(names_of(words), traces, strict=True)
-    return compare(list(named), thresholds=thresholds, progress=Line())
+    return compare(list(named), thresholds=thresholds, progress=ProgressLine())

@@ -71,7 +71,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StepPart:
     """A part of the mean step on both sides; those inside it sum to it exactly."""
 
     name: str
@@ -88,7 +88,7 @@ class Part:
     """The operator that launches most of it."""
     exposed: bool = False
     """Whether only time counts in which nothing computed beside it: copies, fills, collectives."""
-    parts: tuple[Part, ...] = ()
+    parts: tuple[StepPart, ...] = ()
 
     @property
     def change_ns(self) -> int:
@@ -102,21 +102,21 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class StepChange:
     """From one side to the next."""
 
     before: Side
     after: Side
     interval: Interval | None
     """None where a side has no steps."""
-    parts: tuple[Part, ...]
+    parts: tuple[StepPart, ...]
     """By what ran and what was waited for; they sum to the change, and so do the next two."""
-    phases: tuple[Part, ...]
-    ops: tuple[Part, ...]
+    phases: tuple[StepPart, ...]
+    ops: tuple[StepPart, ...]
     resolved: tuple[Finding, ...]
     appeared: tuple[Finding, ...]
     kept: tuple[tuple[Finding, Finding], ...]
-    unlike: tuple[str, ...]
+    caveats: tuple[str, ...]
     """What differs between the recordings and bends the comparison, as sentences."""
 
     @property
@@ -139,7 +139,7 @@ class Change:
         return "slower" if self.interval.low_ns > 0 else "faster"
 
     @property
-    def causes(self) -> tuple[tuple[Part, Part], ...]:
+    def causes(self) -> tuple[tuple[StepPart, StepPart], ...]:
         """Families of kernels and reasons to wait, each behind its part; what changed most comes first."""
         pairs = [(part, inner) for part in self.parts for inner in part.parts or (part,)]
         return tuple(sorted(pairs, key=lambda pair: -abs(pair[1].change_ns)))
@@ -150,18 +150,18 @@ class Comparison:
     """Two sides or more, one change at a time."""
 
     sides: tuple[Side, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[StepChange, ...]
     """From each side to the next."""
-    overall: Change | None = field(default=None)
+    overall: StepChange | None = field(default=None)
     """From the first side to the last, where there are more than two."""
 
     @property
-    def whole(self) -> Change:
+    def whole(self) -> StepChange:
         """From the first side to the last."""
         return self.overall or self.changes[0]
 
 
-def walked(parts: tuple[Part, ...]) -> Iterator[Part]:
+def walked(parts: tuple[StepPart, ...]) -> Iterator[StepPart]:
     """The parts that hold no others, of all these."""
     for part in parts:
         if part.parts:

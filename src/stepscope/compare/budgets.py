@@ -56,7 +56,7 @@ FIGURES = {
     "utilization": Figure("share", lambda side: side.report.overview.utilization_share),
     "sm_efficiency": Figure("share", lambda side: side.report.overview.sm_efficiency_share),
     "mfu": Figure("share", lambda side: side.report.overview.mfu_share, "record_shapes=True"),
-    "waiting_for_host": Figure("share", lambda side: side.report.overview.late_share),
+    "waiting_for_host": Figure("share", lambda side: side.report.overview.starved_share),
     "exposed_communication": Figure("share", _exposed),
     "peak_memory": Figure(
         "bytes", lambda side: side.report.overview.peak_memory_bytes, "profile_memory=True"

@@ -9,10 +9,10 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from stepscope.compare import Change, Comparison, Run, Side
-from stepscope.compare.dividing import Spent, by_op, by_part, by_phase
+from stepscope.compare import Comparison, Run, Side, StepChange
+from stepscope.compare.attribution import Spent, by_op, by_part, by_phase
+from stepscope.compare.caveats import caveats_between
 from stepscope.compare.intervals import interval_of
-from stepscope.compare.unlike import unlike
 from stepscope.errors import StepscopeError
 from stepscope.findings import Finding
 from stepscope.findings.build import build_report
@@ -24,9 +24,9 @@ from stepscope.tables import Table
 
 __all__ = ["compare", "names_of"]
 
-_TABLES = ("breakdowns", "step_costs", "phases", "late_ops", "throughput", "step_classes")
+_TABLES = ("breakdowns", "step_costs", "phases", "starving_ops", "throughput", "step_classes")
 _ENDING = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$")
-_DIVIDING = ("step_costs", "phases", "late_ops")
+_DIVIDING = ("step_costs", "phases", "starving_ops")
 
 
 def compare(
@@ -88,14 +88,14 @@ def _per_step(throughput: Table[Any]) -> dict[str, float]:
     return {row.unit: row.per_step for row in throughput if row.unit != "steps" and row.per_step is not None}
 
 
-def _change(before: Side, after: Side) -> Change:
+def _change(before: Side, after: Side) -> StepChange:
     sides = (before, after)
     interval = interval_of(*([run.lengths_ns for run in side.runs] for side in sides))
     spent = [[_spent(run) for run in side.runs if run.lengths_ns] for side in sides]
     ends = (before.step_ns, after.step_ns)
     known = interval is not None
     found = [_findings(side) for side in sides]
-    return Change(
+    return StepChange(
         before=before,
         after=after,
         interval=interval,
@@ -105,7 +105,7 @@ def _change(before: Side, after: Side) -> Change:
         resolved=tuple(one for name, one in found[0].items() if name not in found[1]),
         appeared=tuple(one for name, one in found[1].items() if name not in found[0]),
         kept=tuple((one, found[1][name]) for name, one in found[0].items() if name in found[1]),
-        unlike=tuple(unlike(before, after)),
+        caveats=tuple(caveats_between(before, after)),
     )
 
 

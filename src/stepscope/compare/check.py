@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepscope import units
-from stepscope.compare import Change, Side
+from stepscope.compare import Side, StepChange
 from stepscope.compare.budgets import FIGURES, SEVERITIES, Budget, budget_of
 from stepscope.compare.intervals import spread_of
 from stepscope.errors import StepscopeError
 
-__all__ = ["SCHEMA", "Check", "Outcome", "checked"]
+__all__ = ["SCHEMA", "CheckResult", "Outcome", "checked"]
 
 SCHEMA = "stepscope.check/1"
 
@@ -38,12 +38,12 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckResult:
     """A trace against its budgets."""
 
     side: Side
     baseline: Side | None
-    change: Change | None
+    change: StepChange | None
     """From the baseline to the trace."""
     outcomes: tuple[Outcome, ...]
     strict: bool = False
@@ -56,16 +56,18 @@ class Check:
         return tuple(one for one in self.outcomes if one.state in bad)
 
 
-def checked(side: Side, change: Change | None, budgets: Sequence[Budget], *, strict: bool = False) -> Check:
+def checked(
+    side: Side, change: StepChange | None, budgets: Sequence[Budget], *, strict: bool = False
+) -> CheckResult:
     """Judges every budget; a baseline without any asks that the step is not slower."""
     asked = list(budgets)
     if not asked and change:
         asked = [budget_of(NOT_SLOWER, "--baseline")]
     outcomes = tuple(_judged(budget, side, change) for budget in asked)
-    return Check(side, change.before if change else None, change, outcomes, strict)
+    return CheckResult(side, change.before if change else None, change, outcomes, strict)
 
 
-def _judged(budget: Budget, side: Side, change: Change | None) -> Outcome:
+def _judged(budget: Budget, side: Side, change: StepChange | None) -> Outcome:
     if budget.about_finding:
         return _finding(budget, side)
     figure = FIGURES[budget.name]
@@ -90,7 +92,7 @@ def _judged(budget: Budget, side: Side, change: Change | None) -> Outcome:
     return _against(budget, value / before - 1, half, f"{budget.name} changed by {{}} ({ends})")
 
 
-def _half_of(change: Change) -> float:
+def _half_of(change: StepChange) -> float:
     """Half the width of the interval of a change, of the logarithm of the ratio."""
     if change.interval is None or not change.after.step_ns:
         return 0.0

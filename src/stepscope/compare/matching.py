@@ -10,11 +10,11 @@ from fractions import Fraction
 
 from stepscope.compare import State
 
-__all__ = ["Kernel", "Match", "matched"]
+__all__ = ["KernelCost", "Match", "matched"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class KernelCost:
     """One kernel in the mean step of one side."""
 
     name: str
@@ -29,15 +29,15 @@ class Match:
     """Kernels of both sides that do the same work."""
 
     state: State
-    before: tuple[Kernel, ...]
-    after: tuple[Kernel, ...]
+    before: tuple[KernelCost, ...]
+    after: tuple[KernelCost, ...]
 
 
 _CHIPS = re.compile(r"sm_?\d+[a-z]?|volta|turing|ampere|ada|hopper|blackwell|gfx\w+", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+")
 
 
-def matched(before: Iterable[Kernel], after: Iterable[Kernel]) -> list[Match]:
+def matched(before: Iterable[KernelCost], after: Iterable[KernelCost]) -> list[Match]:
     """Each kernel of both sides in one match: by name, by name without numbers and chips, by operator."""
     left = ({one.name: one for one in before}, {one.name: one for one in after})
     found: list[Match] = []
@@ -49,7 +49,9 @@ def matched(before: Iterable[Kernel], after: Iterable[Kernel]) -> list[Match]:
 
 
 def _pooled(
-    state: State, key: Callable[[Kernel], str | None], left: tuple[dict[str, Kernel], dict[str, Kernel]]
+    state: State,
+    key: Callable[[KernelCost], str | None],
+    left: tuple[dict[str, KernelCost], dict[str, KernelCost]],
 ) -> list[Match]:
     """Those that have the same key on both sides; they are taken out of what is left."""
     pools = [_by(key, side) for side in left]
@@ -63,8 +65,10 @@ def _pooled(
     return found
 
 
-def _by(key: Callable[[Kernel], str | None], side: Mapping[str, Kernel]) -> dict[str, list[Kernel]]:
-    pools: dict[str, list[Kernel]] = defaultdict(list)
+def _by(
+    key: Callable[[KernelCost], str | None], side: Mapping[str, KernelCost]
+) -> dict[str, list[KernelCost]]:
+    pools: dict[str, list[KernelCost]] = defaultdict(list)
     for one in side.values():
         shared = key(one)
         if shared is not None:
@@ -72,14 +76,14 @@ def _by(key: Callable[[Kernel], str | None], side: Mapping[str, Kernel]) -> dict
     return pools
 
 
-def _name(one: Kernel) -> str:
+def _name(one: KernelCost) -> str:
     return one.name
 
 
-def _plain(one: Kernel) -> str:
+def _plain(one: KernelCost) -> str:
     """The name without what compilers count and chips are called."""
     return _NUMBERS.sub("#", _CHIPS.sub("", one.name)).lower()
 
 
-def _operator(one: Kernel) -> str | None:
+def _operator(one: KernelCost) -> str | None:
     return one.op

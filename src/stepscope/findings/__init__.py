@@ -1,7 +1,7 @@
 """From tables to advice: what a rule gives, what a finding is, and how a rule asks for its tables.
 
 A rule is a function of finished tables. Its positional parameters name what it wants to see: an analysis
-(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `pace` (how long a step
+(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `mean_step` (how long a step
 takes and what sets its pace) and `facts` (what the profile says of itself). Its keyword-only parameters are
 thresholds, which a user may set. It returns an `Advice`, or None where there is nothing to say, or raises
 `NotKnown` where the profile does not tell.
@@ -42,7 +42,7 @@ Severity = Literal["high", "medium", "low"]
 class Saving:
     """What a fix takes off a step as it was recorded, on average: at the least and at the most, in ns."""
 
-    late_ns: Bounds = (0.0, 0.0)
+    starved_ns: Bounds = (0.0, 0.0)
     """Time in which the device was idle and waited for the host. Recording stretched it."""
     device_ns: Bounds = (0.0, 0.0)
     """Time in which the device worked. It shortens the step as far as the device sets the pace."""
@@ -50,7 +50,7 @@ class Saving:
     """Time that the step waited for something which recording did not stretch: workers, peers, copies."""
 
     def __post_init__(self) -> None:
-        for low, high in (self.late_ns, self.device_ns, self.waited_ns):
+        for low, high in (self.starved_ns, self.device_ns, self.waited_ns):
             if not 0 <= low <= high:
                 raise ValueError(f"a saving is at least 0 and at most its high bound: {self}")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.breakdowns import Breakdown
     from stepscope.analyses.kernel_families import KernelFamily
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["ACCUMULATES", "Exposed", "exposed_of", "kind_of", "kinds_of"]
 
@@ -48,12 +48,14 @@ class Exposed:
 
 
 def exposed_of(
-    breakdowns: Iterable[Breakdown], kernel_families: Iterable[KernelFamily], pace: Pace
+    breakdowns: Iterable[Breakdown], kernel_families: Iterable[KernelFamily], mean_step: MeanStep
 ) -> Exposed:
     """What of the communication nothing hid; it is the device's as far as communication kernels reach."""
-    whole = pace.per_step(sum(step.communication_ns for step in breakdowns))
-    kernels = pace.per_step(sum(row.total_ns for row in kernel_families if row.family == "communication"))
-    return Exposed(min(whole, kernels, pace.busy_ns), max(0.0, whole - kernels))
+    whole = mean_step.per_step(sum(step.communication_ns for step in breakdowns))
+    kernels = mean_step.per_step(
+        sum(row.total_ns for row in kernel_families if row.family == "communication")
+    )
+    return Exposed(min(whole, kernels, mean_step.busy_ns), max(0.0, whole - kernels))
 
 
 def kind_of(name: str | None) -> str | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.compiled_regions import CompiledRegion
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
 __all__ = ["RECURRING_STEPS", "CompiledCode", "compiled_code", "ordinary_step_ns", "recompiled"]
@@ -40,7 +40,7 @@ class CompiledCode:
     """The runs of compiled code inside the steps, without compilers: sums over all steps."""
 
     host_ns: int
-    late_ns: int
+    starved_ns: int
     """Time in them while a device waited for the host."""
     graph_late_ns: int
     """Of that: inside of what the compiler made."""
@@ -79,12 +79,12 @@ def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegio
 
     warm = _warm(host, compiled_regions)
 
-    def scaled(late_ns: int) -> int:
-        return round(warm * max(0, late_ns))
+    def scaled(starved_ns: int) -> int:
+        return round(warm * max(0, starved_ns))
 
     return CompiledCode(
         host_ns=scaled(host),
-        late_ns=scaled(late),
+        starved_ns=scaled(late),
         graph_late_ns=scaled(graph_late),
         python_late_ns=scaled(
             graph_late - _late(row for row in launching if row.within in names or row in graphs)
@@ -133,13 +133,13 @@ def _holds(name: str | None) -> bool:
 
 
 def _late(rows: Iterable[StepOp]) -> int:
-    return sum(row.late_ns for row in rows)
+    return sum(row.starved_ns for row in rows)
 
 
-def ordinary_step_ns(pace: Pace, step_classes: Table[StepClass]) -> float:
+def ordinary_step_ns(mean_step: MeanStep, step_classes: Table[StepClass]) -> float:
     """The mean of the most frequent class of steps: one that compiles is not the measure of others."""
     usual = max(step_classes, key=lambda row: row.steps, default=None)
-    return min(pace.step_ns, usual.mean_ns) if usual else pace.step_ns
+    return min(mean_step.step_ns, usual.mean_ns) if usual else mean_step.step_ns
 
 
 def recompiled(compilations: Table[Compilation]) -> frozenset[str]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.python_frames import PythonFrame
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
 __all__ = ["DriverMemory", "clears_cache", "driver_memory", "is_cached"]
@@ -39,23 +39,25 @@ class DriverMemory:
     """What it idled besides: latency of launches into an empty queue, and gaps that a free began."""
 
 
-def driver_memory(pace: Pace, allocations: Table[Allocation], idle_gaps: Table[IdleGap]) -> DriverMemory:
+def driver_memory(
+    mean_step: MeanStep, allocations: Table[Allocation], idle_gaps: Table[IdleGap]
+) -> DriverMemory:
     """Sums up the calls of the driver.
 
     Inside a call the device may still have work, so that only what it idled there is lost for sure. But a
     free waits for the device, which then has nothing left to do until the host has launched again; and where
     the host sets the pace all of the calls' time counts, if the device waited so long at all.
     """
-    steps = max(1, pace.steps - 1)  # the table leaves the first out; a single one is no steady state
-    rows = tuple(row for row in allocations if row.source == "driver" and pace.steps > 1)
+    steps = max(1, mean_step.steps - 1)  # the table leaves the first out; a single one is no steady state
+    rows = tuple(row for row in allocations if row.source == "driver" and mean_step.steps > 1)
     names = {row.call for row in rows}
-    gaps = [gap for gap in idle_gaps if gap.device == pace.device and gap.side == "host"]
-    inside = pace.per_step(sum(gap.idle_ns for gap in gaps if gap.spent_in == "allocation call"))
+    gaps = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.side == "host"]
+    inside = mean_step.per_step(sum(gap.idle_ns for gap in gaps if gap.spent_in == "allocation call"))
     after = [gap for gap in gaps if gap.drained_by in names and gap.spent_in != "allocation call"]
     host_ns = sum(row.host_ns or 0 for row in rows) / steps
-    most = min(host_ns, pace.late_ns)
+    most = min(host_ns, mean_step.starved_ns)
     low = min(inside, most)
-    drained = pace.with_latency(low + pace.per_step(sum(gap.idle_ns for gap in after))) - low
+    drained = mean_step.with_latency(low + mean_step.per_step(sum(gap.idle_ns for gap in after))) - low
     return DriverMemory(
         rows=rows,
         allocations=sum(row.allocations for row in rows) / steps,
@@ -63,7 +65,7 @@ def driver_memory(pace: Pace, allocations: Table[Allocation], idle_gaps: Table[I
         outside_frees=sum(row.frees for row in rows if row.op is None) / steps,
         host_ns=host_ns,
         waited_ns=(low, most),
-        drained_ns=min(max(0.0, drained), pace.late_ns - most),
+        drained_ns=min(max(0.0, drained), mean_step.starved_ns - most),
     )
 
 

@@ -11,7 +11,7 @@ from stepscope.findings._waits import of_shares
 
 if TYPE_CHECKING:
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["called_as", "fewer_calls", "host_part"]
 
@@ -32,26 +32,26 @@ def host_part(ops: Iterable[StepOp], step_ops: Iterable[StepOp]) -> float:
     return min(1.0, sum(op.host_ns for op in ops) / whole) if whole else 0.0
 
 
-def fewer_calls(pace: Pace, host_parts: Bounds, device_ns: Bounds) -> Saving:
+def fewer_calls(mean_step: MeanStep, host_parts: Bounds, device_ns: Bounds) -> Saving:
     """What is gained if such a part of the host's work goes, and so much of the device's.
 
-    The slower of the two sets the pace of a step: the host alone, as a replay with a device that takes no
+    The slower of the two sets the pace of a step: the host alone, as a simulation with a device that takes no
     time says, or the device alone. At the most the step takes as long as the slower of what is left of them,
     and is shorter by no more than what goes of both. At the least it stays as far above that as it is above
     the slower one now, where they wait for each other.
     """
-    ends = [end for end, step in enumerate(pace.unprofiled_ns) if step]
-    low = min((_gain(pace, end, host_parts[0], device_ns[0])[0] for end in ends), default=0.0)
-    high = max((_gain(pace, end, host_parts[1], device_ns[1])[1] for end in ends), default=0.0)
-    return of_shares(pace, low, max(low, high))
+    ends = [end for end, step in enumerate(mean_step.unprofiled_ns) if step]
+    low = min((_gain(mean_step, end, host_parts[0], device_ns[0])[0] for end in ends), default=0.0)
+    high = max((_gain(mean_step, end, host_parts[1], device_ns[1])[1] for end in ends), default=0.0)
+    return of_shares(mean_step, low, max(low, high))
 
 
-def _gain(pace: Pace, end: int, host_part: float, device_ns: float) -> Bounds:
+def _gain(mean_step: MeanStep, end: int, host_part: float, device_ns: float) -> Bounds:
     """The part of a step without the profiler, at one end of that, which such savings take off it."""
-    step = pace.unprofiled_ns[end]
-    alone = pace.faster_device[-1][1 + end] if pace.faster_device else pace.host_path_share
-    host, device = step * alone, pace.busy_ns + pace.waiting_ns
-    saved = host * host_part, min(device_ns, pace.busy_ns)
+    step = mean_step.unprofiled_ns[end]
+    alone = mean_step.faster_device[-1][1 + end] if mean_step.faster_device else mean_step.host_path_share
+    host, device = step * alone, mean_step.busy_ns + mean_step.waiting_ns
+    saved = host * host_part, min(device_ns, mean_step.busy_ns)
     left = max(host - saved[0], device - saved[1])
     slower = max(host, device, 1.0)
     most = min(1 - left / max(step, slower), sum(saved) / step)

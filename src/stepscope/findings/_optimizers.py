@@ -14,11 +14,11 @@ from stepscope.findings._op_costs import OpCost, cost_of, waits_of
 
 if TYPE_CHECKING:
     from stepscope.analyses.annotations import Annotation
-    from stepscope.analyses.late_phases import LatePhase
     from stepscope.analyses.phases import Phase
+    from stepscope.analyses.starving_phases import StarvingPhase
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
 Kind = Literal["per tensor", "foreach", "fused"]
@@ -111,7 +111,7 @@ def turns_of(ops: Iterable[StepOp]) -> tuple[float, float]:
     return min(count for count in counts.values() if count >= most / 4), sum(counts.values())
 
 
-def fusing_saves(update: Update, pace: Pace, late_phases: Table[LatePhase]) -> Saving:
+def fusing_saves(update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase]) -> Saving:
     """What a fused kernel would save of a step.
 
     The host: n calls for every tensor become one call for all. The Python that looks up every tensor and its
@@ -124,39 +124,44 @@ def fusing_saves(update: Update, pace: Pace, late_phases: Table[LatePhase]) -> S
     operators. 85 % of the difference is the least, since fused kernels do not quite reach the bandwidth of
     simple ones. At the most, one of n operators stays, for short kernels take their time whatever they move.
     """
-    work = cost_of(update.ops, pace)
+    work = cost_of(update.ops, mean_step)
     n = update.calls_per_turn
-    device = merged_device_ns(update.ops, update.turns, n, pace)
+    device = merged_device_ns(update.ops, update.turns, n, mean_step)
     if update.kind == "fused":
         return Saving()
     if update.kind == "foreach":
-        late_ns = cost_of(update.reads, pace).late_ns + work.late_ns * (1 - 1 / n)
+        starved_ns = cost_of(update.reads, mean_step).starved_ns + work.starved_ns * (1 - 1 / n)
         return Saving(
-            late_ns=waits_of(late_ns, work.launches * (1 - 1 / n), pace, late_phases), device_ns=device
+            starved_ns=waits_of(starved_ns, work.launches * (1 - 1 / n), mean_step, starving_phases),
+            device_ns=device,
         )
-    phase = cost_of_phase(pace, late_phases)
-    fills = cost_of(update.fills, pace)
-    without, _ = waits_of(max(0.0, phase.late_ns - fills.late_ns), work.launches, pace, late_phases)
-    _, everything = waits_of(phase.late_ns, phase.launches, pace, late_phases)
+    phase = cost_of_phase(mean_step, starving_phases)
+    fills = cost_of(update.fills, mean_step)
+    without, _ = waits_of(
+        max(0.0, phase.starved_ns - fills.starved_ns), work.launches, mean_step, starving_phases
+    )
+    _, everything = waits_of(phase.starved_ns, phase.launches, mean_step, starving_phases)
     late = without * n / (n + 2), everything
-    return Saving(late_ns=late, device_ns=(device[0], device[1] + fills.device_ns))
+    return Saving(starved_ns=late, device_ns=(device[0], device[1] + fills.device_ns))
 
 
-def cost_of_phase(pace: Pace, late_phases: Iterable[LatePhase]) -> OpCost:
+def cost_of_phase(mean_step: MeanStep, starving_phases: Iterable[StarvingPhase]) -> OpCost:
     """The optimizer's phase in a mean step, with the Python in it."""
-    rows = [row for row in late_phases if row.phase == "optimizer"]
+    rows = [row for row in starving_phases if row.phase == "optimizer"]
     return OpCost(
         calls=0.0,
-        late_ns=pace.per_step(sum(row.late_ns for row in rows)),
-        device_ns=pace.per_step(sum(row.device_ns for row in rows)),
-        launches=pace.per_step(sum(row.launches for row in rows)),
+        starved_ns=mean_step.per_step(sum(row.starved_ns for row in rows)),
+        device_ns=mean_step.per_step(sum(row.device_ns for row in rows)),
+        launches=mean_step.per_step(sum(row.launches for row in rows)),
     )
 
 
-def merged_device_ns(ops: Sequence[StepOp], turns: float, calls_per_turn: float, pace: Pace) -> Bounds:
+def merged_device_ns(
+    ops: Sequence[StepOp], turns: float, calls_per_turn: float, mean_step: MeanStep
+) -> Bounds:
     """Device time of operators that one kernel for all of them saves, as `fusing_saves` argues."""
-    whole_ns = cost_of(ops, pace).device_ns
-    fused_ns = min(whole_ns, _passes(ops) * turns * _pass_ns(ops, pace))
+    whole_ns = cost_of(ops, mean_step).device_ns
+    fused_ns = min(whole_ns, _passes(ops) * turns * _pass_ns(ops, mean_step))
     return 0.85 * (whole_ns - fused_ns), max(whole_ns - fused_ns, whole_ns * (1 - 1 / calls_per_turn))
 
 
@@ -168,10 +173,10 @@ def _passes(ops: Iterable[StepOp]) -> int:
     return 5 if "mul_" in used else 3
 
 
-def _pass_ns(ops: Iterable[StepOp], pace: Pace) -> float:
+def _pass_ns(ops: Iterable[StepOp], mean_step: MeanStep) -> float:
     """Device time of going through one tensor (or list) once."""
     times = [
-        pace.per_step(op.device_ns) / (op.per_step * _TRAFFIC.get(_short(op.name), 3))
+        mean_step.per_step(op.device_ns) / (op.per_step * _TRAFFIC.get(_short(op.name), 3))
         for op in ops
         if op.per_step
     ]
@@ -182,16 +187,18 @@ def _short(name: str | None) -> str:
     return (name or "").removeprefix("aten::").removeprefix("_foreach_")
 
 
-def optimizer_time(pace: Pace, phases: Iterable[Phase], late_phases: Iterable[LatePhase]) -> float:
+def optimizer_time(
+    mean_step: MeanStep, phases: Iterable[Phase], starving_phases: Iterable[StarvingPhase]
+) -> float:
     """How long a mean step is in its optimizer, in ns.
 
     As far as the host sets the pace, it is the host's time in that phase; otherwise the device's work for it
     and the idle time before its launches.
     """
-    stretch_ns = pace.per_step(sum(row.stretch_ns for row in phases if row.phase == "optimizer"))
-    phase = cost_of_phase(pace, late_phases)
-    device_ns = phase.device_ns + pace.with_latency(phase.late_ns)
-    return pace.host_path_share * stretch_ns + (1 - pace.host_path_share) * device_ns
+    stretch_ns = mean_step.per_step(sum(row.stretch_ns for row in phases if row.phase == "optimizer"))
+    phase = cost_of_phase(mean_step, starving_phases)
+    device_ns = phase.device_ns + mean_step.with_latency(phase.starved_ns)
+    return mean_step.host_path_share * stretch_ns + (1 - mean_step.host_path_share) * device_ns
 
 
 def accumulates(step_classes: Iterable[StepClass]) -> bool:

@@ -16,7 +16,7 @@ from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings.facts import DeviceFacts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 
 __all__ = [
     "NARROW",
@@ -84,15 +84,15 @@ class Products:
 def products_in(
     rows: Iterable[Precision],
     precisions: Iterable[str],
-    pace: Pace,
+    mean_step: MeanStep,
     families: Iterable[str] = ("matmul", "convolution", "attention"),
 ) -> Products:
     """The work in these data types."""
     found = tuple(row for row in rows if row.precision in precisions and row.family in families)
     return Products(
         found,
-        pace.per_step(sum(row.total_ns for row in found)),
-        pace.per_step(sum(row.calls for row in found)),
+        mean_step.per_step(sum(row.total_ns for row in found)),
+        mean_step.per_step(sum(row.calls for row in found)),
     )
 
 
@@ -119,7 +119,7 @@ def half_type(device: DeviceFacts | None) -> str | None:
     return next((name for name in ("bf16", "fp16") if peak_of(device, name)), None)
 
 
-def saved_ns(products: Products, new: str, device: DeviceFacts, pace: Pace) -> Bounds:
+def saved_ns(products: Products, new: str, device: DeviceFacts, mean_step: MeanStep) -> Bounds:
     """What work would save in another data type: at the least and at the most.
 
     At the most the work gets faster as the peaks say. At the least by the root of that, for what is not large
@@ -132,14 +132,14 @@ def saved_ns(products: Products, new: str, device: DeviceFacts, pace: Pace) -> B
         rate = peak_of(device, row.precision)
         if rate is None or new_rate <= rate:
             continue
-        ns, calls, ratio = pace.per_step(row.total_ns), pace.per_step(row.calls), rate / new_rate
+        ns, calls, ratio = mean_step.per_step(row.total_ns), mean_step.per_step(row.calls), rate / new_rate
         best = ratio * _NEARER.get(row.precision, 1.0)
         high += ns - max(ns * best, min(ns, calls * _SHORTEST_NS))
         low += ns - max(ns * math.sqrt(ratio), min(ns, calls * _SHORT_NS))
     return low, high
 
 
-def heaviest(step_ops: Iterable[StepOp], pace: Pace) -> tuple[Location, ...]:
+def heaviest(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location, ...]:
     """The user's functions whose products, convolutions and attention take the device longest."""
     times: dict[str | None, int] = defaultdict(int)
     for op in step_ops:
@@ -152,22 +152,24 @@ def heaviest(step_ops: Iterable[StepOp], pace: Pace) -> tuple[Location, ...]:
             times[op.user_frame] += op.device_ns
     longest = sorted(((ns, frame or "") for frame, ns in times.items() if ns), reverse=True)
     return locations_of(
-        (frame, f"{units.duration(pace.per_step(ns))} of the device a step") for ns, frame in longest
+        (frame, f"{units.duration(mean_step.per_step(ns))} of the device a step") for ns, frame in longest
     )
 
 
-def is_worth(found: Products, counted_ns: float, saving: Saving, pace: Pace, least_gain: float) -> bool:
+def is_worth(
+    found: Products, counted_ns: float, saving: Saving, mean_step: MeanStep, least_gain: float
+) -> bool:
     """Whether to speak of it: it gains something, or would if the host did not set the pace.
 
     Then it takes time enough of a step, and kernels so long that other ones would be faster.
     """
-    would_gain = pace.share(counted_ns) >= least_gain and found.ns >= _LONG_NS * found.calls
-    return would_gain or pace.gain(saving).high_share >= least_gain
+    would_gain = mean_step.share(counted_ns) >= least_gain and found.ns >= _LONG_NS * found.calls
+    return would_gain or mean_step.gain(saving).high_share >= least_gain
 
 
-def off_device(bounds: Bounds, pace: Pace) -> Saving:
+def off_device(bounds: Bounds, mean_step: MeanStep) -> Saving:
     """A saving of device time, no more than the device works."""
-    low, high = (min(bound, pace.busy_ns) for bound in bounds)
+    low, high = (min(bound, mean_step.busy_ns) for bound in bounds)
     return Saving(device_ns=(low, high))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.iterations import Iteration
     from stepscope.analyses.kernels import Kernel
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
 
 __all__ = [
     "ANOMALY",
@@ -190,7 +190,7 @@ def _shares_of_copies(moved: list[Copy], row: HostSync, *, by_bytes: bool) -> di
 
 
 def lead_won(
-    pace: Pace, idle_gaps: Iterable[IdleGap], waits: list[Wait], others: list[Wait], lead: Lead
+    mean_step: MeanStep, idle_gaps: Iterable[IdleGap], waits: list[Wait], others: list[Wait], lead: Lead
 ) -> Saving:
     """What a step saves if the host no longer makes these waits.
 
@@ -203,39 +203,45 @@ def lead_won(
     and waits longer, by no more than recording cost, and than it can get ahead of the device at all: by what
     kernels take beyond the operators that launch them. The step is longer by that, and so is the saving.
     """
-    starved = min(pace.late_ns, pace.with_latency(pace.per_step(sum(wait.starved_ns for wait in waits))))
-    elsewhere = pace.with_latency(pace.per_step(sum(wait.starved_ns for wait in others)))
-    idle = [gap for gap in idle_gaps if gap.device == pace.device and gap.spent_in in _NOT_OURS]
-    outside = pace.per_step(sum(gap.idle_ns for gap in idle))
-    reach = max(starved, pace.late_ns - elsewhere - outside) if lead.carried else starved
-    sure = starved if pace.share(elsewhere) > 0.01 else reach
-    waited = pace.per_step(sum(wait.waited_ns for wait in waits))
+    starved = min(
+        mean_step.starved_ns,
+        mean_step.with_latency(mean_step.per_step(sum(wait.starved_ns for wait in waits))),
+    )
+    elsewhere = mean_step.with_latency(mean_step.per_step(sum(wait.starved_ns for wait in others)))
+    idle = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.spent_in in _NOT_OURS]
+    outside = mean_step.per_step(sum(gap.idle_ns for gap in idle))
+    reach = max(starved, mean_step.starved_ns - elsewhere - outside) if lead.carried else starved
+    sure = starved if mean_step.share(elsewhere) > 0.01 else reach
+    waited = mean_step.per_step(sum(wait.waited_ns for wait in waits))
     lows, highs = [], []
-    for late, step in zip(pace.unprofiled_late_ns, pace.unprofiled_ns, strict=True):
-        left = late / pace.late_ns if pace.late_ns else 0.0
+    for late, step in zip(mean_step.unprofiled_starved_ns, mean_step.unprofiled_ns, strict=True):
+        left = late / mean_step.starved_ns if mean_step.starved_ns else 0.0
         lows.append(min(left * sure, max(0.0, waited + left * lead.beside_ns[0])) / (step or 1.0))
-        longer = min(pace.step_ns - step, max(0.0, lead.ahead_ns(pace.share(step)) - waited))
+        longer = min(mean_step.step_ns - step, max(0.0, lead.ahead_ns(mean_step.share(step)) - waited))
         most = min(left * reach, waited + left * lead.beside_ns[1])
         longer = min(longer, reach - most) if lead.carried else 0.0
         highs.append((most + longer) / (step + longer or 1.0))
-    return of_shares(pace, min(lows), max(highs))
+    return of_shares(mean_step, min(lows), max(highs))
 
 
-def of_shares(pace: Pace, low: float, high: float) -> Saving:
+def of_shares(mean_step: MeanStep, low: float, high: float) -> Saving:
     """Parts of the step without the profiler, whatever its length, as a saving.
 
     Of a short and of a long step it is the same part if it is that part of what differs between them, which
     is how late the host is, and of the rest.
     """
-    if not pace.late_ns:
-        most = high * pace.unprofiled_ns[0]
-        return Saving(waited_ns=(min(low * pace.unprofiled_ns[1], most), most))
-    rest = min(pace.busy_ns + pace.waiting_ns, pace.unprofiled_ns[0])
-    return Saving(late_ns=(low * pace.late_ns, high * pace.late_ns), waited_ns=(low * rest, high * rest))
+    if not mean_step.starved_ns:
+        most = high * mean_step.unprofiled_ns[0]
+        return Saving(waited_ns=(min(low * mean_step.unprofiled_ns[1], most), most))
+    rest = min(mean_step.busy_ns + mean_step.waiting_ns, mean_step.unprofiled_ns[0])
+    return Saving(
+        starved_ns=(low * mean_step.starved_ns, high * mean_step.starved_ns),
+        waited_ns=(low * rest, high * rest),
+    )
 
 
 def lead_of(
-    pace: Pace,
+    mean_step: MeanStep,
     beside_ns: Bounds,
     kernels: Iterable[Kernel],
     step_ops: Iterable[StepOp],
@@ -247,7 +253,7 @@ def lead_of(
         beside_ns=beside_ns,
         kernels=tuple(kernels),
         launch_ns=launch_costs(step_ops)[1],
-        busy_ns=pace.busy_ns,
+        busy_ns=mean_step.busy_ns,
         carried=len(steps) > 1 or any(row.source == "mark" for row in steps),
     )
 
@@ -276,14 +282,14 @@ def locations_of_waits(waits: Iterable[Wait], steps: int, what: str) -> tuple[Lo
     )
 
 
-def held_up(pace: Pace, host_ns: float, waits: Iterable[Wait]) -> str:
+def held_up(mean_step: MeanStep, host_ns: float, waits: Iterable[Wait]) -> str:
     """What waits cost, as text, and how to see their lines where nobody knows them."""
     rows = list(waits)
-    starved = pace.per_step(sum(wait.starved_ns for wait in rows))
+    starved = mean_step.per_step(sum(wait.starved_ns for wait in rows))
     unknown = "" if any(wait.frame for wait in rows) else " Record with with_stack=True to see the lines."
     return (
-        f"{units.duration(host_ns)} of the host ({units.share(pace.share(host_ns))} of the step). The GPU "
-        f"stands idle for {units.duration(starved)} right behind, and waits {units.duration(pace.late_ns)} "
+        f"{units.duration(host_ns)} of the host ({units.share(mean_step.share(host_ns))} of the step). The GPU "
+        f"stands idle for {units.duration(starved)} right behind, and waits {units.duration(mean_step.starved_ns)} "
         f"of the step for the host in all.{unknown}"
     )
 

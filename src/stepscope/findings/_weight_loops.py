@@ -13,10 +13,10 @@ from stepscope.findings._op_costs import cost_of, python_beside, waits_of
 from stepscope.findings._optimizers import merged_device_ns, turns_of
 
 if TYPE_CHECKING:
-    from stepscope.analyses.late_phases import LatePhase
+    from stepscope.analyses.starving_phases import StarvingPhase
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
 __all__ = ["WeightLoop", "loop_saves", "weight_loop_of"]
@@ -142,7 +142,7 @@ def _part(op: StepOp, part: float) -> StepOp:
         calls=round(op.calls * part),
         per_step=op.per_step * part,
         host_ns=round(op.host_ns * part),
-        late_ns=round(op.late_ns * part),
+        starved_ns=round(op.starved_ns * part),
         device_ns=round(op.device_ns * part),
         launches=round(op.launches * part),
     )
@@ -150,8 +150,8 @@ def _part(op: StepOp, part: float) -> StepOp:
 
 def loop_saves(
     loop: WeightLoop,
-    pace: Pace,
-    late_phases: Table[LatePhase],
+    mean_step: MeanStep,
+    starving_phases: Table[StarvingPhase],
     step_ops: Iterable[StepOp],
     *,
     is_optimizer: bool,
@@ -162,12 +162,12 @@ def loop_saves(
     something has to make the lists; and an optimizer that looks up the states of every tensor costs no less
     than two of the calls for it. The device: as for an optimizer that is fused.
     """
-    work = cost_of(loop.ops, pace)
+    work = cost_of(loop.ops, mean_step)
     n = loop.calls_per_tensor
-    python_ns = python_beside(work, pace, late_phases, step_ops)
-    stays_ns = max(python_ns, work.late_ns * 2 / n) if is_optimizer else python_ns
-    least_ns = max(0.0, work.late_ns + python_ns - stays_ns)
-    low, _ = waits_of(least_ns, work.launches, pace, late_phases)
-    _, high = waits_of(work.late_ns + python_ns, work.launches, pace, late_phases)
-    device_ns = merged_device_ns(loop.ops, loop.tensors, n, pace)
-    return Saving(late_ns=(low, high), device_ns=device_ns)
+    python_ns = python_beside(work, mean_step, starving_phases, step_ops)
+    stays_ns = max(python_ns, work.starved_ns * 2 / n) if is_optimizer else python_ns
+    least_ns = max(0.0, work.starved_ns + python_ns - stays_ns)
+    low, _ = waits_of(least_ns, work.launches, mean_step, starving_phases)
+    _, high = waits_of(work.starved_ns + python_ns, work.launches, mean_step, starving_phases)
+    device_ns = merged_device_ns(loop.ops, loop.tensors, n, mean_step)
+    return Saving(starved_ns=(low, high), device_ns=device_ns)

@@ -14,9 +14,9 @@ from stepscope.errors import StepscopeError
 from stepscope.findings import Advice, NotKnown, analysis_of, wanted_by
 from stepscope.findings.checklist import checklist_of
 from stepscope.findings.facts import Facts, facts_of
+from stepscope.findings.mean_step import MeanStep, mean_step_of
 from stepscope.findings.next_steps import next_steps_of
 from stepscope.findings.overview import overview_of
-from stepscope.findings.pace import Pace, pace_of
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import NotRun, Report
 from stepscope.findings.thresholds import Thresholds
@@ -28,8 +28,8 @@ from stepscope.threads import BackgroundWorker
 
 __all__ = ["build_report", "import_all"]
 
-_GIVEN = ("pace", "facts")
-_PACE = ("breakdowns", "devices", "idle_gaps", "path_sides", "step_limits")
+_GIVEN = ("mean_step", "facts")
+_FOR_MEAN_STEP = ("breakdowns", "devices", "idle_gaps", "critical_path_sides", "step_limits")
 _SHOWN = (
     "attention",
     "compilations",
@@ -43,7 +43,7 @@ _SHOWN = (
     "throughput",
     "trust",
 )
-"""What verdict, overview, checklist and next steps look at beside the pace."""
+"""What verdict, overview, checklist and next steps look at beside the mean step."""
 
 
 def build_report(
@@ -58,11 +58,11 @@ def build_report(
     not_run: list[NotRun] = []
     rules = _rules(not_run)
     asked.work_out(
-        [*_PACE, *_SHOWN, *tables, *(one for rule in rules.values() for one in wanted_by(rule)[0])]
+        [*_FOR_MEAN_STEP, *_SHOWN, *tables, *(one for rule in rules.values() for one in wanted_by(rule)[0])]
     )
-    pace = pace_of(*(asked.table(name) for name in _PACE))
+    mean_step = mean_step_of(*(asked.table(name) for name in _FOR_MEAN_STEP))
     facts = facts_of(trace)
-    given: dict[str, Pace | Facts] = {"pace": pace, "facts": facts}
+    given: dict[str, MeanStep | Facts] = {"mean_step": mean_step, "facts": facts}
     advices: list[tuple[str, Advice]] = []
     for name, rule in rules.items():
         found = _run(name, rule, given, asked, thresholds or {})
@@ -70,10 +70,10 @@ def build_report(
             not_run.append(found)
         elif found is not None:
             advices.append((name.replace("_", "-"), found))
-    shown = asked.known((*_PACE, *_SHOWN), not_run)
-    findings = ranked(advices, pace)
-    overview = overview_of(pace, facts, shown)
-    verdict = verdict_of(pace, overview, findings, shown)
+    shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
+    findings = ranked(advices, mean_step)
+    overview = overview_of(mean_step, facts, shown)
+    verdict = verdict_of(mean_step, overview, findings, shown)
     for_faces = asked.known(tuple(tables), not_run)
     return Report(
         facts=facts,
@@ -82,7 +82,7 @@ def build_report(
         verdict=verdict,
         findings=findings,
         not_run=tuple(not_run),
-        checklist=checklist_of(pace, facts, overview, shown),
+        checklist=checklist_of(mean_step, facts, overview, shown),
         next_steps=next_steps_of(facts, verdict, findings, not_run, shown),
         tables=for_faces,
     )
@@ -112,7 +112,7 @@ def _rules(failed: list[NotRun]) -> dict[str, Callable[..., Advice | None]]:
 def _run(
     name: str,
     rule: Callable[..., Advice | None],
-    given: Mapping[str, Pace | Facts],
+    given: Mapping[str, MeanStep | Facts],
     asked: _Tables,
     thresholds: Thresholds,
 ) -> Advice | NotRun | None:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from stepscope import units
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
-from stepscope.findings.report import Check, Overview
+from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.report import ChecklistItem, Overview
 from stepscope.tables import Table
 
 __all__ = ["checklist_of"]
@@ -26,7 +26,9 @@ _PHASES = (
 _FUSED = ("flash", "cudnn", "memory-efficient", "flex", "paged")
 
 
-def checklist_of(pace: Pace, facts: Facts, overview: Overview, tables: Tables) -> tuple[Check, ...]:
+def checklist_of(
+    mean_step: MeanStep, facts: Facts, overview: Overview, tables: Tables
+) -> tuple[ChecklistItem, ...]:
     """All points, with what this trace has."""
     return (
         _utilisation(overview),
@@ -34,89 +36,91 @@ def checklist_of(pace: Pace, facts: Facts, overview: Overview, tables: Tables) -
         _memory(facts, overview),
         *_phases(overview),
         _attention(tables),
-        _copies(pace, overview),
-        _communication(pace, overview, tables),
+        _copies(mean_step, overview),
+        _communication(mean_step, overview, tables),
     )
 
 
-def _utilisation(overview: Overview) -> Check:
+def _utilisation(overview: Overview) -> ChecklistItem:
     name, target = "utilisation", "over 80 %; under 70 % is bad, under 50 % serious"
     share = overview.utilization_share
     if share is None:
-        return Check(name, "not known", "no device work in this profile", target)
+        return ChecklistItem(name, "not known", "no device work in this profile", target)
     word = "" if share >= 0.7 else ", bad" if share >= 0.5 else ", serious"
-    return Check(name, "pass" if share > 0.8 else "fail", f"{units.share(share)}{word}", target)
+    return ChecklistItem(name, "pass" if share > 0.8 else "fail", f"{units.share(share)}{word}", target)
 
 
-def _like_steps(tables: Tables) -> Check:
+def _like_steps(tables: Tables) -> ChecklistItem:
     name, target = "like steps", "within 10 %"
     rows = [
         row for row in tables.get("step_classes", ()) if row.variation_share is not None and row.steps >= 3
     ]
     if not rows:
-        return Check(name, "not known", "fewer than three like steps", target)
+        return ChecklistItem(name, "not known", "fewer than three like steps", target)
     worst = max(rows, key=lambda row: row.variation_share)
     state: State = "pass" if worst.variation_share <= 0.10 else "fail"
-    return Check(name, state, f"{units.share(worst.variation_share)} apart, {worst.steps} steps", target)
+    return ChecklistItem(
+        name, state, f"{units.share(worst.variation_share)} apart, {worst.steps} steps", target
+    )
 
 
-def _memory(facts: Facts, overview: Overview) -> Check:
+def _memory(facts: Facts, overview: Overview) -> ChecklistItem:
     name, target = "memory", "85 to 95 %"
     peak, most = overview.peak_memory_bytes, overview.memory_bytes
     if not facts.memory or peak is None:
-        return Check(name, "not known", "record with profile_memory=True", target)
+        return ChecklistItem(name, "not known", "record with profile_memory=True", target)
     if not most:
-        return Check(name, "not known", f"{units.size(peak)} of an unknown size", target)
+        return ChecklistItem(name, "not known", f"{units.size(peak)} of an unknown size", target)
     state: State = "pass" if 0.85 <= peak / most <= 0.95 else "fail"
     value = f"{units.share(peak / most)}: {units.size(peak)} of {units.size(most)}"
-    return Check(name, state, value, target)
+    return ChecklistItem(name, state, value, target)
 
 
-def _phases(overview: Overview) -> Iterator[Check]:
+def _phases(overview: Overview) -> Iterator[ChecklistItem]:
     """The usual shares are those of training: where nothing runs backward, none of them can be judged."""
     shares = {one.phase: one.share for one in overview.phases}
     for phase, low, high in _PHASES:
         name = f"{'data' if phase == 'dataloader' else phase} share"
         target = f"{low * 100:.0f} to {high * 100:.0f} %" if low else f"under {high * 100:.0f} %"
         if not shares.get("backward"):
-            yield Check(name, "not known", "no backward pass in this profile", target)
+            yield ChecklistItem(name, "not known", "no backward pass in this profile", target)
             continue
         share = shares.get(phase, 0.0)
-        yield Check(name, "pass" if low <= share <= high else "fail", units.share(share), target)
+        yield ChecklistItem(name, "pass" if low <= share <= high else "fail", units.share(share), target)
 
 
-def _attention(tables: Tables) -> Check:
+def _attention(tables: Tables) -> ChecklistItem:
     name, target = "fused attention", "flash, cuDNN, memory-efficient or flex kernels"
     rows = list(tables.get("attention", ()))
     if not rows:
-        return Check(name, "not known", "no attention seen", target)
+        return ChecklistItem(name, "not known", "no attention seen", target)
     whole = sum(row.forward_ns + row.backward_ns for row in rows)
     fused = sum(row.forward_ns + row.backward_ns for row in rows if row.backend in _FUSED)
     unknown = sum(row.forward_ns + row.backward_ns for row in rows if row.backend == "unknown")
     if not whole or unknown > 0.5 * whole:
-        return Check(name, "not known", "its kernels are not recognised", target)
+        return ChecklistItem(name, "not known", "its kernels are not recognised", target)
     state: State = "pass" if fused >= 0.9 * (whole - unknown) else "fail"
     others = sorted({row.backend for row in rows} - set(_FUSED) - {"unknown"})
-    return Check(name, state, f"{units.share(fused / whole)} of its time" + _besides(others), target)
+    return ChecklistItem(name, state, f"{units.share(fused / whole)} of its time" + _besides(others), target)
 
 
 def _besides(others: list[str]) -> str:
     return f"; also {', '.join(others)}" if others else ""
 
 
-def _copies(pace: Pace, overview: Overview) -> Check:
+def _copies(mean_step: MeanStep, overview: Overview) -> ChecklistItem:
     name, target = "hidden copies", "alone under 3 % of the step"
-    if pace.device is None:
-        return Check(name, "not known", "no device work in this profile", target)
-    share = pace.share(overview.parts["memcpy"])
-    return Check(name, "pass" if share < 0.03 else "fail", units.share(share), target)
+    if mean_step.device is None:
+        return ChecklistItem(name, "not known", "no device work in this profile", target)
+    share = mean_step.share(overview.parts["memcpy"])
+    return ChecklistItem(name, "pass" if share < 0.03 else "fail", units.share(share), target)
 
 
-def _communication(pace: Pace, overview: Overview, tables: Tables) -> Check:
+def _communication(mean_step: MeanStep, overview: Overview, tables: Tables) -> ChecklistItem:
     name, target = "hidden communication", "under 5 % of the step alone"
     talked = sum(row.communication_ns for row in tables.get("devices", ()))
-    share = pace.share(overview.parts["communication"])
+    share = mean_step.share(overview.parts["communication"])
     if not talked and not share:
-        return Check(name, "not known", "none in this profile", target)
+        return ChecklistItem(name, "not known", "none in this profile", target)
     value = f"{units.share(share)} alone, waiting for peers included"
-    return Check(name, "pass" if share < 0.05 else "fail", value, target)
+    return ChecklistItem(name, "pass" if share < 0.05 else "fail", value, target)

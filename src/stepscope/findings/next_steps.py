@@ -52,7 +52,7 @@ def _change(findings: Sequence[Finding]) -> Iterator[NextStep]:
 
 
 def _try(verdict: Verdict) -> Iterator[NextStep]:
-    """The change that a replay can make before the program does."""
+    """The change that a simulation can make before the program does."""
     if change := _CHANGES.get(verdict.word):
         yield NextStep(
             "What a change would gain can be played before it is made:",

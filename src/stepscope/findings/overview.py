@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.report import Overview, PhaseShare
 from stepscope.tables import Table
 
@@ -31,17 +31,17 @@ _FOUND_BY = {
 }
 
 
-def overview_of(pace: Pace, facts: Facts, tables: Mapping[str, Table[Any]]) -> Overview:
+def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[Any]]) -> Overview:
     """The overview, from those of the tables that there are."""
     breakdowns: list[Breakdown] = list(tables.get("breakdowns", ()))
     iterations: list[Iteration] = list(tables.get("iterations", ()))
-    device = _on_device(tables.get("devices", ()), pace.device)
-    peak, most = _memory(tables.get("memory", ()), facts, pace.device)
-    low, high = pace.unprofiled_ns
+    device = _on_device(tables.get("devices", ()), mean_step.device)
+    peak, most = _memory(tables.get("memory", ()), facts, mean_step.device)
+    low, high = mean_step.unprofiled_ns
     return Overview(
-        steps=pace.steps,
+        steps=mean_step.steps,
         found_by=_FOUND_BY.get(iterations[0].source, iterations[0].source) if iterations else "nothing",
-        step_ns=round(pace.step_ns),
+        step_ns=round(mean_step.step_ns),
         unprofiled_step_ns=(round(low), round(high)),
         parts={
             part: round(sum(getattr(one, f"{part}_ns") for one in breakdowns) / max(1, len(breakdowns)))
@@ -49,8 +49,8 @@ def overview_of(pace: Pace, facts: Facts, tables: Mapping[str, Table[Any]]) -> O
         },
         phases=_phases(tables.get("phases", ())),
         kernels_per_step=round(sum(one.kernels for one in iterations) / max(1, len(iterations))),
-        utilization_share=_utilization(pace, breakdowns, device),
-        late_share=pace.share(pace.late_ns) if pace.device else None,
+        utilization_share=_utilization(mean_step, breakdowns, device),
+        starved_share=mean_step.share(mean_step.starved_ns) if mean_step.device else None,
         sm_efficiency_share=device.sm_efficiency_share if device else None,
         peak_memory_bytes=peak,
         memory_bytes=most,
@@ -66,12 +66,12 @@ def _on_device(devices: Iterable[Device], index: str | None) -> Device | None:
     return next((row for row in devices if row.device == index and row.window == "steps"), None)
 
 
-def _utilization(pace: Pace, breakdowns: list[Breakdown], device: Device | None) -> float | None:
+def _utilization(mean_step: MeanStep, breakdowns: list[Breakdown], device: Device | None) -> float | None:
     """Part of the steps in which a kernel ran; of found steps, on any device of the rank."""
-    if device is not None or pace.device is None:
+    if device is not None or mean_step.device is None:
         return device.utilization_share if device else None
     ran = sum(one.kernel_ns + one.communication_ns for one in breakdowns)
-    return pace.share(pace.per_step(ran))
+    return mean_step.share(mean_step.per_step(ran))
 
 
 def _memory(memory: Iterable[DeviceMemory], facts: Facts, index: str | None) -> tuple[int | None, int | None]:

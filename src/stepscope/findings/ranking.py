@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stepscope.findings import Advice, Bounds, Certainty, Finding, Gain, Saving, Severity
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["ranked", "severity_of", "together"]
 
@@ -24,9 +24,9 @@ def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Seve
     return "medium" if gain.low_share >= medium else "low"
 
 
-def ranked(advices: Iterable[tuple[str, Advice]], pace: Pace) -> tuple[Finding, ...]:
+def ranked(advices: Iterable[tuple[str, Advice]], mean_step: MeanStep) -> tuple[Finding, ...]:
     """The findings, those that gain most first, each told which ones above it want the same time."""
-    weighed = [(name, advice, pace.gain(advice.saving)) for name, advice in advices]
+    weighed = [(name, advice, mean_step.gain(advice.saving)) for name, advice in advices]
     weighed.sort(key=lambda one: (-_expected(one[1], one[2]), not one[1].risk, one[0]))
     findings: list[Finding] = []
     for name, advice, gain in weighed:
@@ -41,18 +41,18 @@ def _expected(advice: Advice, gain: Gain) -> float:
     return gain.low_ns + _BELIEVED[advice.certainty] * (gain.high_ns - gain.low_ns)
 
 
-def together(findings: Sequence[Finding], pace: Pace) -> Saving:
+def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
     """What all of them save, counting time that several want once: the report promises no more than there is.
 
     Of findings that want the same time, the one that saves most is sure at the least; at the most they add
     up, to no more than the time that there is.
     """
-    sums = {name: _component(findings, name) for name in ("late_ns", "device_ns", "waited_ns")}
-    late, device, waited = (sums[name] for name in ("late_ns", "device_ns", "waited_ns"))
+    sums = {name: _component(findings, name) for name in ("starved_ns", "device_ns", "waited_ns")}
+    late, device, waited = (sums[name] for name in ("starved_ns", "device_ns", "waited_ns"))
     return Saving(
-        late_ns=_capped(late, pace.late_ns),
-        device_ns=_capped(device, pace.busy_ns),
-        waited_ns=_capped(waited, pace.step_ns),
+        starved_ns=_capped(late, mean_step.starved_ns),
+        device_ns=_capped(device, mean_step.busy_ns),
+        waited_ns=_capped(waited, mean_step.step_ns),
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stepscope.analyses.trust import Doubt
+from stepscope.analyses.trust import Caveat
 from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
 from stepscope.tables import Table
 
-__all__ = ["SCHEMA", "Check", "NextStep", "NotRun", "Overview", "PhaseShare", "Report", "Verdict"]
+__all__ = ["SCHEMA", "ChecklistItem", "NextStep", "NotRun", "Overview", "PhaseShare", "Report", "Verdict"]
 
 SCHEMA = "stepscope.report/1"
 
@@ -56,7 +56,7 @@ class Overview:
     kernels_per_step: int
     utilization_share: float | None
     """Part of the step in which a kernel ran, on the busiest device."""
-    late_share: float | None
+    starved_share: float | None
     """Part of the step in which that device waited for the host."""
     sm_efficiency_share: float | None
     peak_memory_bytes: int | None
@@ -86,7 +86,7 @@ class NotRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ChecklistItem:
     """One point of the checklist that people are taught."""
 
     name: str
@@ -109,12 +109,12 @@ class Report:
     """Everything that a face of the report shows."""
 
     facts: Facts
-    trust: tuple[Doubt, ...]
+    trust: tuple[Caveat, ...]
     overview: Overview
     verdict: Verdict
     findings: tuple[Finding, ...]
     not_run: tuple[NotRun, ...]
-    checklist: tuple[Check, ...]
+    checklist: tuple[ChecklistItem, ...]
     next_steps: tuple[NextStep, ...]
     tables: Mapping[str, Table[Any]] = field(default_factory=dict)
     """Tables that a face asked for beside all this."""

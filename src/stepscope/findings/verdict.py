@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope import units
 from stepscope.findings import Finding
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.ranking import together
 from stepscope.findings.report import Overview, Verdict, Word
 from stepscope.tables import Table
@@ -35,52 +35,52 @@ class _Where:
 
 
 def verdict_of(
-    pace: Pace, overview: Overview, findings: Sequence[Finding], tables: Mapping[str, Table[Any]]
+    mean_step: MeanStep, overview: Overview, findings: Sequence[Finding], tables: Mapping[str, Table[Any]]
 ) -> Verdict:
     """The verdict on a trace."""
-    promise = _promise(pace, findings)
-    if not pace.steps:
+    promise = _promise(mean_step, findings)
+    if not mean_step.steps:
         return Verdict("unknown", "The profile holds no step: nothing can be said of one.", "")
-    compiling = _compiling_share(pace, tables)
+    compiling = _compiling_share(mean_step, tables)
     if compiling >= COMPILING_SHARE:
         said = f"{_percent(compiling)} of the recorded steps is compiling, tuning or capturing, not running."
         return Verdict("compiling", said, promise)
-    if pace.device is None:
-        return Verdict(*_without_device(pace, overview), promise)
+    if mean_step.device is None:
+        return Verdict(*_without_device(mean_step, overview), promise)
     lagging = _imbalance(tables)
     if lagging:
         return Verdict("imbalanced", lagging, promise)
-    where = _where(pace, overview, tables)
+    where = _where(mean_step, overview, tables)
     word = _word(where)
     if word == "compute-bound":
         word = _device_word(tables)
         if not any(finding.severity != "low" for finding in findings) and where.busy >= WELL_USED_SHARE:
-            return Verdict("healthy", _healthy(pace, overview, word, tables), promise)
+            return Verdict("healthy", _healthy(mean_step, overview, word, tables), promise)
     bound = _bounds(tables)
     known = bound.get("compute", 0) + bound.get("memory", 0) > 0.5 * sum(bound.values())
-    return Verdict(word, _sentence(word, pace, overview, where, known=known), promise)
+    return Verdict(word, _sentence(word, mean_step, overview, where, known=known), promise)
 
 
 def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-def _compiling_share(pace: Pace, tables: Mapping[str, Table[Any]]) -> float:
+def _compiling_share(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> float:
     inside = sum(row.total_ns for row in tables.get("compilations", ()) if row.step is not None)
-    return min(1.0, pace.share(pace.per_step(inside)))
+    return min(1.0, mean_step.share(mean_step.per_step(inside)))
 
 
-def _without_device(pace: Pace, overview: Overview) -> tuple[Word, str]:
-    step = units.duration(pace.step_ns)
+def _without_device(mean_step: MeanStep, overview: Overview) -> tuple[Word, str]:
+    step = units.duration(mean_step.step_ns)
     if not sum(overview.parts.values()):
         return "unknown", f"Nothing of the {step} step was recorded: neither operators nor device work."
-    data, communication = (pace.share(overview.parts[part]) for part in ("dataloader", "communication"))
+    data, communication = (mean_step.share(overview.parts[part]) for part in ("dataloader", "communication"))
     if data >= 0.3:
         return "input-bound", f"No device work: the program waits {_percent(data)} of a {step} step for data."
     if communication >= 0.3:
         said = f"No device work: collectives take {_percent(communication)} of a {step} step."
         return "communication-bound", said
-    cpu = pace.share(overview.parts["cpu"])
+    cpu = mean_step.share(overview.parts["cpu"])
     said = f"No device work in this profile: operators on the CPU take {_percent(cpu)} of a {step} step."
     return "host-bound", said
 
@@ -100,22 +100,22 @@ def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
     )
 
 
-def _where(pace: Pace, overview: Overview, tables: Mapping[str, Table[Any]]) -> _Where:
+def _where(mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[Any]]) -> _Where:
     """Shares of the step without the profiler: without as much of its cost as is sure."""
-    step = pace.unprofiled_ns[1] or 1.0
-    left = pace.unprofiled_late_ns[1] / pace.late_ns if pace.late_ns else 1.0
-    idle = [row for row in tables.get("idle_gaps", ()) if row.device == pace.device]
+    step = mean_step.unprofiled_ns[1] or 1.0
+    left = mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns if mean_step.starved_ns else 1.0
+    idle = [row for row in tables.get("idle_gaps", ()) if row.device == mean_step.device]
 
     def per_step(**wanted: str) -> float:
         rows = [row for row in idle if all(getattr(row, key) == value for key, value in wanted.items())]
-        return pace.per_step(sum(row.idle_ns for row in rows))
+        return mean_step.per_step(sum(row.idle_ns for row in rows))
 
     drained = [row for row in idle if row.drained_by and row.side in ("host", "launch")]
     data = per_step(spent_in="dataloader")
     talking = per_step(spent_in="host communication")
-    syncs = pace.per_step(sum(row.idle_ns for row in drained))
+    syncs = mean_step.per_step(sum(row.idle_ns for row in drained))
     exposed = overview.parts["communication"]
-    host = max(0.0, pace.late_ns - data - talking - syncs)
+    host = max(0.0, mean_step.starved_ns - data - talking - syncs)
     return _Where(
         step_ns=step,
         busy=(overview.parts["kernel"]) / step,
@@ -155,12 +155,12 @@ def _bounds(tables: Mapping[str, Table[Any]]) -> dict[str, int]:
     return bound
 
 
-def _sentence(word: Word, pace: Pace, overview: Overview, where: _Where, *, known: bool) -> str:
-    step = units.duration(pace.step_ns)
-    computes = f"The GPU computes {_percent(pace.share(overview.parts['kernel']))} of a {step} step"
+def _sentence(word: Word, mean_step: MeanStep, overview: Overview, where: _Where, *, known: bool) -> str:
+    step = units.duration(mean_step.step_ns)
+    computes = f"The GPU computes {_percent(mean_step.share(overview.parts['kernel']))} of a {step} step"
     parts = overview.parts
     if word == "host-bound":
-        late = _percent(pace.share(pace.late_ns))
+        late = _percent(mean_step.share(mean_step.starved_ns))
         return f"{computes} and waits {late} of it for Python to launch the next kernel."
     if word == "sync-bound":
         return (
@@ -169,12 +169,10 @@ def _sentence(word: Word, pace: Pace, overview: Overview, where: _Where, *, know
         )
     if word == "input-bound":
         if where.copies > where.data:
-            return (
-                f"{computes}; copies that nothing hides take {_percent(pace.share(parts['memcpy']))} of it."
-            )
+            return f"{computes}; copies that nothing hides take {_percent(mean_step.share(parts['memcpy']))} of it."
         return f"{computes} and waits for the next batch in {_percent(where.data)} of it."
     if word == "communication-bound":
-        alone = _percent(pace.share(parts["communication"]))
+        alone = _percent(mean_step.share(parts["communication"]))
         return (
             f"{computes}; collectives with no compute beside them take {alone}, waiting for peers included."
         )
@@ -184,11 +182,11 @@ def _sentence(word: Word, pace: Pace, overview: Overview, where: _Where, *, know
     return f"{computes}, and most of its kernels are bound by {limit}."
 
 
-def _healthy(pace: Pace, overview: Overview, word: Word, tables: Mapping[str, Table[Any]]) -> str:
+def _healthy(mean_step: MeanStep, overview: Overview, word: Word, tables: Mapping[str, Table[Any]]) -> str:
     limit = "arithmetic" if word == "compute-bound" else "memory bandwidth"
     said = (
-        f"The GPU computes {_percent(pace.share(overview.parts['kernel']))} of a "
-        f"{units.duration(pace.step_ns)} step, bound by {limit}"
+        f"The GPU computes {_percent(mean_step.share(overview.parts['kernel']))} of a "
+        f"{units.duration(mean_step.step_ns)} step, bound by {limit}"
     )
     reached = _reached(word, tables)
     if reached is not None:
@@ -208,13 +206,13 @@ def _reached(word: Word, tables: Mapping[str, Table[Any]]) -> float | None:
     return sum(ns * share for ns, share in rows) / time if time else None
 
 
-def _promise(pace: Pace, findings: Sequence[Finding]) -> str:
+def _promise(mean_step: MeanStep, findings: Sequence[Finding]) -> str:
     """What mending the first findings that matter should bring."""
     first = [place for place, finding in enumerate(findings[:3], 1) if finding.severity != "low"]
     chosen = [findings[place - 1] for place in first if findings[place - 1].gain.high_ns]
     if not chosen:
         return ""
-    low, high = pace.left(together(chosen, pace))
+    low, high = mean_step.left(together(chosen, mean_step))
     numbers = " and ".join(
         [", ".join(map(str, first[:-1])), str(first[-1])] if len(first) > 1 else [str(first[0])]
     )

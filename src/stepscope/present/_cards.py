@@ -93,7 +93,7 @@ def _places(locations: Sequence[Location]) -> Markup:
     items = [
         el("li", el("code", str(place)), f" ({place.note})" if place.note else None) for place in locations
     ]
-    return el("div", el("h4", "Where"), el("ul", *items, class_="places"))
+    return el("div", el("h4", "Where"), el("ul", *items, class_="call_sites"))
 
 
 def _evidence(finding: Finding) -> Markup:

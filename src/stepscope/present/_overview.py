@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from stepscope import units
-from stepscope.analyses.trust import Doubt
+from stepscope.analyses.trust import Caveat
 from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.report import Overview, PhaseShare, Report, Verdict
 from stepscope.present._charts import Piece, bar, stacked
@@ -101,13 +101,13 @@ def _cost(overview: Overview) -> str:
     return f"{slower}: {step} in place of {units.between(low, high)}"
 
 
-def _doubts(doubts: tuple[Doubt, ...]) -> str:
+def _doubts(doubts: tuple[Caveat, ...]) -> str:
     if not doubts:
         return "nothing found that would bend the figures"
     return el("ul", *(el("li", _doubt(doubt)) for doubt in doubts), class_="doubts")
 
 
-def _doubt(doubt: Doubt) -> Markup:
+def _doubt(doubt: Caveat) -> Markup:
     if doubt.effect_share is None:
         effect = "effect not known"
     else:
@@ -152,7 +152,7 @@ def _tiles(overview: Overview) -> Iterator[tuple[str, str, str]]:
     yield "step, as recorded", units.duration(overview.step_ns or None), ""
     yield "without the profiler", units.between(low, high) if low and high else units.ABSENT, "estimated step"
     yield "device computes", units.share(overview.utilization_share), "of the step"
-    yield "device waits for host", units.share(overview.late_share), "of the step"
+    yield "device waits for host", units.share(overview.starved_share), "of the step"
     yield "multiprocessors in use", units.share(overview.sm_efficiency_share), "on average"
     yield "model flops utilisation", units.share(overview.mfu_share), "of the device's peak"
     peak, most = overview.peak_memory_bytes, overview.memory_bytes

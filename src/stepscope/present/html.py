@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 
-from stepscope.findings.report import SCHEMA, Check, NextStep, NotRun, Report
+from stepscope.findings.report import SCHEMA, ChecklistItem, NextStep, NotRun, Report
 from stepscope.present._cards import findings
 from stepscope.present._details import TABLES, details
 from stepscope.present._markup import Markup, el
@@ -61,7 +61,7 @@ def _meta(source: str) -> Markup:
     )
 
 
-def _checklist(checks: Sequence[Check]) -> Markup:
+def _checklist(checks: Sequence[ChecklistItem]) -> Markup:
     rows = [
         (badge(check.state, _STATES[check.state]), check.name, check.value, check.target) for check in checks
     ]

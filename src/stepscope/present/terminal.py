@@ -132,8 +132,8 @@ def _figures(overview: Overview) -> list[str]:
     figures = []
     if overview.utilization_share is not None:
         figures.append(f"computes {units.share(overview.utilization_share)}")
-    if overview.late_share is not None:
-        figures.append(f"waits for the host {units.share(overview.late_share)}")
+    if overview.starved_share is not None:
+        figures.append(f"waits for the host {units.share(overview.starved_share)}")
     if overview.kernels_per_step:
         figures.append(f"{units.count(overview.kernels_per_step)} kernels a step")
     if overview.peak_memory_bytes is not None:

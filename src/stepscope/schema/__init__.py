@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stepscope.schema.derived import DERIVED, DerivedTables, derived_table
 from stepscope.schema.events import (
     COMMUNICATION_RANGE,
     COPIES,
@@ -23,12 +24,12 @@ from stepscope.schema.events import (
     StoredTable,
     native_tables,
 )
-from stepscope.schema.made import MADE, Making, made_table
 
 __all__ = [
     "COMMUNICATION_RANGE",
     "COPIES",
     "DATALOADER_RANGE",
+    "DERIVED",
     "DEVICE_WORK",
     "DICTIONARIES",
     "EVERY_EVENT",
@@ -37,15 +38,14 @@ __all__ = [
     "HOST_OPS",
     "HOST_RUNTIME",
     "KERNELS",
-    "MADE",
     "METADATA_KEYS",
     "NOT_HOST",
     "OPTIMIZER_RANGE",
     "STEP_MARK",
     "STORED",
     "Column",
-    "Making",
+    "DerivedTables",
     "StoredTable",
-    "made_table",
+    "derived_table",
     "native_tables",
 ]

@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-FORMAT = 2
+FORMAT = 3
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import STEP_MARK, made_table
+from stepscope.schema import STEP_MARK, derived_table
 from stepscope.store import connection as fenced
 from stepscope.store import phases
 from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
@@ -34,7 +34,7 @@ __all__ = ["handing_threads", "write_call_tree"]
 _DOING = "following calls"
 _CALLS = ("python_frames", "ops", "launches", "annotations", "other_events")
 _TABLES = (*_CALLS, "memory_events")
-_CALL_TREE, _PLACES = made_table("call_tree"), made_table("places")
+_CALL_TREE, _CALL_SITES = derived_table("call_tree"), derived_table("call_sites")
 _KINDS = 16  # a label is a name, its kind and a flag: (name + 1) * 16 + kind * 2 + flag
 _MANY_NAMES = 64
 _ROWS, _ASKED = 0, 1  # tables of the sweep
@@ -45,23 +45,25 @@ _RAW = {
     "node": "node",
     "backward": "marked",
     "step_self_ns": "in_steps",
-    "late_ns": "late",
+    "starved_ns": "late",
 }
 
 Windows = dict[int, tuple[list[memoryview], list[memoryview]]]
 
 
 def write_call_tree(
-    trace: Trace, tree_target: Path, places_target: Path, *, progress: Progress | None = None
+    trace: Trace, tree_target: Path, call_sites_target: Path, *, progress: Progress | None = None
 ) -> None:
-    """Follows the calls of every host thread and writes the tree and the places in it."""
-    raw = places_target.with_suffix(".rows")
-    asked = places_target.with_suffix(".asked")
+    """Follows the calls of every host thread and writes the tree and the call sites."""
+    raw = call_sites_target.with_suffix(".rows")
+    asked = call_sites_target.with_suffix(".asked")
     labels = _Labels(trace)
     try:
         nodes, workers = _follow_all(trace, labels, (raw, asked), progress)
         _write_tree(nodes, labels, workers, tree_target)
-        _write_places(trace, {"call_tree": tree_target, "raw_places": raw, "asked": asked}, places_target)
+        _write_call_sites(
+            trace, {"call_tree": tree_target, "raw_call_sites": raw, "asked": asked}, call_sites_target
+        )
     finally:
         raw.unlink(missing_ok=True)
         asked.unlink(missing_ok=True)
@@ -164,7 +166,11 @@ class _Follower:
     """The sweep of all threads, and what it hands from one thread to another."""
 
     def __init__(
-        self, trace: Trace, labels: _Labels, files: dict[str, Any], asides: tuple[BackgroundWorker, BackgroundWorker]
+        self,
+        trace: Trace,
+        labels: _Labels,
+        files: dict[str, Any],
+        asides: tuple[BackgroundWorker, BackgroundWorker],
     ) -> None:
         self._labels, self._files = labels, files
         self._writing, self._reading = asides
@@ -289,10 +295,10 @@ def _late_stretches(trace: Trace) -> Windows:
     late = trace.arrow(
         """
         SELECT g.thread, greatest(g.start_ns, s.start_ns) AS start_ns,
-               least(g.start_ns + g.late_ns, s.end_ns) AS end_ns
+               least(g.start_ns + g.launch_delay_ns, s.end_ns) AS end_ns
         FROM stored.gaps g JOIN stored.steps s
-        ON g.start_ns < s.end_ns AND g.start_ns + g.late_ns > s.start_ns
-        WHERE g.late_ns > 0 AND g.thread IS NOT NULL ORDER BY g.thread, 2
+        ON g.start_ns < s.end_ns AND g.start_ns + g.launch_delay_ns > s.start_ns
+        WHERE g.launch_delay_ns > 0 AND g.thread IS NOT NULL ORDER BY g.thread, 2
         """
     )
     for thread in late["thread"].unique().to_pylist():
@@ -429,16 +435,16 @@ _PLACED = """
                              AND (f.event = l.last OR f.start_ns + coalesce(f.dur_ns, 0) > l.start_ns)
                         GROUP BY l.event),
          forward_tree AS (SELECT m.event, m.forward, t.module, t.user_frame FROM outer_most m
-                          JOIN stored.raw_places r ON r.event = m.forward
+                          JOIN stored.raw_call_sites r ON r.event = m.forward
                           JOIN stored.call_tree t ON t.node = r.node),
-         stepped AS (SELECT r.event, s.step FROM stored.raw_places r ASOF JOIN stored.steps s
+         stepped AS (SELECT r.event, s.step FROM stored.raw_call_sites r ASOF JOIN stored.steps s
                      ON r.start_ns >= s.host_start_ns WHERE r.start_ns < s.host_end_ns)
-    SELECT r.event, r.node, s.step, f.forward, t.phase, r.step_self_ns, r.late_ns,
+    SELECT r.event, r.node, s.step, f.forward, t.phase, r.step_self_ns, r.starved_ns,
            CASE WHEN t.phase = 'recomputation' THEN coalesce(t.module, f.module)
                 ELSE coalesce(f.module, t.module, q.module) END AS module,
            CASE WHEN t.phase = 'recomputation' THEN coalesce(t.user_frame, f.user_frame)
                 ELSE coalesce(f.user_frame, t.user_frame, q.user_frame) END AS user_frame
-    FROM stored.raw_places r JOIN stored.call_tree t ON t.node = r.node
+    FROM stored.raw_call_sites r JOIN stored.call_tree t ON t.node = r.node
     LEFT JOIN forward_tree f ON f.event = r.backward
     LEFT JOIN stepped s ON s.event = r.event
     LEFT JOIN (SELECT a.event, u.module, u.user_frame FROM stored.asked a
@@ -446,9 +452,9 @@ _PLACED = """
 """
 
 
-def _write_places(trace: Trace, tables: dict[str, Path], target: Path) -> None:
-    connection = fenced.connect(trace.folder, trace.meta, {"steps": trace.made["steps"], **tables})
-    schema = arrow_schema(_PLACES.columns)
-    with parquet_writer(target, _PLACES.columns) as file:
+def _write_call_sites(trace: Trace, tables: dict[str, Path], target: Path) -> None:
+    connection = fenced.connect(trace.folder, trace.meta, {"steps": trace.derived["steps"], **tables})
+    schema = arrow_schema(_CALL_SITES.columns)
+    with parquet_writer(target, _CALL_SITES.columns) as file:
         for batch in fenced.run(connection, _PLACED, {}, ROW_GROUP):
             file.write_batch(batch.select(schema.names).cast(schema), row_group_size=ROW_GROUP)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import made_table
+from stepscope.schema import derived_table
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.threads import BackgroundWorker
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_gaps"]
 
-GAPS = made_table("gaps").columns
+GAPS = derived_table("gaps").columns
 
 # A device by the name that the view `device_work` gives it: its index, or else the process of the event.
 _DEVICES = """

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import made_table
+from stepscope.schema import derived_table
 from stepscope.store import connection as fenced
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_replays"]
 
-REPLAYS = made_table("replays").columns
+REPLAYS = derived_table("replays").columns
 
 _LEAST = 3  # fewer kernels in a row occur by chance
 _MOST = 8  # stretches that are asked for their operators
@@ -150,7 +150,7 @@ _PLACED = f"""
         SELECT a.*, n.text AS op_name, p.phase, p.module, p.user_frame, m.name AS module_name,
                u.name AS frame_name
         FROM alike a LEFT JOIN stored.ops o ON o.event = a.op LEFT JOIN stored.names n ON n.id = o.name
-        LEFT JOIN stored.places p ON p.event = a.call
+        LEFT JOIN stored.call_sites p ON p.event = a.call
         LEFT JOIN stored.call_tree m ON m.node = p.module
         LEFT JOIN stored.call_tree u ON u.node = p.user_frame),
     agreed AS (
@@ -171,8 +171,8 @@ _PLACED = f"""
 
 
 def _write(trace: Trace, tables: dict[str, Path], target: Path) -> None:
-    made = {name: trace.made[name] for name in ("places", "call_tree")}
-    connection = fenced.connect(trace.folder, trace.meta, {**made, **tables})
+    derived = {name: trace.derived[name] for name in ("call_sites", "call_tree")}
+    connection = fenced.connect(trace.folder, trace.meta, {**derived, **tables})
     schema = arrow_schema(REPLAYS)
     with parquet_writer(target, REPLAYS) as file:
         for batch in fenced.run(connection, _PLACED, {}, ROW_GROUP):

@@ -15,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.schema import NOT_HOST, STEP_MARK, made_table
+from stepscope.schema import NOT_HOST, STEP_MARK, derived_table
 from stepscope.store.columns import arrow_schema, parquet_writer
 from stepscope.store.marks import Mark
 from stepscope.store.repetition import found_marks
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["write_steps"]
 
-STEPS = made_table("steps").columns
+STEPS = derived_table("steps").columns
 
 _LONG_AGO = -(1 << 62)
 _DOING = "finding steps"

@@ -9,10 +9,10 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stepscope.schema import MADE
+from stepscope.schema import DERIVED
 from stepscope.store import connection as fenced
+from stepscope.store.derived import DerivedTableBuilder
 from stepscope.store.layout import read_meta
-from stepscope.store.made import Workshop
 from stepscope.store.views import VIEWS
 from stepscope.tables import Table
 
@@ -41,7 +41,7 @@ class _Shared:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.meta = read_meta(folder)
-        self.workshop = Workshop()
+        self.derived_tables = DerivedTableBuilder()
         self._answers: dict[Any, Any] = {}
         self._locks: dict[Any, threading.RLock] = {}
         self._connecting = threading.Lock()
@@ -68,7 +68,7 @@ class _Shared:
             schema = self._schemas[asked] = f"views_{len(self._schemas)}_{len(self._seen)}"
             database.execute(f"CREATE SCHEMA {schema}")
             for view in VIEWS:
-                if (not view.made or view.made in self._seen) and (reads is None or view.name in reads):
+                if (not view.derived or view.derived in self._seen) and (reads is None or view.name in reads):
                     only = reads[view.name] if reads else None
                     database.execute(f"CREATE VIEW {schema}.{view.name} AS {view.sql(self.meta, only)}")
         cursor = database.cursor()
@@ -76,16 +76,16 @@ class _Shared:
         return cursor
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        fresh = {name: path for name, path in self.workshop.made.items() if name not in self._seen}
+        fresh = {name: path for name, path in self.derived_tables.paths.items() if name not in self._seen}
         # A database sees the folders that it was opened with, and no others.
         elsewhere = any(path.parent != self.folder for path in fresh.values())
         if self._database is None or elsewhere:
-            self._database = fenced.connect(self.folder, self.meta, self.workshop.made)
+            self._database = fenced.connect(self.folder, self.meta, self.derived_tables.paths)
         else:
             for name, path in fresh.items():
                 fenced.add_parquet(self._database, name, path)
         if fresh:
-            self._seen = dict(self.workshop.made)
+            self._seen = dict(self.derived_tables.paths)
             self._schemas.clear()  # their views know nothing of the new tables
         return self._database
 
@@ -118,9 +118,9 @@ class Trace:
         return int(self.meta["rank"])
 
     @property
-    def made(self) -> dict[str, Path]:
-        """The tables that were made at first use so far, and where they are."""
-        return self._shared.workshop.made
+    def derived(self) -> dict[str, Path]:
+        """The tables that were derived so far, and where they are."""
+        return self._shared.derived_tables.paths
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, worked out once for the trace and kept for all that build on it."""
@@ -153,9 +153,9 @@ class Trace:
         if self._reads is None:  # what an analysis asks is ours, and was checked when it was written
             fenced.check_read_only(sql)
         words = set(_WORDS.findall(sql.lower()))
-        for name in (name for making in MADE for name in making.names):
+        for name in (name for tables in DERIVED for name in tables.names):
             if name in words:
-                self._shared.workshop.have(name, self.reading(None), self._progress)
+                self._shared.derived_tables.have(name, self.reading(None), self._progress)
         analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)})
         found = {name: self._analyst(self, name) for name in analyses} if self._analyst else {}
         cursor = self._shared.cursor(self._reads)

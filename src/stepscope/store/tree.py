@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import NOT_HOST, made_table
+from stepscope.schema import NOT_HOST, derived_table
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
 from stepscope.threads import BackgroundWorker
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN_RUNS", "host_runs", "host_shapes", "stretch", "write_host_tree"]
 
-HOST_TREE = made_table("host_tree").columns
+HOST_TREE = derived_table("host_tree").columns
 
 _HOST = ("python_frames", "ops", "launches", "annotations", "other_events")
 _PIECE = 1 << 15

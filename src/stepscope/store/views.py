@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.schema import COPIES, KERNELS, MADE, STEP_MARK, STORED, StoredTable
+from stepscope.schema import COPIES, DERIVED, KERNELS, STEP_MARK, STORED, StoredTable
 
 __all__ = ["VIEWS", "View"]
 
@@ -24,7 +24,7 @@ class View:
     joins: tuple[tuple[str, str], ...] = ()
     """The dictionaries that columns look into: the letter they are called by, and the join."""
     where: str = ""
-    made: str = ""
+    derived: str = ""
     """The table behind it that is made at first use."""
 
     def sql(self, meta: dict[str, Any], only: tuple[str, ...] | None = None) -> str:
@@ -148,7 +148,7 @@ def _made(table: StoredTable) -> View:
         tuple(columns),
         f"stored.{table.name} t",
         _dictionaries(),
-        made=table.name,
+        derived=table.name,
     )
 
 
@@ -215,7 +215,7 @@ VIEWS = (
         ),
         "stored.shapes t",
     ),
-    *(_made(table) for making in MADE for table in making.tables),
+    *(_made(table) for making in DERIVED for table in making.tables),
     View(
         "meta",
         "What the profile and the store say of themselves, a key and its JSON value a row.",

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, mean_step
 
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.idle_gaps import IdleGap
@@ -12,7 +12,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.cache_clearing import cache_clearing
 from stepscope.tables import Table
 
-STEP = pace(steps=11)
+STEP = mean_step(steps=11)
 PLAYED = changed(0.2, 0.3)
 NO_FRAMES = drawn(PythonFrame)
 SEEN = drawn(PythonFrame, {"name": "torch/cuda/memory.py(212): empty_cache", "calls": 11})
@@ -72,6 +72,6 @@ def test_it_is_silent_where_nothing_is_freed() -> None:
 
 
 def test_it_is_silent_about_trifles() -> None:
-    step = pace(steps=11, step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS))
+    step = mean_step(steps=11, step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS))
     assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN, PLAYED) is None
     assert cache_clearing(step, calls(), GAPS, TENSORS, SEEN, PLAYED, least_share=0.001) is not None

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.compilations import Compilation
 from stepscope.findings.rules.compilation_in_steps import compilation_in_steps
 
-STEP = pace(steps=4, step_ns=100.0 * MS, unprofiled_ns=(98.0 * MS, 100.0 * MS), late_ns=95.0 * MS)
+STEP = mean_step(steps=4, step_ns=100.0 * MS, unprofiled_ns=(98.0 * MS, 100.0 * MS), starved_ns=95.0 * MS)
 
 
 def compiling(step: int | None, **told: Any) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def compiling(step: int | None, **told: Any) -> dict[str, Any]:
 def test_once_it_is_a_note() -> None:
     table = drawn(Compilation, compiling(1), compiling(1, kind="autotuning", times=3))
     advice = assert_bounded(compilation_in_steps(STEP, table), STEP)
-    assert advice.saving.late_ns == (0.0, 0.0)
+    assert advice.saving.starved_ns == (0.0, 0.0)
     assert advice.because.startswith(
         "autotuning (3), compilation (1) took 160 ms in 1 of 4 recorded steps (1)."
     )
@@ -36,10 +36,10 @@ def test_a_capture_needs_no_cache_of_compiled_code() -> None:
 def test_in_most_steps_it_is_a_cost() -> None:
     table = drawn(Compilation, *(compiling(step, region=f"{step}/0", total_ns=40 * MS) for step in (1, 2, 3)))
     advice = assert_bounded(compilation_in_steps(STEP, table), STEP)
-    assert advice.saving.late_ns == (30.0 * MS, 30.0 * MS)
+    assert advice.saving.starved_ns == (30.0 * MS, 30.0 * MS)
     assert "once, before the loop" in advice.fix
     rarer = assert_bounded(compilation_in_steps(STEP, table, often_share=0.9), STEP)
-    assert rarer.saving.late_ns == (0.0, 0.0)
+    assert rarer.saving.starved_ns == (0.0, 0.0)
 
 
 def test_it_is_silent_without_any_in_the_steps() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.copies import Copy
@@ -15,12 +15,12 @@ from stepscope.findings.rules.data_parallel import data_parallel
 
 def judged(
     *, devices: int = 4, ranges: int = 10, functions: tuple[str, ...] = ("Broadcast", "Gather"),
-    late_ns: float = 5.0 * MS, **thresholds: Any,
+    starved_ns: float = 5.0 * MS, **thresholds: Any,
 ) -> Advice | None:  # fmt: skip
     """Ten steps on several devices, with 40 ms of exposed copies between them."""
     work = [{"device": str(index), "busy_ns": 50 * MS} for index in range(devices)]
     return data_parallel(
-        pace(late_ns=late_ns),
+        mean_step(starved_ns=starved_ns),
         drawn(Device, {"device": "9"}, *work),
         drawn(Annotation, {"name": "DataParallel.forward", "calls": ranges}),
         drawn(StepOp, *[{"name": name, "host_ns": 10 * MS} for name in functions]),
@@ -32,9 +32,9 @@ def judged(
 
 
 def test_it_fires_and_shares_the_host_out_to_the_devices() -> None:
-    advice = assert_bounded(judged(), pace())
+    advice = assert_bounded(judged(), mean_step())
     assert advice.title == "One process drives 4 GPUs (nn.DataParallel)"
-    assert advice.saving.late_ns == (0.0, 3.75 * MS)
+    assert advice.saving.starved_ns == (0.0, 3.75 * MS)
     assert advice.saving.device_ns == (0.5 * MS, 1.0 * MS)
     assert advice.certainty == "certain"
     assert "--nproc-per-node 4" in advice.fix
@@ -57,4 +57,4 @@ def test_it_is_silent_for_other_programs() -> None:
 
 
 def test_it_is_silent_where_there_is_nothing_to_gain() -> None:
-    assert judged(late_ns=0.0, least_share=0.2) is None
+    assert judged(starved_ns=0.0, least_share=0.2) is None

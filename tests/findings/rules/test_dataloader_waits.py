@@ -3,19 +3,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.dataloader_waits import dataloader_waits
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-STEP = pace(steps=5)
+STEP = mean_step(steps=5)
 
 
 def judged(
@@ -23,7 +23,7 @@ def judged(
     name: str = SINGLE,
     host_ms: float = 0.0,
     ops: tuple[dict[str, Any], ...] = (),
-    step: Pace = STEP,
+    step: MeanStep = STEP,
     replay: tuple[float, float] | None = None,
     **thresholds: float,
 ) -> Advice | None:
@@ -42,7 +42,7 @@ def judged(
 def test_it_fires_where_the_program_loads_itself() -> None:
     advice = assert_bounded(judged([4.0] * 5), STEP)
     # Of the other 6 ms 1 ms is the host's. Four workers work a sixth of the time: that part of 0.5 ms.
-    assert advice.saving.late_ns == pytest.approx((4.0 * MS - MS / 12, 4.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((4.0 * MS - MS / 12, 4.0 * MS))
     # Recording made 1 ms of the 5 ms that the host is late, at the least: maybe nothing of the loader's.
     assert advice.saving.waited_ns == pytest.approx((0.0, 4.0 * MS / 5))
     assert advice.certainty == "certain"
@@ -52,15 +52,15 @@ def test_it_fires_where_the_program_loads_itself() -> None:
 
 def test_four_workers_that_do_not_keep_up_leave_a_wait() -> None:
     # A batch takes 9 ms, the rest of the step 1 ms: four workers need 2.25 ms, so 1.25 ms remain.
-    step = pace(steps=5, late_ns=9.5 * MS, busy_ns=0.5 * MS)
+    step = mean_step(steps=5, starved_ns=9.5 * MS, busy_ns=0.5 * MS)
     advice = assert_bounded(judged([9.0] * 5, step=step), step)
-    assert advice.saving.late_ns == (7.75 * MS, 9.0 * MS)
+    assert advice.saving.starved_ns == (7.75 * MS, 9.0 * MS)
     assert "num_workers=10," in advice.fix
 
 
 def test_loading_behind_a_busy_device_may_turn_into_a_head_start() -> None:
     advice = assert_bounded(judged([2.0] * 5, host_ms=15.0), STEP)
-    assert advice.saving.late_ns == pytest.approx((2.0 * MS - 3 / 2 * 3 / 32 * MS, 3.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((2.0 * MS - 3 / 2 * 3 / 32 * MS, 3.0 * MS))
 
 
 def test_it_names_the_functions_that_make_items() -> None:
@@ -106,18 +106,18 @@ def test_a_long_first_step_does_not_hide_the_wait() -> None:
     steps = drawn(Breakdown, *({**row, "dataloader_ns": 4 * MS} for row in rows))
     ranges = drawn(Annotation, {"name": WORKERS, "calls": 5, "host_ns": 20 * MS})
     tables = steps, ranges, drawn(StepOp), drawn(ChangedStep)
-    advice = dataloader_waits(pace(steps=5, step_ns=14.0 * MS), *tables)
+    advice = dataloader_waits(mean_step(steps=5, step_ns=14.0 * MS), *tables)
     assert advice is not None
     assert advice.evidence["wait_ns"] == round(0.4 * 14 * MS)
 
 
 def test_without_a_device_the_wait_is_all_there_is() -> None:
-    step = pace(
-        steps=5, device=None, busy_ns=0.0, late_ns=0.0, latency_ns=0.0, unprofiled_ns=(10.0 * MS,) * 2
+    step = mean_step(
+        steps=5, device=None, busy_ns=0.0, starved_ns=0.0, latency_ns=0.0, unprofiled_ns=(10.0 * MS,) * 2
     )
     advice = judged([4.0] * 5, step=step)
     assert advice is not None
-    assert advice.saving.late_ns[1] == 4.0 * MS
+    assert advice.saving.starved_ns[1] == 4.0 * MS
     assert "device" not in advice.because
 
 
@@ -129,16 +129,16 @@ def test_of_one_slow_batch_nothing_is_promised() -> None:
 
 
 def test_a_single_step_may_be_that_in_which_workers_start() -> None:
-    advice = assert_bounded(judged([4.0], WORKERS, step=pace(steps=1)), STEP)
+    advice = assert_bounded(judged([4.0], WORKERS, step=mean_step(steps=1)), STEP)
     assert advice.saving.waited_ns == (0.0, 4.0 * MS)
     assert advice.certainty == "possible"
-    advice = assert_bounded(judged([4.0], step=pace(steps=1)), STEP)
-    assert advice.saving.late_ns[0] > 0
+    advice = assert_bounded(judged([4.0], step=mean_step(steps=1)), STEP)
+    assert advice.saving.starved_ns[0] > 0
 
 
 def test_a_short_wait_is_a_note() -> None:
     advice = assert_bounded(judged([0.7] * 5), STEP)
-    assert advice.saving.late_ns == pytest.approx((0.0, 0.7 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.0, 0.7 * MS))
     assert advice.certainty == "likely"
 
 
@@ -147,7 +147,9 @@ def test_it_is_silent_where_batches_are_there() -> None:
     assert judged([0.0] * 5) is None
     assert judged([4.0] * 5, name="load") is None
     # To take a batch from a queue costs something on any machine.
-    short = pace(steps=5, step_ns=1.0 * MS, unprofiled_ns=(MS, MS), busy_ns=0.5 * MS, late_ns=0.5 * MS)
+    short = mean_step(
+        steps=5, step_ns=1.0 * MS, unprofiled_ns=(MS, MS), busy_ns=0.5 * MS, starved_ns=0.5 * MS
+    )
     assert judged([0.15] * 5, WORKERS, step=short) is None
 
 
@@ -155,4 +157,4 @@ def test_the_thresholds_work() -> None:
     assert judged([0.7] * 5, note_share=0.08) is None
     advice = judged([0.7] * 5, finding_share=0.06)
     assert advice is not None
-    assert advice.saving.late_ns[0] > 0.6 * MS
+    assert advice.saving.starved_ns[0] > 0.6 * MS

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, NotKnown
@@ -13,11 +13,11 @@ from stepscope.findings.rules.decode_padding import decode_padding
 def judged(name: str, requests: int, **row: Any) -> Advice | None:
     """Ten steps, replayed, of 10 ms."""
     given = {"kind": "decode", "launched_by": "graph", "dur_ns": 10 * MS, "name": name, "requests": requests}
-    return decode_padding(pace(), drawn(Iteration, *[{**given, **row}] * 10))
+    return decode_padding(mean_step(), drawn(Iteration, *[{**given, **row}] * 10))
 
 
 def test_it_fires_with_the_part_of_the_rows_that_is_padding() -> None:
-    advice = assert_bounded(judged("decode[bs=5/8 tok=5]", 5), pace())
+    advice = assert_bounded(judged("decode[bs=5/8 tok=5]", 5), mean_step())
     assert advice.saving.device_ns == (0.0, 0.375 * 5.0 * MS)
     assert advice.certainty == "possible"
 
@@ -56,4 +56,4 @@ def test_the_threshold_is_a_part_of_the_rows() -> None:
             "requests": 7,
         },
     )
-    assert decode_padding(pace(), rows, least_padding=0.1) is not None
+    assert decode_padding(mean_step(), rows, least_padding=0.1) is not None

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.graph_replays import GraphReplay
@@ -33,7 +33,7 @@ def test_it_fires_where_multiprocessors_have_no_block() -> None:
         device_unfilled(step, facts(), STEPS, kernels, ONE_PASS, NO_OPS, LITTLE, NO_GRAPHS), step
     )
     assert advice.saving.device_ns == (0.0, 4.0 * MS * 0.75)
-    assert advice.saving.late_ns == (0.0, 0.0)
+    assert advice.saving.starved_ns == (0.0, 0.0)
     assert advice.title == "Kernels are too small for the device"
     assert advice.certainty == "possible"
     assert advice.evidence["filled_share"] == pytest.approx(0.625)
@@ -69,18 +69,20 @@ def test_communication_does_not_count() -> None:
 def test_it_is_silent_where_that_is_next_to_nothing_of_the_step() -> None:
     short = drawn(Breakdown, *[{"kernel_ns": 0.1 * MS}] * 10)
     kernels = drawn(Kernel, kernel(33, 1 * MS))
-    assert device_unfilled(pace(), facts(), short, kernels, ONE_PASS, NO_OPS, NO_MEMORY, NO_GRAPHS) is None
+    assert (
+        device_unfilled(mean_step(), facts(), short, kernels, ONE_PASS, NO_OPS, NO_MEMORY, NO_GRAPHS) is None
+    )
     fired = device_unfilled(
-        pace(), facts(), short, kernels, ONE_PASS, NO_OPS, NO_MEMORY, NO_GRAPHS, least_share=0.001
+        mean_step(), facts(), short, kernels, ONE_PASS, NO_OPS, NO_MEMORY, NO_GRAPHS, least_share=0.001
     )
     assert fired is not None
 
 
 def test_short_kernels_that_the_device_waits_for_are_a_batch_too_small() -> None:
-    step = pace(busy_ns=0.8 * MS, late_ns=9.2 * MS, latency_ns=0.0)
+    step = mean_step(busy_ns=0.8 * MS, starved_ns=9.2 * MS, latency_ns=0.0)
     steps = drawn(Breakdown, *[{"kernel_ns": 0.8 * MS}] * 10)
     kernels = drawn(Kernel, kernel(1000, 8 * MS, calls=4000))
-    late = {"name": "aten::linear", "phase": "forward", "late_ns": 40 * MS, "launches": 4000}
+    late = {"name": "aten::linear", "phase": "forward", "starved_ns": 40 * MS, "launches": 4000}
     model = drawn(StepOp, late | {"user_frame": "model.py(7): forward"})
     advice = assert_bounded(
         device_unfilled(step, facts(), steps, kernels, ONE_PASS, model, NO_MEMORY, NO_GRAPHS), step
@@ -89,13 +91,13 @@ def test_short_kernels_that_the_device_waits_for_are_a_batch_too_small() -> None
     assert advice.saving.device_ns == (0.0, 0.0)
     assert "20.0 % less time for a sample" in advice.because
     assert advice.locations[0].note == "4,000 launches in all steps"
-    fewer = drawn(StepOp, late | {"late_ns": 20 * MS})
+    fewer = drawn(StepOp, late | {"starved_ns": 20 * MS})
     assert device_unfilled(step, facts(), steps, kernels, ONE_PASS, fewer, NO_MEMORY, NO_GRAPHS) is None
     fired = device_unfilled(
-        step, facts(), steps, kernels, ONE_PASS, fewer, NO_MEMORY, NO_GRAPHS, late_share=0.1
+        step, facts(), steps, kernels, ONE_PASS, fewer, NO_MEMORY, NO_GRAPHS, starved_share=0.1
     )
     assert fired is not None
-    busier = pace(busy_ns=1.1 * MS, late_ns=8.9 * MS, latency_ns=0.0)
+    busier = mean_step(busy_ns=1.1 * MS, starved_ns=8.9 * MS, latency_ns=0.0)
     assert device_unfilled(busier, facts(), steps, kernels, ONE_PASS, model, NO_MEMORY, NO_GRAPHS) is None
     fired = device_unfilled(
         busier, facts(), steps, kernels, ONE_PASS, model, NO_MEMORY, NO_GRAPHS, most_busy=0.2
@@ -107,13 +109,13 @@ def test_short_kernels_that_the_device_waits_for_are_a_batch_too_small() -> None
 
 def accumulation(updates: float) -> tuple[dict[str, object], ...]:
     return (
-        {"name": "aten::linear", "phase": "forward", "late_ns": 20 * MS, "launches": 4000},
-        {"name": "aten::_fused_adamw_", "phase": "optimizer", "late_ns": 10 * MS, "per_step": updates},
+        {"name": "aten::linear", "phase": "forward", "starved_ns": 20 * MS, "launches": 4000},
+        {"name": "aten::_fused_adamw_", "phase": "optimizer", "starved_ns": 10 * MS, "per_step": updates},
     )
 
 
 def test_little_batches_of_one_step_are_known_to_fit_together() -> None:
-    step = pace(latency_ns=0.0)
+    step = mean_step(latency_ns=0.0)
     once = kernel(66, 10 * MS, calls=10)
     long, short = kernel(33, 40 * MS, calls=400), kernel(1000, 10 * MS, calls=4000)
     ran = drawn(Kernel, long, short, once)
@@ -124,7 +126,7 @@ def test_little_batches_of_one_step_are_known_to_fit_together() -> None:
     )
     # Each of them from four times to one; what runs once a step stays. The short one is filled.
     assert advice.saving.waited_ns == pytest.approx((4.0 * MS * 0.75, 5.0 * MS * 0.75))
-    assert advice.saving.late_ns == pytest.approx((2.0 * MS * 0.75, 4.0 * MS * 0.75))
+    assert advice.saving.starved_ns == pytest.approx((2.0 * MS * 0.75, 4.0 * MS * 0.75))
     assert advice.certainty == "likely"
     assert "runs the model 4 times for one step of the optimizer" in advice.because
     assert advice.claims == {"device", "late"}
@@ -154,7 +156,7 @@ def test_replays_of_one_graph_may_fit_together() -> None:
         device_unfilled(step, facts(), STEPS, kernels, ONE_PASS, NO_OPS, LITTLE, graphs), step
     )
     assert advice.saving.waited_ns == pytest.approx((0.0, 8.0 * MS * 7 / 8))
-    assert advice.saving.late_ns == pytest.approx((0.0, 0.1 * MS * 7 / 8))
+    assert advice.saving.starved_ns == pytest.approx((0.0, 0.1 * MS * 7 / 8))
     assert advice.certainty == "possible"
     assert "replays one graph 8 times" in advice.because
     assert "torch.cuda.graph" in advice.fix

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, changed, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, mean_step
 
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.idle_gaps import IdleGap
@@ -11,7 +11,7 @@ from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.driver_allocations import driver_allocations
 
-STEP = pace(steps=11)
+STEP = mean_step(steps=11)
 PLAYED = changed(0.2, 0.3)
 NO_FRAMES = drawn(PythonFrame)
 TENSORS = drawn(StepOp, {"name": "aten::empty", "calls": 550, "per_step": 50.0})
@@ -77,7 +77,7 @@ def test_it_is_silent_about_a_block_now_and_then() -> None:
 
 def test_it_is_silent_where_a_single_step_was_recorded() -> None:
     table = drawn(Allocation, call("cudaMalloc"))
-    assert driver_allocations(pace(steps=1), table, GAPS, TENSORS, NO_FRAMES, PLAYED) is None
+    assert driver_allocations(mean_step(steps=1), table, GAPS, TENSORS, NO_FRAMES, PLAYED) is None
 
 
 def test_it_is_silent_about_trifles() -> None:

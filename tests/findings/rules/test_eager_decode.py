@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.idle_gaps import IdleGap
@@ -29,7 +29,7 @@ def judged(
 ) -> Advice | None:  # fmt: skip
     """Steps of 10 ms that wait 5 ms for the host."""
     return eager_decode(
-        pace(steps=len(rows)),
+        mean_step(steps=len(rows)),
         drawn(Iteration, *rows),
         GAPS,
         drawn(StepClass, {"backward_passes": int(training)}),
@@ -40,16 +40,16 @@ def judged(
 
 
 def test_it_fires_with_the_waiting_less_the_latency_in_a_graph() -> None:
-    advice = assert_bounded(judged([EAGER] * 10), pace())
+    advice = assert_bounded(judged([EAGER] * 10), mean_step())
     # Of 5 ms, operators and launches are 0.6; 500 kernels of a graph need 0.5 ms.
-    assert advice.saving.late_ns == (2.5 * MS, 5.0 * MS)
+    assert advice.saving.starved_ns == (2.5 * MS, 5.0 * MS)
     assert "StaticCache" in advice.fix
 
 
 def test_only_decoding_counts() -> None:
     prefill = {**EAGER, "kind": "prefill"}
-    advice = assert_bounded(judged([EAGER] * 5 + [prefill] * 5), pace())
-    assert advice.saving.late_ns[1] == 2.5 * MS
+    advice = assert_bounded(judged([EAGER] * 5 + [prefill] * 5), mean_step())
+    assert advice.saving.starved_ns[1] == 2.5 * MS
     assert judged([prefill] * 10) is None
 
 

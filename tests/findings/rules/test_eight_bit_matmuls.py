@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, pace
+from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
@@ -34,7 +34,7 @@ def test_it_is_silent_where_products_are_not_most_of_it() -> None:
 
 
 def test_it_is_silent_where_the_device_is_mostly_idle() -> None:
-    step = pace(busy_ns=2.0 * MS, late_ns=8.0 * MS)
+    step = mean_step(busy_ns=2.0 * MS, starved_ns=8.0 * MS)
     rows = drawn(Precision, {**LARGE, "calls": 10, "total_ns": 18 * MS})
     assert eight_bit_matmuls(step, facts(), rows, OPS) is None
     assert eight_bit_matmuls(step, facts(), rows, OPS, least_step_share=0.1) is not None

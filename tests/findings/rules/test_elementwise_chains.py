@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.elementwise_chains import elementwise_chains
 
 
@@ -30,7 +30,7 @@ FORWARD = {"name": "aten::mul", "phase": "forward", "user_frame": "m.py(3): f", 
 def found(
     *kernels: dict[str, Any],
     ops: tuple[dict[str, Any], ...] = (FORWARD,),
-    step: Pace | None = None,
+    step: MeanStep | None = None,
     **more: Any,
 ) -> Advice | None:
     families = [{"family": row["family"], "total_ns": row["total_ns"]} for row in kernels]
@@ -43,7 +43,7 @@ def found(
     )
 
 
-def gained(advice: Advice, step: Pace | None = None) -> tuple[float, float]:
+def gained(advice: Advice, step: MeanStep | None = None) -> tuple[float, float]:
     """Parts of the step."""
     gain = (step or busy_pace()).gain(advice.saving)
     return gain.low_share, gain.high_share
@@ -82,10 +82,10 @@ def host_ops(*, device_ns: int) -> tuple[dict[str, Any], ...]:
 
 
 def test_launches_of_a_chain_go_where_the_host_sets_the_pace() -> None:
-    late = pace(
+    late = mean_step(
         unprofiled_ns=(8.0 * MS, 8.0 * MS),
         busy_ns=4.0 * MS,
-        late_ns=6.0 * MS,
+        starved_ns=6.0 * MS,
         faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
     )
     ops = host_ops(device_ns=10 * MS)

@@ -3,17 +3,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.kernel_families import KernelFamily
-from stepscope.analyses.path_sides import PathSides
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings._communication import ACCUMULATES
 from stepscope.findings.rules.exposed_communication import exposed_communication
 from stepscope.tables import Table
 
-PATH = drawn(PathSides, {"path_ns": 95 * MS, "device_ns": 95 * MS, "communication_ns": 5 * MS})
+PATH = drawn(CriticalPathSides, {"path_ns": 95 * MS, "device_ns": 95 * MS, "communication_ns": 5 * MS})
 REDUCED = {"name": "c10d::allreduce_", "within": ACCUMULATES, "phase": "backward", "calls": 40}
 
 
@@ -43,7 +43,7 @@ def test_it_fires_and_promises_what_is_exposed_at_the_most() -> None:
 
 
 def test_collectives_of_the_host_are_waits() -> None:
-    step = pace()
+    step = mean_step()
     advice = assert_bounded(exposed_communication(step, steps(6 * MS), families(0), PATH, ops()), step)
     assert advice.saving.waited_ns == (0.0, 6.0 * MS)
     assert advice.saving.device_ns == (0.0, 0.0)
@@ -56,9 +56,10 @@ def test_it_is_silent_where_little_is_exposed() -> None:
 
 
 def test_it_is_silent_without_communication() -> None:
-    assert exposed_communication(pace(), steps(0), families(0), PATH, ops()) is None
+    assert exposed_communication(mean_step(), steps(0), families(0), PATH, ops()) is None
     assert (
-        exposed_communication(pace(steps=0, step_ns=0.0), drawn(Breakdown), families(0), PATH, ops()) is None
+        exposed_communication(mean_step(steps=0, step_ns=0.0), drawn(Breakdown), families(0), PATH, ops())
+        is None
     )
 
 

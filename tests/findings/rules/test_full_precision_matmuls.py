@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, pace
+from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
@@ -103,7 +103,7 @@ def test_it_is_silent_without_fp32_and_where_it_is_little() -> None:
 
 
 def test_it_is_silent_where_the_host_sets_the_pace_and_kernels_are_short() -> None:
-    step = pace(busy_ns=0.5 * MS, late_ns=9.5 * MS, host_path_share=1.0)
+    step = mean_step(busy_ns=0.5 * MS, starved_ns=9.5 * MS, host_path_share=1.0)
     short = drawn(Precision, {**FP32, "calls": 400, "total_ns": 2 * MS})
     assert full_precision_matmuls(step, facts(), short, NO_OPS) is None
     assert full_precision_matmuls(step, facts(), short, NO_OPS, least_gain=0.0) is not None

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, facts, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
@@ -26,7 +26,7 @@ def judged(
 ) -> Advice | None:
     """Ten steps of 10 ms with 40 collectives; copying to the host takes `copied_ns` in all."""
     return gloo_backend(
-        pace(),
+        mean_step(),
         told,
         drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": communication_ns}] * 10),
         drawn(KernelFamily, {"family": "communication", "total_ns": kernels_ns}),
@@ -37,15 +37,15 @@ def judged(
 
 
 def test_it_fires_and_leaves_the_copies_there_and_back() -> None:
-    advice = assert_bounded(judged(), pace())
+    advice = assert_bounded(judged(), mean_step())
     assert advice.saving.waited_ns == (0.75 * 5.0 * MS, 5.0 * MS)
     assert advice.evidence["collectives_per_step"] == 4
 
 
 def test_between_machines_the_network_may_be_the_cause() -> None:
-    advice = assert_bounded(judged(facts(backend="gloo", world_size=64)), pace())
+    advice = assert_bounded(judged(facts(backend="gloo", world_size=64)), mean_step())
     assert advice.saving.waited_ns == (0.0, 5.0 * MS)
-    advice = assert_bounded(judged(facts(backend="gloo")), pace())
+    advice = assert_bounded(judged(facts(backend="gloo")), mean_step())
     assert advice.saving.waited_ns[0] == 0
 
 

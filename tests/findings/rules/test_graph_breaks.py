@@ -3,19 +3,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.compiled_regions import CompiledRegion
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.graph_breaks import graph_breaks
 
-STEP = pace(latency_ns=0.0)
+STEP = mean_step(latency_ns=0.0)
 ALIKE = drawn(StepClass, {"steps": 10, "mean_ns": 10.0 * MS})
 LATE = drawn(
-    LatePhase, {"phase": "forward", "late_ns": 20 * MS}, {"phase": "other", "late_ns": 4 * MS},
-    {"phase": "optimizer", "late_ns": 9 * MS},
+    StarvingPhase, {"phase": "forward", "starved_ns": 20 * MS}, {"phase": "other", "starved_ns": 4 * MS},
+    {"phase": "optimizer", "starved_ns": 9 * MS},
 )  # fmt: skip
 OUTER, INNER = "Torch-Compiled Region: 0/0", "Torch-Compiled Region: 1/0"
 NESTED = drawn(
@@ -27,7 +27,7 @@ BESIDE = drawn(CompiledRegion, {"region": "1/0", "calls": 40}, {"region": "2/0",
 
 
 def op(name: str, within: str | None, late_ms: int, **told: Any) -> dict[str, Any]:
-    return {"name": name, "within": within, "phase": "forward", "late_ns": late_ms * MS, **told}
+    return {"name": name, "within": within, "phase": "forward", "starved_ns": late_ms * MS, **told}
 
 
 OPS = drawn(
@@ -45,7 +45,7 @@ OPS = drawn(
 def test_what_is_between_and_entering_twice_is_the_most() -> None:
     advice = assert_bounded(graph_breaks(STEP, NESTED, OPS, LATE, ALIKE), STEP)
     # 16 less 10 in compiled functions is around them; 10 less 4 in operators is Python: half is of the second
-    assert advice.saving.late_ns == pytest.approx((0.3 * MS, 0.9 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.3 * MS, 0.9 * MS))
     assert advice.certainty == "likely"
     assert advice.evidence["runs_per_step"] == 2
     assert advice.evidence["reads_per_step"] == 1
@@ -56,7 +56,7 @@ def test_what_is_between_and_entering_twice_is_the_most() -> None:
 def test_many_parts_side_by_side_may_be_on_purpose() -> None:
     advice = assert_bounded(graph_breaks(STEP, BESIDE, OPS, LATE, ALIKE), STEP)
     # forward and other outside of compiled functions: 24 − 10; Python in them 6, four fifths of it
-    assert advice.saving.late_ns == pytest.approx((0.0, (14 + 4.8) / 10 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.0, (14 + 4.8) / 10 * MS))
     assert advice.certainty == "possible"
 
 
@@ -73,7 +73,7 @@ def test_reads_between_parts_show_that_they_are_one_function() -> None:
     advice = assert_bounded(graph_breaks(STEP, one, ops, LATE, ALIKE), STEP)
     # at the least three of four times what is around the graphs, 4 + 2, and the reads;
     # at the most 24 − 12 outside of the graphs and three of four times 12 − 8 of Python in them
-    assert advice.saving.late_ns == pytest.approx(((0.75 * 6 + 1) / 10 * MS, (12 + 3) / 10 * MS))
+    assert advice.saving.starved_ns == pytest.approx(((0.75 * 6 + 1) / 10 * MS, (12 + 3) / 10 * MS))
     assert advice.certainty == "likely"
 
 
@@ -84,14 +84,14 @@ def test_it_is_silent_about_a_few_parts_side_by_side() -> None:
 
 
 def test_it_is_silent_where_the_device_does_not_wait() -> None:
-    step = busy_pace(late_ns=0.05 * MS)
+    step = busy_pace(starved_ns=0.05 * MS)
     assert graph_breaks(step, NESTED, OPS, LATE, ALIKE) is None
     assert graph_breaks(step, NESTED, OPS, LATE, ALIKE, least_share=0.001) is not None
 
 
 def test_a_step_that_compiles_is_not_the_measure() -> None:
-    slow = pace(
-        step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS), late_ns=900.0 * MS, latency_ns=0.0
+    slow = mean_step(
+        step_ns=1000.0 * MS, unprofiled_ns=(900.0 * MS, 1000.0 * MS), starved_ns=900.0 * MS, latency_ns=0.0
     )
     assert graph_breaks(slow, NESTED, OPS, LATE, ALIKE) is not None
 
@@ -105,7 +105,7 @@ def test_regions_that_compiled_in_the_steps_do_not_count() -> None:
     timed = drawn(StepOp, op(OUTER, None, 16, host_ns=40 * MS))
     advice = assert_bounded(graph_breaks(STEP, rows, timed, LATE, ALIKE), STEP)
     # 4 of 40 ms on the host are warm; one of two entries is inside the other, and counts for 50 µs
-    assert advice.saving.late_ns == pytest.approx((0.05 * MS, 0.16 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.05 * MS, 0.16 * MS))
 
 
 def test_what_is_entered_from_inside_is_a_break() -> None:
@@ -121,9 +121,9 @@ def test_what_is_entered_from_inside_is_a_break() -> None:
     )
     advice = assert_bounded(graph_breaks(STEP, often, drawn(StepOp, *printed), LATE, ALIKE), STEP)
     # 4 less 2 ms around the graphs in 10 steps, for 6 entries a step: 3 of them are inside of the others
-    assert advice.saving.late_ns == pytest.approx((0.1 * MS, 0.2 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.1 * MS, 0.2 * MS))
     assert advice.certainty == "likely"
     # what is not compiled in between may be needed
     plain = drawn(StepOp, *printed, op("aten::mul", OUTER, 1, launches=10))
     advice = assert_bounded(graph_breaks(STEP, often, plain, LATE, ALIKE), STEP)
-    assert advice.saving.late_ns[0] == pytest.approx(0.05 * MS)
+    assert advice.saving.starved_ns[0] == pytest.approx(0.05 * MS)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.devices import Device
 from stepscope.analyses.iterations import Iteration
@@ -25,19 +25,19 @@ def judged(
     ]
     busy = count * 5 * MS + busy_between_ns
     return iteration_gaps(
-        pace(), drawn(Iteration, *rows), drawn(Device, {"window": "span", "busy_ns": busy}), **least
+        mean_step(), drawn(Iteration, *rows), drawn(Device, {"window": "span", "busy_ns": busy}), **least
     )
 
 
 def test_it_fires_with_the_gap() -> None:
-    advice = assert_bounded(judged(), pace())
+    advice = assert_bounded(judged(), mean_step())
     assert advice.saving.waited_ns == (2.0 * MS, 4.0 * MS)
     assert advice.evidence["idle_between_share"] == pytest.approx(4 / 14)
     assert "--async-scheduling" in advice.fix
 
 
 def test_no_more_than_the_device_works_can_be_hidden() -> None:
-    advice = assert_bounded(judged(gap_ns=8 * MS), pace())
+    advice = assert_bounded(judged(gap_ns=8 * MS), mean_step())
     assert advice.saving.waited_ns == (2.5 * MS, 5.0 * MS)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, facts, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.attention import Attention
@@ -12,17 +12,17 @@ from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.launches import Launch
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.launch_bound import launch_bound
 
-STEP = pace(busy_ns=1.0 * MS, late_ns=8.0 * MS, latency_ns=1.0 * MS, waiting_ns=1.0 * MS)
+STEP = mean_step(busy_ns=1.0 * MS, starved_ns=8.0 * MS, latency_ns=1.0 * MS, waiting_ns=1.0 * MS)
 # 10 steps with 100 launches each; operators take the host 50 µs for one, the calls alone 5 µs.
 LAUNCH = {"call": "cudaLaunchKernel", "calls": 1_000, "work_events": 1_000, "short_kernels": 900,
           "host_ns": 5 * MS, "work_median_ns": 4_000.0}  # fmt: skip
@@ -34,14 +34,18 @@ GAPS = (
     {"device": "0", "side": "launch", "spent_in": "launch latency", "idle_ns": 10 * MS, "gaps": 1_000},
 )
 PHASES = (
-    {"phase": "forward", "late_ns": 60 * MS, "share": 0.75},
-    {"phase": "optimizer", "late_ns": 20 * MS, "share": 0.25},
+    {"phase": "forward", "starved_ns": 60 * MS, "share": 0.75},
+    {"phase": "optimizer", "starved_ns": 20 * MS, "share": 0.25},
 )
 READ = {"call": "cudaStreamSynchronize", "op": "aten::nonzero", "calls": 30, "starved_ns": 1 * MS}
 
 
 def advised(  # each table by its name; what is not given is quiet
-    step: Pace = STEP, told: Facts | None = None, *, thresholds: dict[str, float] | None = None, **rows: Any
+    step: MeanStep = STEP,
+    told: Facts | None = None,
+    *,
+    thresholds: dict[str, float] | None = None,
+    **rows: Any,
 ) -> Advice | None:
     def table(row: type[Any], name: str, *quiet: dict[str, Any]) -> Any:
         return drawn(row, *rows.get(name, quiet))
@@ -51,7 +55,7 @@ def advised(  # each table by its name; what is not given is quiet
         told or facts(),
         table(IdleGap, "gaps", *GAPS),
         table(Launch, "launches", LAUNCH),
-        table(LatePhase, "phases", *PHASES),
+        table(StarvingPhase, "phases", *PHASES),
         table(HostSync, "syncs"),
         table(StepOp, "ops", OP),
         table(StepClass, "classes"),
@@ -68,7 +72,7 @@ def advised(  # each table by its name; what is not given is quiet
 def test_it_fires_and_graphs_leave_little_between_kernels() -> None:
     advice = assert_bounded(advised(), STEP)
     # 4 ms in operators, 2 ms between, 1 ms of latency, less 100 pauses; a quarter is the optimizer's.
-    assert advice.saving.late_ns == pytest.approx((0.75 * 6.9 * MS, 6.97 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.75 * 6.9 * MS, 6.97 * MS))
     assert 'mode="reduce-overhead"' in advice.fix
     assert "fused=True" in advice.fix
     assert advice.evidence["launches_per_step"] == 100
@@ -78,15 +82,15 @@ def test_it_fires_and_graphs_leave_little_between_kernels() -> None:
 
 def test_python_counts_as_far_as_operators_do() -> None:
     gaps = (*GAPS[:1], {**GAPS[1], "idle_ns": 70 * MS}, *GAPS[2:])
-    step = pace(step_ns=20.0 * MS, busy_ns=1.0 * MS, late_ns=13.0 * MS)
-    assert assert_bounded(advised(step, gaps=gaps), step).saving.late_ns[1] == pytest.approx(8.97 * MS)
+    step = mean_step(step_ns=20.0 * MS, busy_ns=1.0 * MS, starved_ns=13.0 * MS)
+    assert assert_bounded(advised(step, gaps=gaps), step).saving.starved_ns[1] == pytest.approx(8.97 * MS)
 
 
 def test_what_stands_in_the_way_of_graphs_is_said_and_lowers_the_bound() -> None:
     gaps = ({**GAPS[0], "drained_by": "cudaStreamSynchronize"}, *GAPS[1:])
     advice = assert_bounded(advised(syncs=(READ,), gaps=gaps), STEP)
     # Without what follows waits, and with the calls still made: 2 ms less 0.5 ms.
-    assert advice.saving.late_ns == pytest.approx((0.75 * 1.5 * MS, 6.97 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.75 * 1.5 * MS, 6.97 * MS))
     assert "3 waits a step" in advice.because
     assert "reduce-overhead" not in advice.fix
     classes = ({"batch": "[8, 128]"}, {"batch": "[8, 96]"})
@@ -112,7 +116,7 @@ def test_room_in_memory_is_offered_for_a_larger_batch() -> None:
 
 def test_it_is_silent_where_the_device_leads_or_launches_are_few() -> None:
     assert advised(gaps=GAPS[2:3]) is None
-    assert advised(pace(device=None)) is None
+    assert advised(mean_step(device=None)) is None
     assert advised(launches=({**LAUNCH, "calls": 100, "work_events": 100},)) is None
     assert advised(launches=({**LAUNCH, "work_median_ns": 60_000.0},)) is None
     assert advised(thresholds={"least_share": 0.8}) is None
@@ -128,7 +132,7 @@ def test_it_leaves_graphs_compiled_code_and_decoding_to_their_rules() -> None:
 
 def test_compiling_does_not_count() -> None:
     advice = assert_bounded(advised(regions=({"device_events": 10, "compiling_ns": 30 * MS},)), STEP)
-    assert advice.saving.late_ns[1] == pytest.approx(3.97 * MS)
+    assert advice.saving.starved_ns[1] == pytest.approx(3.97 * MS)
 
 
 def test_once_the_host_is_out_of_the_way_fusing_counts() -> None:
@@ -137,7 +141,7 @@ def test_once_the_host_is_out_of_the_way_fusing_counts() -> None:
         {"family": "matmul", "exclusive_ns": 6 * MS},
     )
     assert assert_bounded(advised(families=families), STEP).saving.device_ns == (0.0, 0.4 * MS)
-    busy = pace(busy_ns=5.0 * MS, late_ns=5.0 * MS)
+    busy = mean_step(busy_ns=5.0 * MS, starved_ns=5.0 * MS)
     assert assert_bounded(advised(busy, gaps=GAPS[:1], families=families), busy).saving.device_ns == (
         0.0,
         0.0,
@@ -145,5 +149,8 @@ def test_once_the_host_is_out_of_the_way_fusing_counts() -> None:
 
 
 def test_loading_data_does_not_count_even_where_it_uses_operators() -> None:
-    phases = ({"phase": "dataloader", "late_ns": 60 * MS, "share": 0.5}, {"phase": "forward", "share": 0.5})
-    assert assert_bounded(advised(phases=phases), STEP).saving.late_ns[1] == pytest.approx(3.97 * MS)
+    phases = (
+        {"phase": "dataloader", "starved_ns": 60 * MS, "share": 0.5},
+        {"phase": "forward", "share": 0.5},
+    )
+    assert assert_bounded(advised(phases=phases), STEP).saving.starved_ns[1] == pytest.approx(3.97 * MS)

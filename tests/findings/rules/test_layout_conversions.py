@@ -3,13 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.layout_conversions import layout_conversions
 
 TURNING = "void cudnn::engines_precompiled::nchwToNhwcKernel<float, float, float, false, true>"
@@ -30,7 +30,9 @@ def copying(name: str, device_ms: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def found(*kernels: dict[str, Any], ops: Any = (), step: Pace | None = None, **more: Any) -> Advice | None:
+def found(
+    *kernels: dict[str, Any], ops: Any = (), step: MeanStep | None = None, **more: Any
+) -> Advice | None:
     families = drawn(KernelFamily, {"family": "convolution", "total_ns": 60 * MS})
     step = step or busy_pace()
     return layout_conversions(step, drawn(Kernel, *kernels), families, drawn(StepOp, *ops), **more)
@@ -103,6 +105,8 @@ def test_the_threshold() -> None:
 
 
 def test_where_the_host_sets_the_pace_there_is_nothing_to_gain() -> None:
-    hosted = pace(unprofiled_ns=(9.0 * MS, 9.0 * MS), busy_ns=1.0 * MS, late_ns=9.0 * MS, host_path_share=1.0)
+    hosted = mean_step(
+        unprofiled_ns=(9.0 * MS, 9.0 * MS), busy_ns=1.0 * MS, starved_ns=9.0 * MS, host_path_share=1.0
+    )
     assert found(CONVOLUTION, kernel(TURNING, 0.2), step=hosted) is None
     assert found(CONVOLUTION, kernel(TURNING, 0.2)) is not None

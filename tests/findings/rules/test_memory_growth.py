@@ -3,18 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import assert_bounded, drawn, facts, pace
+from tests.findings.drawn import assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.allocations import Allocation
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.memory_peaks import PeakMemory
 from stepscope.analyses.memory_steps import MemoryStep
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.findings import NotKnown
 from stepscope.findings.rules.memory_growth import memory_growth
 from stepscope.tables import Table
 
 MIB = 1 << 20
-TRAINING = drawn(LatePhase, {"phase": "backward", "launches": 9})
+TRAINING = drawn(StarvingPhase, {"phase": "backward", "launches": 9})
 KEPT = drawn(
     PeakMemory,
     {"device": "0", "phase": "before", "freed_in": "kept", "op": None, "bytes": 900 * MIB},
@@ -41,7 +41,7 @@ def steps(*ends: int, **told: Any) -> Table[MemoryStep]:
 
 def test_it_says_how_fast_where_and_how_long_it_lasts() -> None:
     growing = steps(104, 108, 112, 116)
-    advice = assert_bounded(memory_growth(facts(), growing, KEPT, ASKED, TRAINING), pace())
+    advice = assert_bounded(memory_growth(facts(), growing, KEPT, ASKED, TRAINING), mean_step())
     assert advice.risk
     assert advice.certainty == "likely"
     assert advice.evidence["growth_per_step_bytes"] == 4 * MIB
@@ -52,13 +52,13 @@ def test_it_says_how_fast_where_and_how_long_it_lasts() -> None:
 
 def test_without_the_size_of_the_device_it_does_not_say_how_long() -> None:
     told = facts(devices=())
-    advice = assert_bounded(memory_growth(told, steps(104, 108, 112), KEPT, ASKED, TRAINING), pace())
+    advice = assert_bounded(memory_growth(told, steps(104, 108, 112), KEPT, ASKED, TRAINING), mean_step())
     assert advice.evidence["steps_until_full"] is None
 
 
 def test_in_inference_it_may_be_a_cache() -> None:
-    nothing = drawn(LatePhase, {"phase": "forward", "launches": 9})
-    advice = assert_bounded(memory_growth(facts(), steps(104, 108, 112), KEPT, ASKED, nothing), pace())
+    nothing = drawn(StarvingPhase, {"phase": "forward", "launches": 9})
+    advice = assert_bounded(memory_growth(facts(), steps(104, 108, 112), KEPT, ASKED, nothing), mean_step())
     assert not advice.risk
     assert advice.certainty == "possible"
     assert "by design" in advice.because

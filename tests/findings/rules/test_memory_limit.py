@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import H200, assert_bounded, drawn, facts, pace
+from tests.findings.drawn import H200, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.findings import NotKnown
@@ -25,7 +25,7 @@ def memory(peak: float, reserved: float, notes: tuple[str, ...] = (), **told: An
 
 
 def test_full_of_tensors_is_a_risk() -> None:
-    advice = assert_bounded(memory_limit(facts(), memory(0.985, 0.99)), pace())
+    advice = assert_bounded(memory_limit(facts(), memory(0.985, 0.99)), mean_step())
     assert advice.risk
     assert advice.certainty == "likely"
     assert advice.title == "Memory may run out"
@@ -35,14 +35,14 @@ def test_full_of_tensors_is_a_risk() -> None:
 
 
 def test_full_of_cached_blocks_is_told_and_no_risk() -> None:
-    advice = assert_bounded(memory_limit(facts(), memory(0.80, 0.97)), pace())
+    advice = assert_bounded(memory_limit(facts(), memory(0.80, 0.97)), mean_step())
     assert not advice.risk
     assert advice.title == "Memory is nearly full"
     assert advice.fix.startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 
 
 def test_a_request_that_failed_is_a_risk_whatever_the_peak() -> None:
-    advice = assert_bounded(memory_limit(facts(), memory(0.60, 0.70, (FAILED,))), pace())
+    advice = assert_bounded(memory_limit(facts(), memory(0.60, 0.70, (FAILED,))), mean_step())
     assert advice.risk
     assert FAILED in advice.because
 
@@ -50,7 +50,7 @@ def test_a_request_that_failed_is_a_risk_whatever_the_peak() -> None:
 def test_it_is_silent_below_the_limit_which_is_a_threshold() -> None:
     assert memory_limit(facts(), memory(0.85, 0.94)) is None
     assert memory_limit(facts(), memory(0.85, 0.94), high_share=0.9) is not None
-    advice = assert_bounded(memory_limit(facts(), memory(0.96, 0.97), risk_share=0.95), pace())
+    advice = assert_bounded(memory_limit(facts(), memory(0.96, 0.97), risk_share=0.95), mean_step())
     assert advice.risk
 
 

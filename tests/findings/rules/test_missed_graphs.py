@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.step_classes import StepClass
@@ -11,7 +11,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.missed_graphs import missed_graphs
 from stepscope.tables import Table
 
-STEP = pace()
+STEP = mean_step()
 ALIKE = drawn(StepClass, {"steps": 10, "mean_ns": 10.0 * MS})
 REGION = "Torch-Compiled Region: 0/0"
 
@@ -23,7 +23,7 @@ def regions(**told: Any) -> Table[CompiledRegion]:
 
 
 def op(name: str, within: str | None, late_ms: int, **told: Any) -> dict[str, Any]:
-    given = {"phase": "forward", "launches": 10, "host_ns": 2 * late_ms * MS, "late_ns": late_ms * MS}
+    given = {"phase": "forward", "launches": 10, "host_ns": 2 * late_ms * MS, "starved_ns": late_ms * MS}
     return {"name": name, "within": within, **given, **told}
 
 
@@ -42,7 +42,7 @@ OPS = drawn(
 def test_graphs_save_waiting_less_replays_and_the_hosts_time_at_the_most() -> None:
     advice = assert_bounded(missed_graphs(STEP, regions(), OPS, ALIKE), STEP)
     # (11 + 8) / 10 steps in compiled functions, a quarter more for latency, less 0.3 for a replay
-    assert advice.saving.late_ns == pytest.approx((2.075 * MS, 4.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((2.075 * MS, 4.0 * MS))
     assert advice.evidence["kernels_per_step"] == 80
     assert advice.evidence["late_in_compiled_code_ns"] == 2 * MS
     assert 'mode="reduce-overhead"' in advice.fix
@@ -52,22 +52,22 @@ def test_graphs_save_waiting_less_replays_and_the_hosts_time_at_the_most() -> No
 
 def test_many_small_replays_may_cost_as_much_as_they_save() -> None:
     advice = assert_bounded(missed_graphs(STEP, regions(calls=100), OPS, ALIKE), STEP)
-    assert advice.saving.late_ns == (0.0, 4.0 * MS)
+    assert advice.saving.starved_ns == (0.0, 4.0 * MS)
 
 
 def test_what_torch_marks_as_a_graph_is_the_compilers() -> None:
     graph = "## Call CompiledFxGraph fabc ##"
     marked = drawn(StepOp, op(REGION, None, 12), op(graph, REGION, 8), op("aten::mm", graph, 5))
     advice = assert_bounded(missed_graphs(STEP, regions(), marked, ALIKE), STEP)
-    assert advice.saving.late_ns == pytest.approx((0.7 * MS, 2.4 * MS))  # 0.8 and a quarter, less 0.3
+    assert advice.saving.starved_ns == pytest.approx((0.7 * MS, 2.4 * MS))  # 0.8 and a quarter, less 0.3
 
 
 def test_without_such_marks_all_of_a_region_is_the_compilers_if_it_does_not_break() -> None:
     bare = drawn(StepOp, op(REGION, None, 12), op("aten::mm", REGION, 5), op("aten::item", REGION, 2))
     advice = assert_bounded(missed_graphs(STEP, regions(), bare, ALIKE), STEP)
-    assert advice.saving.late_ns == pytest.approx((1.2 * MS, 2.4 * MS))
+    assert advice.saving.starved_ns == pytest.approx((1.2 * MS, 2.4 * MS))
     advice = assert_bounded(missed_graphs(STEP, regions(regions_inside=10), bare, ALIKE), STEP)
-    assert advice.saving.late_ns == pytest.approx((0.325 * MS, 2.4 * MS))  # only what it may have called
+    assert advice.saving.starved_ns == pytest.approx((0.325 * MS, 2.4 * MS))  # only what it may have called
 
 
 def test_regions_that_replay_graphs_already_are_left_out() -> None:
@@ -77,17 +77,17 @@ def test_regions_that_replay_graphs_already_are_left_out() -> None:
         {"region": "1/0", "calls": 10, "graph_launches": 10, "host_self_ns": 10 * MS},
     )
     advice = assert_bounded(missed_graphs(STEP, mixed, OPS, ALIKE), STEP)
-    assert advice.saving.late_ns == pytest.approx((1.48125 * MS, 3.0 * MS))  # three quarters of it
+    assert advice.saving.starved_ns == pytest.approx((1.48125 * MS, 3.0 * MS))  # three quarters of it
 
 
 def test_without_marks_the_hosts_time_is_all_that_is_known() -> None:
     unmarked = regions(region="graph f1", host_self_ns=20 * MS, backward_host_ns=10 * MS)
     advice = assert_bounded(missed_graphs(STEP, unmarked, drawn(StepOp), ALIKE), STEP)
-    assert advice.saving.late_ns == (0.0, 3.0 * MS)
+    assert advice.saving.starved_ns == (0.0, 3.0 * MS)
 
 
 def test_of_a_single_step_nobody_knows_whether_shapes_stay() -> None:
-    one = pace(steps=1, late_ns=5.0 * MS)
+    one = mean_step(steps=1, starved_ns=5.0 * MS)
     advice = assert_bounded(missed_graphs(one, regions(), OPS, ALIKE), one)
     assert advice.certainty == "possible"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
@@ -20,7 +20,7 @@ def judged(
 ) -> Advice | None:  # fmt: skip
     """Ten steps of 10 ms with 12 parameters, four backward passes and 3 buckets, all of them reduced."""
     return missing_no_sync(
-        pace(),
+        mean_step(),
         drawn(StepClass, {"steps": 10, "backward_passes": passes, "optimizer": True}),
         drawn(
             Annotation, {"name": "Optimizer.step#AdamW.step", "calls": updates}, {"name": "loss", "calls": 1}
@@ -29,7 +29,7 @@ def judged(
             StepOp,
             {"name": ACCUMULATES, "phase": "backward", "calls": 480},
             {"name": "c10d::allreduce_", "within": ACCUMULATES, "calls": 120, "device_ns": 30 * MS},
-            {"name": name, "within": ACCUMULATES, "calls": put, "device_ns": 2 * MS, "late_ns": 8 * MS},
+            {"name": name, "within": ACCUMULATES, "calls": put, "device_ns": 2 * MS, "starved_ns": 8 * MS},
             {"name": "torch.distributed.ddp.reducer::copy_bucket_to_grad", "calls": put, "device_ns": 2 * MS},
         ),
         drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": 2 * MS}] * 10),
@@ -39,11 +39,11 @@ def judged(
 
 
 def test_it_fires_with_the_part_that_is_needless() -> None:
-    advice = assert_bounded(judged(), pace())
+    advice = assert_bounded(judged(), mean_step())
     assert advice.evidence["needless_share"] == 0.75
     # 0.4 ms of copies a step; 2 ms exposed, all of it in kernels of communication.
     assert advice.saving.device_ns == (0.3 * MS, 1.8 * MS)
-    assert advice.saving.late_ns == (0.375 * MS, 0.75 * MS)
+    assert advice.saving.starved_ns == (0.375 * MS, 0.75 * MS)
     assert "no_sync" in advice.fix
 
 

@@ -3,16 +3,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.rules.needless_transfers import needless_transfers
 
-STEP = pace(waiting_ns=0.0)
+STEP = mean_step(waiting_ns=0.0)
 # Ten steps: four tensors of 1 MB each go and come back, 0.5 ms a step each way.
 OUT = {
     "direction": "DtoH",
@@ -31,7 +31,7 @@ MAKING = {
     "user_frame": "train.py(9): centred",
     "calls": 1280,
     "launches": 1280,
-    "late_ns": 8 * MS,
+    "starved_ns": 8 * MS,
 }
 
 
@@ -42,7 +42,7 @@ def judged(
     between_ms: int = 0,
     **thresholds: float,
 ) -> Advice | None:
-    phases = drawn(LatePhase, {"phase": "other", "late_ns": between_ms * MS})
+    phases = drawn(StarvingPhase, {"phase": "other", "starved_ns": between_ms * MS})
     tables = drawn(Copy, *copies), drawn(HostSync, *syncs), drawn(StepOp, *ops), phases
     return needless_transfers(STEP, *tables, **thresholds)
 
@@ -84,8 +84,8 @@ def test_it_fires_where_small_tensors_are_made_on_the_cpu() -> None:
     # Half of what aten::to launched are these copies: 0.4 ms a step inside, and 0.1 ms of latency with them;
     # 2 ms after the waits.
     advice = assert_bounded(judged(SMALL, ops=(MAKING,)), STEP)
-    assert advice.saving.late_ns == pytest.approx((0.25 * MS, 2.5 * MS))
-    assert advice.evidence == {"copies_per_step": 64, "bytes_per_copy": 8, "late_ns": 2_500_000}
+    assert advice.saving.starved_ns == pytest.approx((0.25 * MS, 2.5 * MS))
+    assert advice.evidence == {"copies_per_step": 64, "bytes_per_copy": 8, "starved_ns": 2_500_000}
     assert advice.locations[0].note == "~64 copies a step"
 
 
@@ -94,7 +94,7 @@ def test_operators_inside_or_elsewhere_do_not_count() -> None:
     elsewhere = {**MAKING, "user_frame": "train.py(80): learn"}
     node = {**MAKING, "phase": "backward"}
     advice = assert_bounded(judged(SMALL, ops=(MAKING, inside, elsewhere, node)), STEP)
-    assert advice.saving.late_ns == pytest.approx((0.25 * MS, 2.5 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.25 * MS, 2.5 * MS))
 
 
 def test_what_makes_the_tensors_goes_and_the_python_around() -> None:
@@ -105,15 +105,15 @@ def test_what_makes_the_tensors_goes_and_the_python_around() -> None:
         "calls": 640,
         "per_step": 64.0,
         "launches": 0,
-        "late_ns": 4 * MS,
+        "starved_ns": 4 * MS,
     }
     view = {**empty, "name": "aten::view", "calls": 650, "per_step": 65.0}
     advice = assert_bounded(judged(SMALL, ops=(making, empty), between_ms=3), STEP)
     # 0.4 ms in the copies and 0.4 ms in aten::empty, whose calls are as many; of 0.3 ms of Python the part of
     # 128 calls in 192; with a quarter as much of latency.
-    assert advice.saving.late_ns == pytest.approx((0.5 * MS, 1.25 * (0.8 + 0.2) * MS + 2.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.5 * MS, 1.25 * (0.8 + 0.2) * MS + 2.0 * MS))
     other = assert_bounded(judged(SMALL, ops=(making, view)), STEP)
-    assert other.saving.late_ns == pytest.approx((0.25 * MS, 2.5 * MS))
+    assert other.saving.starved_ns == pytest.approx((0.25 * MS, 2.5 * MS))
 
 
 def test_the_thresholds_work() -> None:

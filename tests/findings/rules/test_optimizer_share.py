@@ -3,15 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.phases import Phase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.optimizer_share import optimizer_share
 
 
@@ -25,7 +25,7 @@ def op(name: str, per_step: float, device_ms: float) -> dict[str, Any]:
 
 def found(
     *ops: dict[str, Any],
-    step: Pace,
+    step: MeanStep,
     device_ms: float = 2.0,
     stretch_ms: float = 2.0,
     name: str = "AdamW",
@@ -34,7 +34,7 @@ def found(
 ) -> Advice | None:
     return optimizer_share(
         step,
-        drawn(LatePhase, {"phase": "optimizer", "launches": 80, "device_ns": round(10 * device_ms * MS)}),
+        drawn(StarvingPhase, {"phase": "optimizer", "launches": 80, "device_ns": round(10 * device_ms * MS)}),
         drawn(Phase, {"phase": "optimizer", "stretch_ns": round(10 * stretch_ms * MS)}, {"phase": "forward"}),
         drawn(StepClass, {"steps": 10, "backward_passes": passes}),
         drawn(StepOp, *ops),
@@ -69,7 +69,7 @@ def test_a_fused_kernel_gains_from_fewer_updates_at_the_most() -> None:
 
 def test_what_counts_is_the_side_that_sets_the_pace() -> None:
     assert found(FUSED, step=busy_pace(host_path_share=0.0), device_ms=1.0, stretch_ms=5.0) is None
-    hosted = pace(host_path_share=1.0)
+    hosted = mean_step(host_path_share=1.0)
     assert found(FUSED, step=hosted, device_ms=2.0, stretch_ms=1.0) is None
     assert found(FUSED, step=hosted, device_ms=2.0, stretch_ms=5.0) is not None
 

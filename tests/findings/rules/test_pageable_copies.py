@@ -3,14 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, pace
+from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.findings import Advice
 from stepscope.findings._copying import bus_of
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.pageable_copies import pageable_copies
 
 # Ten steps: 11 MB each, 2 ms of copies with nothing beside them. At 55 GB/s that takes 0.2 ms, at 25 0.44 ms.
@@ -36,7 +36,7 @@ PINNED = {
 def judged(
     *copies: dict[str, Any],
     syncs: tuple[dict[str, Any], ...] = (),
-    step: Pace | None = None,
+    step: MeanStep | None = None,
     told: Facts | None = None,
     **thresholds: float,
 ) -> Advice | None:
@@ -51,7 +51,7 @@ def test_it_fires_and_leaves_the_time_that_the_bus_takes() -> None:
     advice = assert_bounded(judged(PAGEABLE), busy_pace())
     # The device sets the pace for 98 % of the step, and idles 0.1 ms, maybe in the rest of these calls.
     assert advice.saving.waited_ns == pytest.approx((2.0 * MS - 440_000, 2.1 * MS - 0.98 * 200_000))
-    assert advice.saving.late_ns == (0.0, 0.0)
+    assert advice.saving.starved_ns == (0.0, 0.0)
     assert [str(one) for one in advice.locations] == ["train.py:7 load"]
     assert advice.evidence["bytes_per_step"] == 11_000_000
 
@@ -69,8 +69,8 @@ def test_small_pinned_copies_do_not_tell_the_rate() -> None:
 
 def test_what_starved_after_the_waits_is_possible_but_not_sure() -> None:
     syncs = ({"op": "aten::copy_", "starved_ns": 5 * MS}, {"op": "aten::item", "starved_ns": 50 * MS})
-    advice = assert_bounded(judged(PAGEABLE, syncs=syncs, step=pace()), pace())
-    assert advice.saving.late_ns == (0.0, 0.5 * MS)
+    advice = assert_bounded(judged(PAGEABLE, syncs=syncs, step=mean_step()), mean_step())
+    assert advice.saving.starved_ns == (0.0, 0.5 * MS)
 
 
 def test_hidden_copies_do_not_count() -> None:

@@ -3,15 +3,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.phases import Phase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.per_tensor_optimizer import per_tensor_optimizer
 
 FRAME = "train.py(10): step"
@@ -28,12 +28,12 @@ def op(name: str, per_step: float, device_ms: float, **more: Any) -> dict[str, A
 
 
 SGD = (op("mul_", 100, 0.2), op("add_", 200, 0.6))
-STEPS = {"phase": "optimizer", "launches": 3000, "late_ns": 16 * MS, "device_ns": 8 * MS}
+STEPS = {"phase": "optimizer", "launches": 3000, "starved_ns": 16 * MS, "device_ns": 8 * MS}
 
 
 def found(
     *ops: dict[str, Any],
-    step: Pace | None = None,
+    step: MeanStep | None = None,
     name: str = "SGD",
     stretch_ns: int = 0,
     phase: dict[str, Any] = STEPS,
@@ -41,8 +41,8 @@ def found(
     **thresholds: Any,
 ) -> Advice | None:
     return per_tensor_optimizer(
-        step or pace(),
-        drawn(LatePhase, phase, {"phase": "forward", "launches": 1000, "late_ns": 24 * MS}),
+        step or mean_step(),
+        drawn(StarvingPhase, phase, {"phase": "forward", "launches": 1000, "starved_ns": 24 * MS}),
         drawn(Phase, {"phase": "optimizer", "stretch_ns": stretch_ns}),
         drawn(StepOp, *ops),
         drawn(Annotation, {"name": "rollout"}, {"name": f"Optimizer.step#{name}.step"}),
@@ -52,11 +52,11 @@ def found(
 
 
 def test_tensors_that_are_updated_one_by_one() -> None:
-    step = pace()
+    step = mean_step()
     advice = assert_bounded(found(*SGD), step)
     # 3 operators for each of 100 tensors. Late: 1.6 ms a step; with latency 1.6 * 5/4 = 2.0 ms by time, and
     # 1.6 + 1 * 3000/4000 = 2.35 ms by launches.
-    assert advice.saving.late_ns == pytest.approx((2.0 * MS * 3 / 5, 2.35 * MS))
+    assert advice.saving.starved_ns == pytest.approx((2.0 * MS * 3 / 5, 2.35 * MS))
     # A pass takes the median of 0.2/(100*2) and 0.6/(200*3) ms, both 0.001; 5 passes of 100 tensors take 0.5
     # of 0.8 ms. One operator of three leaves a third.
     assert advice.saving.device_ns == pytest.approx((0.85 * 0.3 * MS, 0.8 * MS * 2 / 3))
@@ -69,12 +69,12 @@ def test_tensors_that_are_updated_one_by_one() -> None:
 
 
 def test_fills_of_zero_grad_count_at_the_most() -> None:
-    without = assert_bounded(found(*SGD), pace())
-    fills = op("zero_", 100, 0.1, late_ns=4 * MS)
-    advice = assert_bounded(found(*SGD, fills), pace())
+    without = assert_bounded(found(*SGD), mean_step())
+    fills = op("zero_", 100, 0.1, starved_ns=4 * MS)
+    advice = assert_bounded(found(*SGD, fills), mean_step())
     # 0.4 ms of the late time are theirs.
-    assert advice.saving.late_ns[0] == pytest.approx(1.2 * MS * 5 / 4 * 3 / 5)
-    assert advice.saving.late_ns[1] == without.saving.late_ns[1]
+    assert advice.saving.starved_ns[0] == pytest.approx(1.2 * MS * 5 / 4 * 3 / 5)
+    assert advice.saving.starved_ns[1] == without.saving.starved_ns[1]
     assert advice.saving.device_ns[1] == pytest.approx(without.saving.device_ns[1] + 0.1 * MS)
     assert "zero_grad(set_to_none=True)" in advice.fix
 
@@ -88,7 +88,7 @@ def test_fills_of_zero_grad_count_at_the_most() -> None:
     ],
 )
 def test_the_fix_is_one_that_the_optimizer_knows(name: str, line: str) -> None:
-    assert line in assert_bounded(found(*SGD, name=name), pace()).fix
+    assert line in assert_bounded(found(*SGD, name=name), mean_step()).fix
 
 
 def lists(device_ms: float) -> tuple[dict[str, Any], ...]:
@@ -104,7 +104,7 @@ SHORT = {"phase": "optimizer", "launches": 80, "device_ns": 14 * MS}
 
 
 def test_lists_of_tensors_are_mentioned_if_a_fused_kernel_gains_enough() -> None:
-    step = pace(host_path_share=0.0, unprofiled_ns=(10.0 * MS, 10.0 * MS))
+    step = mean_step(host_path_share=0.0, unprofiled_ns=(10.0 * MS, 10.0 * MS))
     advice = assert_bounded(found(*lists(1.4), step=step, name="AdamW", phase=SHORT), step)
     assert advice.certainty == "likely"
     # 7 of 21 passes stay, or one operator of 8.
@@ -114,7 +114,7 @@ def test_lists_of_tensors_are_mentioned_if_a_fused_kernel_gains_enough() -> None
 
 
 def test_a_large_optimizer_on_lists_is_left_to_another_rule() -> None:
-    step = pace(host_path_share=0.5, unprofiled_ns=(10.0 * MS, 10.0 * MS), busy_ns=9.9 * MS)
+    step = mean_step(host_path_share=0.5, unprofiled_ns=(10.0 * MS, 10.0 * MS), busy_ns=9.9 * MS)
     assert found(*lists(1.4), step=step, name="AdamW", phase=SHORT, stretch_ns=10 * MS) is not None
     assert found(*lists(1.4), step=step, name="AdamW", phase=SHORT, stretch_ns=20 * MS) is None
 
@@ -136,7 +136,7 @@ def test_the_threshold() -> None:
 
 def own(name: str, per_step: float, late_ms: float = 0.0, **more: Any) -> dict[str, Any]:
     """An operator that the program calls outside of any optimizer."""
-    return op(name, per_step, 0.1, phase="forward", late_ns=round(10 * late_ms * MS), **more)
+    return op(name, per_step, 0.1, phase="forward", starved_ns=round(10 * late_ms * MS), **more)
 
 
 def node(name: str, per_step: float) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def node(name: str, per_step: float) -> dict[str, Any]:
 WEIGHTS = node("torch::autograd::AccumulateGrad", 50)
 MEAN = (own("mul", 50, 0.2), own("mul_", 50, 0.2), own("add_", 50, 0.2))
 FUSED = op("_fused_adamw_", 1, 0.5)
-NO_STEP = {"phase": "other", "late_ns": 8 * MS, "launches": 500}
+NO_STEP = {"phase": "other", "starved_ns": 8 * MS, "launches": 500}
 
 
 def looped(*ops: dict[str, Any], **told: Any) -> Advice | None:
@@ -156,10 +156,10 @@ def looped(*ops: dict[str, Any], **told: Any) -> Advice | None:
 
 
 def test_an_optimizer_that_is_written_out() -> None:
-    advice = assert_bounded(looped(*MEAN), pace())
+    advice = assert_bounded(looped(*MEAN), mean_step())
     # Late: 0.6 ms, and 0.6 of the 0.8 ms of Python at the most. By time all is 5/4, by launches 150 of 150.
     # A look-up of every tensor costs two of three calls, less than that Python: the calls are the least.
-    assert advice.saving.late_ns == pytest.approx((0.75 * MS, 2.2 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.75 * MS, 2.2 * MS))
     # A pass takes the median of 0.1/(50*2) twice and 0.1/(50*3), 0.001; five of 50 tensors 0.25 of 0.3 ms.
     assert advice.saving.device_ns == pytest.approx((0.85 * 0.05 * MS, 0.3 * MS * 2 / 3))
     assert advice.evidence["tensors_per_step"] == 50
@@ -167,7 +167,7 @@ def test_an_optimizer_that_is_written_out() -> None:
     assert advice.certainty == "likely"
     assert "torch.optim.SGD(parameters, lr=lr, fused=True)" in advice.fix
     assert [(place.line, place.note) for place in advice.locations] == [(10, "150 operators a step")]
-    adam = assert_bounded(looped(*MEAN, own("addcdiv_", 50)), pace())
+    adam = assert_bounded(looped(*MEAN, own("addcdiv_", 50)), mean_step())
     assert "torch.optim.AdamW" in adam.fix
 
 
@@ -182,17 +182,19 @@ def test_an_optimizer_that_is_written_out() -> None:
     ],
 )
 def test_a_loop_beside_an_optimizer(ops: tuple[dict[str, Any], ...], typed: str) -> None:
-    advice = assert_bounded(looped(FUSED, *ops), pace())
+    advice = assert_bounded(looped(FUSED, *ops), mean_step())
     assert typed in advice.fix
     assert "beside the optimizer" in advice.because
 
 
 def test_the_larger_of_an_optimizer_and_a_loop_is_told() -> None:
     both = (WEIGHTS, own("lerp_", 50, 0.05), *SGD)
-    assert assert_bounded(found(*both), pace()).evidence["kind"] == "per tensor"
+    assert assert_bounded(found(*both), mean_step()).evidence["kind"] == "per tensor"
     both = (WEIGHTS, own("lerp_", 50, 3.0), *SGD)
     assert (
-        assert_bounded(found(*both, phase={**STEPS, "late_ns": 0, "launches": 10}), pace()).evidence["kind"]
+        assert_bounded(found(*both, phase={**STEPS, "starved_ns": 0, "launches": 10}), mean_step()).evidence[
+            "kind"
+        ]
         == "loop"
     )
 
@@ -237,6 +239,6 @@ def test_other_operators_are_no_loop_over_weights() -> None:
 
 def test_functions_are_told_apart() -> None:
     elsewhere = own("mul_", 20, 0.1, user_frame="model.py(3): forward")
-    advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), pace())
+    advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), mean_step())
     assert [place.line for place in advice.locations] == [10]
     assert advice.evidence["loop_late_ns"] == pytest.approx(0.2 * MS)

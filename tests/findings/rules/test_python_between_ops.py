@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, facts, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.lines import Line
@@ -45,7 +45,7 @@ def advised(
 ) -> Advice | None:
     gaps = (gap("Python between ops", python_ns, longest_ns=longest_ns), gap("host op", dispatch_ns))
     return python_between_ops(
-        pace(),
+        mean_step(),
         facts(**(told or {})),
         drawn(IdleGap, *gaps),
         drawn(Line, *lines),
@@ -56,18 +56,18 @@ def advised(
 
 
 def test_with_stacks_it_names_the_function() -> None:
-    advice = assert_bounded(advised(), pace())
+    advice = assert_bounded(advised(), mean_step())
     # 3.5 ms of Python a step, 1 ms of operators, 0.1 ms of the profiler; the program's own time is 2.4 ms.
-    assert advice.saving.late_ns == (2.4 * MS, 2.4 * MS)
+    assert advice.saving.starved_ns == (2.4 * MS, 2.4 * MS)
     assert [str(place) for place in advice.locations] == ["train.py:9 keep"]
     assert advice.certainty == "likely"
-    advice = assert_bounded(advised(20 * MS), pace())
-    assert advice.saving.late_ns == (0.9 * MS, 1.85 * MS)
+    advice = assert_bounded(advised(20 * MS), mean_step())
+    assert advice.saving.starved_ns == (0.9 * MS, 1.85 * MS)
 
 
 def test_without_stacks_it_is_possible_and_the_time_is_not_stretched() -> None:
-    advice = assert_bounded(advised(told={"stacks": False}, lines=(), frames=()), pace())
-    assert advice.saving.late_ns == (0.0, 0.0)
+    advice = assert_bounded(advised(told={"stacks": False}, lines=(), frames=()), mean_step())
+    assert advice.saving.starved_ns == (0.0, 0.0)
     assert advice.saving.waited_ns == (2.8 * MS, 3.45 * MS)
     assert advice.certainty == "possible"
     assert "with_stack=True" in advice.because

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.findings.rules.recompilations import recompilations
 
-STEP = pace(steps=4, step_ns=100.0 * MS, unprofiled_ns=(98.0 * MS, 100.0 * MS), late_ns=95.0 * MS)
+STEP = mean_step(steps=4, step_ns=100.0 * MS, unprofiled_ns=(98.0 * MS, 100.0 * MS), starved_ns=95.0 * MS)
 RUNS = drawn(
     CompiledRegion,
     {"region": "0/1", "calls": 1, "host_self_ns": 3 * MS, "backward_host_ns": 1 * MS},
@@ -23,7 +23,7 @@ def again(step: int | None, **told: Any) -> dict[str, Any]:
 def test_one_recompilation_may_be_an_exception() -> None:
     table = drawn(Compilation, again(4), again(4, kind="autotuning", times=1, total_ns=16 * MS))
     advice = assert_bounded(recompilations(STEP, table, RUNS), STEP)
-    assert advice.saving.late_ns == (0.0, 25.0 * MS)  # (80 + 16 + the first run, 4) / 4 steps
+    assert advice.saving.starved_ns == (0.0, 25.0 * MS)  # (80 + 16 + the first run, 4) / 4 steps
     assert advice.certainty == "likely"
     assert advice.evidence["recompilations"] == 2
     assert advice.evidence["compiling_ns"] == 96 * MS
@@ -34,7 +34,7 @@ def test_one_recompilation_may_be_an_exception() -> None:
 def test_recompilations_in_most_steps_are_how_the_program_runs() -> None:
     rows = [again(step, region=f"{frame}/{step}") for step in (2, 3, 4) for frame in (0, 1)]
     advice = assert_bounded(recompilations(STEP, drawn(Compilation, *rows), drawn(CompiledRegion)), STEP)
-    assert advice.saving.late_ns == (
+    assert advice.saving.starved_ns == (
         95.0 * MS,
         95.0 * MS,
     )  # 6 times 80 in 4 steps is more than there was idle
@@ -46,24 +46,24 @@ def test_recompilations_in_most_steps_are_how_the_program_runs() -> None:
 def test_what_else_is_in_the_steps_stays() -> None:
     rows = drawn(Compilation, *(again(step) for step in (2, 3, 4)))
     advice = assert_bounded(recompilations(STEP, rows, RUNS), STEP)
-    assert advice.saving.late_ns == (60.0 * MS, 61.0 * MS)
+    assert advice.saving.starved_ns == (60.0 * MS, 61.0 * MS)
     assert advice.saving.waited_ns == (0.0, 0.0)
 
 
 def test_a_late_version_shows_that_it_happens_again_and_again() -> None:
     rows = [again(step, region=f"0/{step + 30}", total_ns=40 * MS) for step in (1, 2)]
     advice = assert_bounded(recompilations(STEP, drawn(Compilation, *rows), drawn(CompiledRegion)), STEP)
-    assert advice.saving.late_ns == (20.0 * MS, 20.0 * MS)
+    assert advice.saving.starved_ns == (20.0 * MS, 20.0 * MS)
     assert advice.evidence["versions"] == 32
     early = [again(step, total_ns=40 * MS) for step in (1, 2)]
     advice = assert_bounded(recompilations(STEP, drawn(Compilation, *early), drawn(CompiledRegion)), STEP)
-    assert advice.saving.late_ns == (0.0, 20.0 * MS)
+    assert advice.saving.starved_ns == (0.0, 20.0 * MS)
 
 
 def test_how_often_is_a_threshold() -> None:
     rows = drawn(Compilation, *(again(step) for step in (2, 3, 4)))
     advice = assert_bounded(recompilations(STEP, rows, RUNS, often_share=0.9), STEP)
-    assert advice.saving.late_ns[0] == 0
+    assert advice.saving.starved_ns[0] == 0
 
 
 def test_it_is_silent_outside_of_steps_and_for_first_compilations() -> None:

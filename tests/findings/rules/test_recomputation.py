@@ -3,18 +3,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, pace
+from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.recomputation import recomputation
 from stepscope.tables import Table
 
 AGAIN = drawn(
-    LatePhase,
-    {"phase": "backward", "late_ns": 9 * MS, "device_ns": 40 * MS},
-    {"phase": "recomputation", "late_ns": 8 * MS, "device_ns": 10 * MS},
+    StarvingPhase,
+    {"phase": "backward", "starved_ns": 9 * MS, "device_ns": 40 * MS},
+    {"phase": "recomputation", "starved_ns": 8 * MS, "device_ns": 10 * MS},
 )
 NO_OPS = drawn(StepOp)
 
@@ -47,23 +47,23 @@ def test_the_device_is_spared_what_it_did_twice() -> None:
 
 
 def test_the_host_is_spared_it_too_with_what_checkpointing_itself_costs() -> None:
-    step = pace()
+    step = mean_step()
     advice = assert_bounded(recomputation(step, facts(), AGAIN, ops("AddmmBackward0"), memory(0.2)), step)
-    assert advice.saving.late_ns == pytest.approx((1.0 * MS, 2.4 * MS))  # 18 and 18 − 12, in 10 steps
+    assert advice.saving.starved_ns == pytest.approx((1.0 * MS, 2.4 * MS))  # 18 and 18 − 12, in 10 steps
     assert [str(place) for place in advice.locations] == ["model.py:9 forward"]
 
 
 def test_the_backward_of_a_layer_is_not_checkpointing() -> None:
-    step = pace()
+    step = mean_step()
     reentrant = ops("CheckpointFunctionBackward")
     advice = assert_bounded(recomputation(step, facts(), AGAIN, reentrant, memory(0.2)), step)
-    assert advice.saving.late_ns == pytest.approx((1.0 * MS, 1.2 * MS))
+    assert advice.saving.starved_ns == pytest.approx((1.0 * MS, 1.2 * MS))
 
 
 def test_without_operators_there_is_latency() -> None:
-    step = pace()
+    step = mean_step()
     advice = assert_bounded(recomputation(step, facts(), AGAIN, NO_OPS, memory(0.2)), step)
-    assert advice.saving.late_ns == pytest.approx((1.0 * MS, 1.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((1.0 * MS, 1.0 * MS))
 
 
 def test_where_memory_was_not_recorded_it_is_only_possible() -> None:
@@ -82,7 +82,7 @@ def test_it_is_silent_where_memory_is_short() -> None:
 
 
 def test_it_is_silent_without_recomputation() -> None:
-    other = drawn(LatePhase, {"phase": "backward", "late_ns": 9 * MS, "device_ns": 40 * MS})
+    other = drawn(StarvingPhase, {"phase": "backward", "starved_ns": 9 * MS, "device_ns": 40 * MS})
     assert recomputation(busy_pace(), facts(), other, NO_OPS, memory(0.2)) is None
-    little = drawn(LatePhase, {"phase": "recomputation", "device_ns": MS // 10})
+    little = drawn(StarvingPhase, {"phase": "recomputation", "device_ns": MS // 10})
     assert recomputation(busy_pace(), facts(), little, NO_OPS, memory(0.2)) is None

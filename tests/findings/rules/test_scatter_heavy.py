@@ -3,19 +3,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.scatter_heavy import scatter_heavy
 
 NODE = "autograd::engine::evaluate_function: "
-STEP = pace(
+STEP = mean_step(
     unprofiled_ns=(10.0 * MS, 10.0 * MS),
     busy_ns=4.0 * MS,
-    late_ns=6.0 * MS,
+    starved_ns=6.0 * MS,
     faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
 )
 """The host sets its pace."""
@@ -25,23 +25,23 @@ def op(name: str, per_step: float, host_ms: float, device_ms: float, **more: Any
     calls = round(10 * per_step)
     given = {
         "name": name, "phase": "forward", "user_frame": "agent.py(9): rollout", "calls": calls,
-        "per_step": per_step, "host_ns": round(10 * host_ms * MS), "late_ns": round(5 * host_ms * MS),
+        "per_step": per_step, "host_ns": round(10 * host_ms * MS), "starved_ns": round(5 * host_ms * MS),
         "launches": calls, "device_ns": round(10 * device_ms * MS),
     }  # fmt: skip
     return given | more
 
 
-PHASES = ({"phase": "forward", "launches": 1000, "late_ns": 35 * MS},)
+PHASES = ({"phase": "forward", "launches": 1000, "starved_ns": 35 * MS},)
 LOOP = op("aten::index_put_", 20, 2.0, 0.2)
 ADDS = op("aten::add", 30, 6.0, 0.2)
 """Host time of a step is 8 ms with these two."""
 
 
-def found(*ops: dict[str, Any], step: Pace = STEP, **thresholds: Any) -> Advice | None:
-    return scatter_heavy(step, drawn(LatePhase, *PHASES), drawn(StepOp, *ops), **thresholds)
+def found(*ops: dict[str, Any], step: MeanStep = STEP, **thresholds: Any) -> Advice | None:
+    return scatter_heavy(step, drawn(StarvingPhase, *PHASES), drawn(StepOp, *ops), **thresholds)
 
 
-def gained(*ops: dict[str, Any], step: Pace = STEP) -> tuple[float, float]:
+def gained(*ops: dict[str, Any], step: MeanStep = STEP) -> tuple[float, float]:
     """Parts of the step."""
     gain = step.gain(assert_bounded(found(*ops, step=step), step).saving)
     return gain.low_share, gain.high_share

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.short_kernels import short_kernels
 
 PAUSES = (
@@ -24,7 +24,7 @@ LONG = {"name": "b", "calls": 10, "mean_ns": 4_000_000.0, "exclusive_ns": 40 * M
 def found(
     *kernels: dict[str, Any],
     gaps: tuple[dict[str, Any], ...] = PAUSES,
-    step: Pace | None = None,
+    step: MeanStep | None = None,
     **thresholds: Any,
 ) -> Advice | None:
     families = drawn(KernelFamily, {"family": "matmul", "total_ns": sum(row["total_ns"] for row in kernels)})
@@ -35,7 +35,7 @@ def found(
 def test_pauses_between_short_kernels() -> None:
     advice = assert_bounded(found(SHORT, LONG), busy_pace())
     assert advice.saving.waited_ns == (0.0, 1.0 * MS)
-    assert advice.saving.late_ns == advice.saving.device_ns == (0.0, 0.0)
+    assert advice.saving.starved_ns == advice.saving.device_ns == (0.0, 0.0)
     assert advice.evidence["short_kernels_per_step"] == 1000
     assert advice.evidence["short_kernels_ns"] == 4 * MS
     assert advice.evidence["pauses_per_step"] == 1000
@@ -43,7 +43,7 @@ def test_pauses_between_short_kernels() -> None:
 
 
 def test_it_is_silent_where_the_host_is_late() -> None:
-    assert found(SHORT, step=pace(busy_ns=1.0 * MS, late_ns=8.0 * MS)) is None
+    assert found(SHORT, step=mean_step(busy_ns=1.0 * MS, starved_ns=8.0 * MS)) is None
 
 
 def test_it_is_silent_where_kernels_are_long_or_pauses_few() -> None:

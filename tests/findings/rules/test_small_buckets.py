@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
@@ -17,7 +17,7 @@ US = 1_000
 def judged(
     calls: int = 200,
     mean_ns: int = 40 * US,
-    late_ns: int = 8 * MS,
+    starved_ns: int = 8 * MS,
     exposed_ns: int = int(0.5 * MS),
     **row: Any,
 ) -> Advice | None:
@@ -27,7 +27,7 @@ def judged(
     }
     given = {"phase": "backward", "within": ACCUMULATES, **row}
     return small_buckets(
-        pace(),
+        mean_step(),
         drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": exposed_ns}] * 10),
         drawn(KernelFamily, {"family": "communication", "total_ns": calls * mean_ns}),
         drawn(
@@ -37,7 +37,7 @@ def judged(
                 "calls": calls,
                 "per_step": calls / 10,
                 "device_ns": calls * mean_ns,
-                "late_ns": late_ns,
+                "starved_ns": starved_ns,
                 **given,
             },
         ),
@@ -46,9 +46,9 @@ def judged(
 
 
 def test_it_fires_with_launches_and_what_is_exposed() -> None:
-    advice = assert_bounded(judged(), pace())
+    advice = assert_bounded(judged(), mean_step())
     # 0.8 ms late a step, with its part of the latency (5 ms late, 4 ms of it without latency).
-    assert advice.saving.late_ns == (0.5 * MS, 0.95 * MS)
+    assert advice.saving.starved_ns == (0.5 * MS, 0.95 * MS)
     assert advice.saving.device_ns == (0.0, 0.46 * MS)
     assert "bucket_cap_mb" in advice.fix
 
@@ -69,9 +69,9 @@ def test_it_is_silent_for_few_or_large_buckets() -> None:
 
 
 def test_it_is_silent_where_they_cost_nothing() -> None:
-    assert judged(late_ns=0, exposed_ns=0) is None
-    assert judged(late_ns=MS, exposed_ns=0) is None
-    assert judged(late_ns=MS, exposed_ns=0, least_share=0.01) is not None
+    assert judged(starved_ns=0, exposed_ns=0) is None
+    assert judged(starved_ns=MS, exposed_ns=0) is None
+    assert judged(starved_ns=MS, exposed_ns=0, least_share=0.01) is not None
 
 
 def test_it_is_silent_without_training() -> None:

@@ -3,17 +3,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.step_variance import step_variance
 
-STEP = pace(steps=6, step_ns=15.0 * MS, unprofiled_ns=(15.0 * MS, 15.0 * MS), late_ns=10.0 * MS)
+STEP = mean_step(steps=6, step_ns=15.0 * MS, unprofiled_ns=(15.0 * MS, 15.0 * MS), starved_ns=10.0 * MS)
 LIKE = {
     "backward_passes": 1,
     "optimizer": True,
@@ -28,7 +28,7 @@ def judged(
     part: str = "other_ns",
     classes: tuple[dict[str, Any], ...] = (),
     compiled: tuple[int, ...] = (),
-    step: Pace = STEP,
+    step: MeanStep = STEP,
     **thresholds: float,
 ) -> Advice | None:
     """Steps of so many ms, all alike but for those that other classes name; what varies is in one part."""
@@ -64,7 +64,7 @@ def judged(
 def test_it_fires_for_like_steps_and_is_not_sure() -> None:
     # Without the first: 10, 10, 30, 10, 30; mean 18, median 10.
     advice = assert_bounded(judged([10, 10, 10, 30, 10, 30]), STEP)
-    assert advice.saving.late_ns == pytest.approx((0.0, 8.0 * MS * 5 / 6))
+    assert advice.saving.starved_ns == pytest.approx((0.0, 8.0 * MS * 5 / 6))
     assert advice.saving.waited_ns == (0.0, 0.0)
     assert advice.evidence["grown_most"] == "other"
     assert advice.evidence["slow_steps"] == 2
@@ -144,7 +144,7 @@ def test_it_is_silent_for_few_or_steady_steps_and_for_noise() -> None:
 
 
 def test_classes_name_ten_steps_and_the_rest_is_found() -> None:
-    advice = judged([10] * 14 + [100, 100], step=pace(steps=16, step_ns=20.0 * MS))
+    advice = judged([10] * 14 + [100, 100], step=mean_step(steps=16, step_ns=20.0 * MS))
     assert advice is not None
     assert advice.evidence["slow_steps"] == 2
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, pace
+from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
@@ -60,7 +60,7 @@ def test_it_is_silent_without_tf32_and_where_it_is_little() -> None:
 
 
 def test_it_is_silent_where_kernels_are_short_and_the_host_sets_the_pace() -> None:
-    step = pace(busy_ns=0.5 * MS, late_ns=9.5 * MS, host_path_share=1.0)
+    step = mean_step(busy_ns=0.5 * MS, starved_ns=9.5 * MS, host_path_share=1.0)
     assert tf32_matmuls(step, facts(), drawn(Precision, {**TF32, "calls": 400, "total_ns": MS}), OPS) is None
     long = drawn(Precision, {**TF32, "calls": 80, "total_ns": MS})
     assert tf32_matmuls(step, facts(), long, OPS) is not None

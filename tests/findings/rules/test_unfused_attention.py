@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
@@ -90,16 +90,16 @@ def test_short_sequences_may_gain_nothing(weights: str) -> None:
 
 
 def test_torchs_own_attention_is_told_what_kept_it() -> None:
-    step = pace()
+    step = mean_step()
     own = {
         "name": "aten::scaled_dot_product_attention",
         "device_ns": 50 * MS,
-        "late_ns": 8 * MS,
+        "starved_ns": 8 * MS,
         "per_step": 4.0,
     }
     math = drawn(Attention, {**BY_HAND, "backend": "math", "precision": "fp32"})
     advice = assert_bounded(unfused_attention(step, math, drawn(StepOp, own)), step)
-    assert advice.saving.late_ns == pytest.approx((0.0, 0.5 * step.with_latency(0.8 * MS)))
+    assert advice.saving.starved_ns == pytest.approx((0.0, 0.5 * step.with_latency(0.8 * MS)))
     assert "late:attention" in advice.claims
     assert "need 16 bits, and this is fp32" in advice.because
     assert "autocast" in advice.fix

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from tests.findings.drawn import MS, assert_bounded, drawn, pace
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
-from stepscope.analyses._doubts import Doubt
+from stepscope.analyses._caveats import Caveat
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.compilations import Compilation
 from stepscope.findings.rules.warm_up import warm_up
@@ -12,8 +12,8 @@ STEPS = drawn(Breakdown, {"step": 3, "dur_ns": 10 * MS}, {"step": 4, "dur_ns": 2
 
 
 def test_it_fires_and_promises_nothing() -> None:
-    advice = assert_bounded(warm_up(drawn(Doubt, FOUND), STEPS, drawn(Compilation)), pace())
-    gain = pace().gain(advice.saving)
+    advice = assert_bounded(warm_up(drawn(Caveat, FOUND), STEPS, drawn(Compilation)), mean_step())
+    gain = mean_step().gain(advice.saving)
     assert (gain.low_ns, gain.high_ns) == (0, 0)
     assert advice.evidence["excess_ns"] == 8 * MS
     assert not advice.risk
@@ -21,13 +21,13 @@ def test_it_fires_and_promises_nothing() -> None:
 
 def test_compiling_in_the_first_step_is_told_elsewhere() -> None:
     compiling = drawn(Compilation, {"step": 3, "total_ns": 5 * MS})
-    assert warm_up(drawn(Doubt, FOUND), STEPS, compiling) is None
-    assert warm_up(drawn(Doubt, FOUND), STEPS, compiling, compiling_share=0.7) is not None
+    assert warm_up(drawn(Caveat, FOUND), STEPS, compiling) is None
+    assert warm_up(drawn(Caveat, FOUND), STEPS, compiling, compiling_share=0.7) is not None
     later = drawn(Compilation, {"step": 4, "total_ns": 5 * MS}, {"total_ns": 90 * MS})
-    assert warm_up(drawn(Doubt, FOUND), STEPS, later) is not None
+    assert warm_up(drawn(Caveat, FOUND), STEPS, later) is not None
 
 
 def test_it_is_silent_without_the_doubt() -> None:
-    assert warm_up(drawn(Doubt, {**FOUND, "what": "clock offset"}), STEPS, drawn(Compilation)) is None
-    assert warm_up(drawn(Doubt), STEPS, drawn(Compilation)) is None
-    assert warm_up(drawn(Doubt, FOUND), drawn(Breakdown), drawn(Compilation)) is None
+    assert warm_up(drawn(Caveat, {**FOUND, "what": "clock offset"}), STEPS, drawn(Compilation)) is None
+    assert warm_up(drawn(Caveat), STEPS, drawn(Compilation)) is None
+    assert warm_up(drawn(Caveat, FOUND), drawn(Breakdown), drawn(Compilation)) is None

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.ops import OpOfShape
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, NotKnown
 from stepscope.findings.rules.weight_casts import weight_casts
@@ -42,7 +42,7 @@ SHAPES = (
 
 
 def found(*ops: dict[str, Any], shapes: tuple[dict[str, Any], ...] = (), **thresholds: Any) -> Advice | None:
-    late = drawn(LatePhase, {"phase": "forward", "launches": 1000})
+    late = drawn(StarvingPhase, {"phase": "forward", "launches": 1000})
     return weight_casts(busy_pace(), late, drawn(StepOp, *ops), drawn(OpOfShape, *shapes), **thresholds)
 
 
@@ -73,14 +73,14 @@ def test_without_shapes_casts_inside_of_products_may_be_of_weights() -> None:
 
 
 def test_what_autocast_casts_beyond_an_input_for_each_product_is_weights() -> None:
-    late = {**AUTOCAST[0], "late_ns": MS // 2}
+    late = {**AUTOCAST[0], "starved_ns": MS // 2}
     advice = assert_bounded(found(PRODUCTS, late, AUTOCAST[1]), busy_pace())
     # 12 of 24 casts, with half of the 62.5 µs that they are late for; of 1000 launches they are 24.
-    assert advice.saving.late_ns[0] == pytest.approx(0.5 * min(62_500, 50_000 + 20_000 * 240 / 1000))
+    assert advice.saving.starved_ns[0] == pytest.approx(0.5 * min(62_500, 50_000 + 20_000 * 240 / 1000))
     assert advice.saving.device_ns == (0.0, 1.0 * MS)
     assert advice.certainty == "likely"
     trained = assert_bounded(found(PRODUCTS, late, AUTOCAST[1], BACKWARD), busy_pace())
-    assert trained.saving.late_ns[0] == pytest.approx(advice.saving.late_ns[0] / 2)
+    assert trained.saving.starved_ns[0] == pytest.approx(advice.saving.starved_ns[0] / 2)
 
 
 def test_casts_that_take_longer_than_any_inputs_are_of_weights() -> None:

@@ -10,7 +10,7 @@ from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     from stepscope.compare.budgets import Budget
-    from stepscope.compare.check import Check
+    from stepscope.compare.check import CheckResult
 
 __all__ = ["check"]
 
@@ -69,7 +69,7 @@ def _asked(given: tuple[str, ...]) -> list[Budget]:
     return [*written, *(budget_of(text, "--budget") for text in given if not text.endswith(".toml"))]
 
 
-def _present(found: Check, format: str) -> None:
+def _present(found: CheckResult, format: str) -> None:
     from stepscope.present.check import github, json, markdown, terminal
 
     if format == "github":

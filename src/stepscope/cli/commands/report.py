@@ -37,7 +37,7 @@ def report(
         raise StepscopeError(
             "--style summary is a page in Markdown", hint="add --format markdown", exit_code=2
         )
-    from stepscope.cli.progress import Line
+    from stepscope.cli.progress import ProgressLine
     from stepscope.findings.build import build_report, import_all
     from stepscope.findings.thresholds import nearest_thresholds
     from stepscope.threads import BackgroundWorker
@@ -46,7 +46,9 @@ def report(
     with BackgroundWorker() as beside:
         beside.run(import_all)
         opened = open_with_progress(trace, store=store, demo=demo)
-    built = build_report(opened, thresholds=thresholds, tables=_tables(format, style), progress=Line())
+    built = build_report(
+        opened, thresholds=thresholds, tables=_tables(format, style), progress=ProgressLine()
+    )
     if format == "github":
         from stepscope.present import github, markdown
 

@@ -8,83 +8,85 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from stepscope import units
+from stepscope.cli.signature import with_flags
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
+from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, combined
 
 if TYPE_CHECKING:
-    from stepscope.analyses._replay import Change, Player
+    from stepscope.simulation.simulator import Simulator
 
 __all__ = ["whatif"]
 
 
-def whatif(  # noqa: PLR0913  # one option for each change
+@with_flags({name: named.help for name, named in CHANGES.items()})
+def whatif(
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
     *,
-    no_sync: Annotated[bool, "calls that wait for the device return at once"] = False,
-    graph: Annotated[bool, "the host's part of a step costs one launch, but for waiting and loading"] = False,
-    no_loader: Annotated[bool, "the dataloader is waited for no more"] = False,
-    overlap_copies: Annotated[bool, "copies to the device run beside compute"] = False,
     kernels: Annotated[
-        tuple[tuple[str, str], ...], "device work by its name takes so much: '*sgemm*' x0.4; repeatable"
+        tuple[tuple[str, str], ...], "scale device work by its name: '*sgemm*' x0.4; repeatable"
     ] = (),
     ranges: Annotated[
-        tuple[tuple[str, str], ...], "operators, calls and ranges of the host: 'Optimizer.step*' x0.1"
+        tuple[tuple[str, str], ...],
+        "scale operators, runtime calls and ranges of the host: 'Optimizer.step*' x0.1; repeatable",
     ] = (),
-    host: Annotated[str, "all host work takes so much of its time: x0.5"] = "x1",
+    host: Annotated[str, "scale all host work: x0.5"] = "x1",
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+    **named: bool,
 ) -> None:
-    """Says how long a step would be under a change, by playing the recorded steps again.
+    """Says how long a step would be under a change, by simulating the recorded steps.
 
-    How long host work, kernels and copies take is as recorded, but for the change and for what recording
-    cost the host; when they start follows from what waits for what. docs/replay.md says how, and how far it
-    can be trusted. `stepscope show step_replays TRACE` has the steps one by one.
+    How long host work, kernels and copies take is as recorded, except for the change and for what recording
+    cost the host; when they start follows from what waits for what. docs/simulation.md says how, and how far
+    it can be trusted. `stepscope show simulated_steps TRACE` has the steps one by one.
     """
-    from stepscope.analyses._replay import ANY_OPERATOR, UNCHANGED, Change, player_of
+    from stepscope.simulation.simulator import simulator_of
 
-    change = Change(
-        no_sync=ANY_OPERATOR if no_sync else (),
-        graph=graph,
-        no_loader=no_loader,
-        overlap_copies=overlap_copies,
+    scaled = Change(
         kernels=tuple((pattern, _factor(times)) for pattern, times in kernels),
         ranges=tuple((pattern, _factor(times)) for pattern, times in ranges),
         host_times=_factor(host),
     )
+    change = combined([scaled, *(CHANGES[name].change for name in CHANGES if named.get(name))])
     if change == UNCHANGED:
         raise StepscopeError("no change was named", hint="stepscope whatif TRACE --no-sync", exit_code=2)
-    player = player_of(open_with_progress(trace, store=store, demo=demo))
-    if not player.steady:
-        raise StepscopeError("the trace has no steps to play again", hint="record some with torch.profiler")
-    for label, text in _lines(player, change):
+    simulator = simulator_of(open_with_progress(trace, store=store, demo=demo))
+    if not simulator.steady:
+        raise StepscopeError("the trace has no steps to simulate", hint="record some with torch.profiler")
+    for label, text in _lines(simulator, change):
         print(f"{label:<12}{text}")
 
 
-def _lines(player: Player, change: Change) -> Iterator[tuple[str, str]]:
-    """The mean step: as it was, played again, without the profiler, and under the change."""
-    from stepscope.analyses._replay import UNCHANGED
-
-    plain = player.play(UNCHANGED)
-    recorded, replayed, explained = map(
-        player.mean_of, (player.recorded_ns, plain.dur_ns, plain.explained_ns)
+def _lines(simulator: Simulator, change: Change) -> Iterator[tuple[str, str]]:
+    """The mean step: as it was, simulated, without the profiler, and under the change."""
+    plain = simulator.run(UNCHANGED)
+    recorded, simulated, explained = map(
+        simulator.mean_of, (simulator.recorded_ns, plain.dur_ns, plain.explained_ns)
     )
-    yield "recorded", f"{units.duration(recorded)} a step, {_which(player)}"
-    error = f"{units.share(abs(replayed - recorded) / recorded)} off"
-    doubt = f"{units.share(max(0, replayed - explained) / recorded)} of it delays that nothing explains"
-    yield "replayed", f"{units.duration(replayed)} unchanged: {error}, {doubt}"
-    high, low = (player.mean_ns(replace(UNCHANGED, spared=spared)) for spared in player.spared)
+    yield "recorded", f"{units.duration(recorded)} a step, {_which(simulator)}"
+    error = f"{units.share(abs(simulated - recorded) / recorded)} off"
+    unexplained = (
+        f"{units.share(max(0, simulated - explained) / recorded)} of it delays that nothing explains"
+    )
+    yield "simulated", f"{units.duration(simulated)} unchanged: {error}, {unexplained}"
+    high, low = (simulator.mean_ns(replace(UNCHANGED, spared=spared)) for spared in simulator.spared)
     yield "unprofiled", f"{units.between(low, high)}, without what recording costs the host"
-    changed_high, changed_low = (player.mean_ns(replace(change, spared=spared)) for spared in player.spared)
+    changed_high, changed_low = (
+        simulator.mean_ns(replace(change, spared=spared)) for spared in simulator.spared
+    )
     gains = sorted((1 - changed_low / max(1, low), 1 - changed_high / max(1, high)))
     least, most = sorted((changed_low, changed_high))
     yield "changed", f"{units.between(least, most)}, {_said(*gains)}"
 
 
-def _which(player: Player) -> str:
-    """Which steps were played."""
-    played = len(player.steady)
-    many = "1 step" if played == 1 else f"{units.count(played)} steps"
-    return f"the mean of {many}" + (", without a cold first one" if played < len(player.recorded_ns) else "")
+def _which(simulator: Simulator) -> str:
+    """Which steps were simulated."""
+    count = len(simulator.steady)
+    many = "1 step" if count == 1 else f"{units.count(count)} steps"
+    return f"the mean of {many}" + (
+        ", without a cold first one" if count < len(simulator.recorded_ns) else ""
+    )
 
 
 def _said(low: float, high: float) -> str:

@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["allocation_churn"]
@@ -44,8 +44,8 @@ class _Churn:
 
 @rule
 def allocation_churn(
-    pace: Pace,
-    late_phases: Table[LatePhase],
+    mean_step: MeanStep,
+    starving_phases: Table[StarvingPhase],
     step_classes: Table[StepClass],
     step_ops: Table[StepOp],
     *,
@@ -58,18 +58,20 @@ def allocation_churn(
     before they are used again. The zeros of zero_grad go altogether, and with them the additions to them.
     """
     churn = _churn(step_ops, step_classes)
-    making, clearing = cost_of(churn.making, pace), cost_of(churn.clearing + churn.adding, pace)
-    made, cleared = (waits_of(one.late_ns, one.launches, pace, late_phases) for one in (making, clearing))
+    making, clearing = cost_of(churn.making, mean_step), cost_of(churn.clearing + churn.adding, mean_step)
+    made, cleared = (
+        waits_of(one.starved_ns, one.launches, mean_step, starving_phases) for one in (making, clearing)
+    )
     whole_ns = made[0] + cleared[0] + making.device_ns + clearing.device_ns
-    if pace.share(whole_ns) < least_share or making.calls + clearing.calls < LEAST_CALLS:
+    if mean_step.share(whole_ns) < least_share or making.calls + clearing.calls < LEAST_CALLS:
         return None
-    beside_ns = python_beside(making, pace, late_phases, step_ops)
-    late: Bounds = (made[0] / 2 + cleared[0], min(pace.late_ns, made[1] + beside_ns + cleared[1]))
+    beside_ns = python_beside(making, mean_step, starving_phases, step_ops)
+    late: Bounds = (made[0] / 2 + cleared[0], min(mean_step.starved_ns, made[1] + beside_ns + cleared[1]))
     device: Bounds = (making.device_ns / 2 + clearing.device_ns, making.device_ns + clearing.device_ns)
-    saving = Saving(late_ns=(min(late), late[1]), device_ns=device)
-    if pace.gain(saving).high_share < LEAST_GAIN:
+    saving = Saving(starved_ns=(min(late), late[1]), device_ns=device)
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
-    return _advice(churn, making, clearing, saving, pace)
+    return _advice(churn, making, clearing, saving, mean_step)
 
 
 def _churn(step_ops: Table[StepOp], step_classes: Table[StepClass]) -> _Churn:
@@ -90,7 +92,7 @@ def _churn(step_ops: Table[StepOp], step_classes: Table[StepClass]) -> _Churn:
     )
 
 
-def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, pace: Pace) -> Advice:
+def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, mean_step: MeanStep) -> Advice:
     reasons, lines = [], []
     if making.calls >= LEAST_CALLS:
         reasons.append(f"{units.tally(making.calls)} calls a step make or fill tensors")
@@ -101,10 +103,10 @@ def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, pac
     if clearing.calls:
         reasons.append(f"{units.tally(clearing.calls)} calls a step clear gradients and add to the zeros")
         lines.append("optimizer.zero_grad(set_to_none=True)    # the default")
-    late_ns = pace.with_latency(making.late_ns + clearing.late_ns)
+    starved_ns = mean_step.with_latency(making.starved_ns + clearing.starved_ns)
     return Advice(
         title="Tensors are made and filled again in every step",
-        because=f"{', and '.join(reasons)}; the device waits {units.duration(late_ns)} for them, and works "
+        because=f"{', and '.join(reasons)}; the device waits {units.duration(starved_ns)} for them, and works "
         f"{units.duration(making.device_ns + clearing.device_ns)}.",
         saving=saving,
         certainty="likely",
@@ -112,10 +114,10 @@ def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, pac
         check="stepscope show step_ops: fewer calls of zeros, full, empty, arange and fill_.",
         evidence={
             "making_calls_per_step": making.calls,
-            "making_late_ns": making.late_ns,
+            "making_late_ns": making.starved_ns,
             "making_device_ns": making.device_ns,
             "clearing_calls_per_step": clearing.calls,
-            "clearing_late_ns": clearing.late_ns,
+            "clearing_late_ns": clearing.starved_ns,
             "clearing_device_ns": clearing.device_ns,
         },
         claims=frozenset(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stepscope import units
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
 from stepscope.findings._waits import NODE, anomaly_checks
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["anomaly_mode"]
@@ -19,9 +19,9 @@ torch.autograd.set_detect_anomaly(True, check_nan=False)    # keeps the stacks, 
 
 @rule
 def anomaly_mode(
-    pace: Pace,
+    mean_step: MeanStep,
     step_ops: Table[StepOp],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     *,
     least_per_step: float = 1.0,
 ) -> Advice | None:
@@ -34,23 +34,23 @@ def anomaly_mode(
     stretch. Without the reads the host is ahead of the device as well, at the most by all the device's work.
     """
     checks = anomaly_checks(step_ops)
-    reads = pace.per_step(sum(row.calls for row in checks if row.name == "aten::item"))
+    reads = mean_step.per_step(sum(row.calls for row in checks if row.name == "aten::item"))
     if reads < least_per_step:
         return None
-    host = pace.per_step(sum(row.host_ns for row in checks))
-    device = min(pace.busy_ns, pace.per_step(sum(row.device_ns for row in checks)))
-    least, most = (pace.per_step(ns) for ns in _stacks_ns(step_ops, late_phases))
-    late = min(pace.late_ns, host + least)
-    left = pace.unprofiled_late_ns[1] / pace.late_ns if pace.late_ns else 0.0
+    host = mean_step.per_step(sum(row.host_ns for row in checks))
+    device = min(mean_step.busy_ns, mean_step.per_step(sum(row.device_ns for row in checks)))
+    least, most = (mean_step.per_step(ns) for ns in _stacks_ns(step_ops, starving_phases))
+    late = min(mean_step.starved_ns, host + least)
+    left = mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns if mean_step.starved_ns else 0.0
     return Advice(
         title="Anomaly detection of autograd is on",
         because=f"{units.count(round(reads))} times a step the backward pass searches a gradient for NaN and "
-        f"waits for the answer: {units.duration(host)} of the host ({units.share(pace.share(host))} of the "
+        f"waits for the answer: {units.duration(host)} of the host ({units.share(mean_step.share(host))} of the "
         f"step) and {units.duration(device)} of the GPU.",
         saving=Saving(
-            late_ns=(late, late),
+            starved_ns=(late, late),
             device_ns=(0.0, device),
-            waited_ns=(0.0, max(0.0, most - left * least) + pace.busy_ns - device),
+            waited_ns=(0.0, max(0.0, most - left * least) + mean_step.busy_ns - device),
         ),
         certainty="certain",
         fix=_FIX,
@@ -66,7 +66,7 @@ def anomaly_mode(
     )
 
 
-def _stacks_ns(step_ops: Table[StepOp], late_phases: Table[LatePhase]) -> Bounds:
+def _stacks_ns(step_ops: Table[StepOp], starving_phases: Table[StarvingPhase]) -> Bounds:
     """What stacks cost all steps: what forward takes beyond the nodes of backward; and at the most."""
     rows = list(step_ops)
     checks = anomaly_checks(rows)
@@ -75,6 +75,6 @@ def _stacks_ns(step_ops: Table[StepOp], late_phases: Table[LatePhase]) -> Bounds
     ]
     launches = sum(row.launches for row in nodes)
     ordinary = sum(row.host_ns for row in nodes) / launches if launches else 0.0
-    forward = [row for row in late_phases if row.phase == "forward"]
-    late = sum(row.late_ns for row in forward)
+    forward = [row for row in starving_phases if row.phase == "forward"]
+    late = sum(row.starved_ns for row in forward)
     return max(0.0, late - ordinary * sum(row.launches for row in forward)), late

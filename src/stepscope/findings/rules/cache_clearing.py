@@ -10,8 +10,8 @@ from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, locations_of, rule
 from stepscope.findings._driver_memory import clears_cache, driver_memory
-from stepscope.findings._replays import replayed
-from stepscope.findings.pace import Pace
+from stepscope.findings._simulated import simulated
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["cache_clearing"]
@@ -23,7 +23,7 @@ PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if it was t
 
 @rule
 def cache_clearing(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     allocations: Table[Allocation],
     idle_gaps: Table[IdleGap],
     step_ops: Table[StepOp],
@@ -35,12 +35,12 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
     """Every step gives the allocator's memory back to the driver and asks for it again.
 
     Gain: these calls go, and so does the waiting for the device in those that free. How much shorter a step
-    is then, is what a replay says, without the profiler.
+    is then, is what a simulation says, without the profiler.
     """
-    calls = driver_memory(pace, allocations, idle_gaps)
+    calls = driver_memory(mean_step, allocations, idle_gaps)
     if (
         not clears_cache(calls, step_ops, python_frames)
-        or pace.share(calls.waited_ns[1] + calls.drained_ns) < least_share
+        or mean_step.share(calls.waited_ns[1] + calls.drained_ns) < least_share
     ):
         return None
     seen = any((frame.name or "").endswith(": empty_cache") for frame in python_frames)
@@ -49,7 +49,7 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
         because=f"A step frees {units.tally(calls.frees)} blocks in the driver outside of any operator and "
         f"asks for {units.tally(calls.allocations)} again: {units.duration(calls.host_ns)} of host time, "
         + ("by torch.cuda.empty_cache()." if seen else "as torch.cuda.empty_cache() does."),
-        saving=replayed(pace, changed_steps_by_no_driver_memory),
+        saving=simulated(mean_step, changed_steps_by_no_driver_memory),
         certainty="certain" if seen else "likely",
         fix=_FIX,
         check="stepscope show allocations: no row says driver.",

@@ -9,7 +9,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
 from stepscope.findings._inference import cache_joins, decodes, joined_ns
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["cache_copies"]
@@ -24,7 +24,7 @@ model.generation_config.cache_implementation = "static"    # or, with transforme
 
 @rule
 def cache_copies(
-    pace: Pace,
+    mean_step: MeanStep,
     iterations: Table[Iteration],
     step_classes: Table[StepClass],
     attention: Table[Attention],
@@ -40,17 +40,17 @@ def cache_copies(
     """
     if not decodes(iterations, step_classes, attention, step_ops):
         return None
-    joins = pace.per_step(cache_joins(step_ops))
-    calls = pace.per_step(sum(row.forward_calls for row in attention))
-    copied = min(pace.per_step(joined_ns(step_ops)), pace.busy_ns)
-    if joins < 1.9 * calls or pace.share(copied) < least_share:
+    joins = mean_step.per_step(cache_joins(step_ops))
+    calls = mean_step.per_step(sum(row.forward_calls for row in attention))
+    copied = min(mean_step.per_step(joined_ns(step_ops)), mean_step.busy_ns)
+    if joins < 1.9 * calls or mean_step.share(copied) < least_share:
         return None
     low = max(0.0, copied - joins * WRITE_NS)
     rows = sorted((row for row in step_ops if row.name == "aten::cat"), key=lambda row: -row.device_ns)
     return Advice(
         title="The cache of keys and values is copied for every token",
         because=f"{units.tally(joins)} calls of torch.cat a step for {units.tally(calls)} of attention "
-        f"take {units.duration(copied)}, {units.share(pace.share(copied))} of the step, and more with "
+        f"take {units.duration(copied)}, {units.share(mean_step.share(copied))} of the step, and more with "
         "every token.",
         saving=Saving(device_ns=(low, copied)),
         certainty="likely",
@@ -60,7 +60,7 @@ def cache_copies(
             "joins_per_step": joins,
             "attention_calls_per_step": calls,
             "copied_ns": round(copied),
-            "copied_share": pace.share(copied),
+            "copied_share": mean_step.share(copied),
         },
         claims=frozenset({"device:copy"}),
         locations=locations_of(

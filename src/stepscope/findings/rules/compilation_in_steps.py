@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.analyses.compilations import Compilation
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["compilation_in_steps"]
@@ -26,7 +26,11 @@ graph = torch.cuda.CUDAGraph()   # captured once, before the loop; inside it: gr
 
 @rule
 def compilation_in_steps(
-    pace: Pace, compilations: Table[Compilation], *, least_share: float = 0.01, often_share: float = 0.5
+    mean_step: MeanStep,
+    compilations: Table[Compilation],
+    *,
+    least_share: float = 0.01,
+    often_share: float = 0.5,
 ) -> Advice | None:
     """Code is compiled, kernels are tuned or graphs captured while steps are recorded.
 
@@ -37,11 +41,11 @@ def compilation_in_steps(
     again = recompiled(compilations)
     rows = [row for row in compilations if row.step is not None and row.region not in again]
     total = sum(row.total_ns for row in rows)
-    if not rows or pace.share(pace.per_step(total)) < least_share:
+    if not rows or mean_step.share(mean_step.per_step(total)) < least_share:
         return None
     steps = sorted({row.step for row in rows if row.step is not None})
-    often = len(steps) >= max(RECURRING_STEPS, often_share * pace.steps)
-    spent = min(pace.late_ns, pace.per_step(total)) if often else 0.0
+    often = len(steps) >= max(RECURRING_STEPS, often_share * mean_step.steps)
+    spent = min(mean_step.starved_ns, mean_step.per_step(total)) if often else 0.0
     times = Counter[str]()
     for row in rows:
         times[row.kind] += row.times
@@ -50,9 +54,9 @@ def compilation_in_steps(
     return Advice(
         title="Steps compile or capture, again and again" if often else "The recording holds compilation",
         because=f"{kinds} took {units.duration(total)} in {units.count(len(steps))} of "
-        f"{units.count(pace.steps)} recorded steps ({numbers}). "
+        f"{units.count(mean_step.steps)} recorded steps ({numbers}). "
         + ("So the program does it all the time." if often else "The figures of these are not steady ones."),
-        saving=Saving(late_ns=(spent, spent)),
+        saving=Saving(starved_ns=(spent, spent)),
         certainty="likely" if often else "certain",
         fix=_ALWAYS if often else _ONCE + (_CACHE if times.keys() - {"capture"} else ""),
         check="stepscope show compilations: nothing in the steps.",

@@ -8,7 +8,7 @@ from stepscope.analyses.copies import Copy
 from stepscope.analyses.devices import Device
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["data_parallel"]
@@ -26,7 +26,7 @@ loader = DataLoader(dataset, sampler=DistributedSampler(dataset), batch_size=bat
 
 @rule
 def data_parallel(
-    pace: Pace,
+    mean_step: MeanStep,
     devices: Table[Device],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
@@ -48,26 +48,26 @@ def data_parallel(
         return None
     peers = sum(row.exposed_ns for row in copies if row.direction == "PtoP") / len(busy)
     exposed = max(row.exposed_communication_ns for row in devices)
-    moved = min(pace.per_step(peers + exposed), pace.busy_ns)
-    late = pace.late_ns * (1 - 1 / len(busy))
-    if pace.share(late + moved) < least_share:
+    moved = min(mean_step.per_step(peers + exposed), mean_step.busy_ns)
+    late = mean_step.starved_ns * (1 - 1 / len(busy))
+    if mean_step.share(late + moved) < least_share:
         return None
-    replicating = pace.per_step(sum(row.host_ns for row in step_ops if row.name in _REPLICATE))
+    replicating = mean_step.per_step(sum(row.host_ns for row in step_ops if row.name in _REPLICATE))
     return Advice(
         title=f"One process drives {len(busy)} GPUs (nn.DataParallel)",
         because=f"{len(busy)} GPUs work for one process. In each forward pass it copied the weights "
         f"to all ({units.duration(replicating)} of the host a step, {units.duration(moved)} of a GPU), "
-        f"and the GPU with most work waited {units.duration(pace.late_ns)} of a step for the host.",
-        saving=Saving(late_ns=(0.0, late), device_ns=(0.5 * moved, moved)),
+        f"and the GPU with most work waited {units.duration(mean_step.starved_ns)} of a step for the host.",
+        saving=Saving(starved_ns=(0.0, late), device_ns=(0.5 * moved, moved)),
         certainty="certain" if ranges else "likely",
         fix=_FIX.format(devices=len(busy)),
         check="stepscope show devices on the profile of one rank: one device, and more of it busy.",
         evidence={
             "devices": len(busy),
-            "data_parallel_forwards_per_step": pace.per_step(ranges),
+            "data_parallel_forwards_per_step": mean_step.per_step(ranges),
             "between_devices_ns": round(moved),
             "replicating_host_ns": round(replicating),
-            "late_ns": round(pace.late_ns),
+            "starved_ns": round(mean_step.starved_ns),
         },
         claims=frozenset({"late", "waited:communication"}),
         locations=locations_of((row.user_frame, f"{row.name}") for row in functions),

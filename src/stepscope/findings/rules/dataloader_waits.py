@@ -14,7 +14,7 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, Saving, locations_of, rule
 from stepscope.findings._waits import of_shares
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["dataloader_waits"]
@@ -28,7 +28,7 @@ _QUEUE_NS = 200_000
 """To take a batch that is ready from the queue of the workers costs about this much, and no worker helps."""
 _BURST_SHARE = 0.8
 _LEFT = 0.8
-"""How much of what a replay leaves of a step is left at the least."""
+"""How much of what a simulation leaves of a step is left at the least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class _Loading:
 
 @rule
 def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     breakdowns: Table[Breakdown],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
@@ -61,7 +61,7 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     """The step waits for the data loader, and the device has nothing to do.
 
     Gain: workers that keep up make the wait vanish, so at the most it goes entirely; but four fifths of what
-    a replay without loading leaves of the step remain. If the training process made the batches itself,
+    a simulation without loading leaves of the step remain. If the training process made the batches itself,
     loading was host time like any other, which recording stretches, but at the most did not; and at the most
     the part of it behind a busy device turns into a head start. At the least there are four workers, each as
     fast as this process: what four cannot make in the rest of the step remains, or as much as they slow the
@@ -71,43 +71,43 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     nothing is promised at the least.
     """
     loaders = [row for row in annotations if row.name and _LOADER.match(row.name)]
-    loading = _loading_of(breakdowns, pace, sum(row.host_ns for row in loaders))
-    if not loaders or loading is None or pace.share(loading.wait_ns) < note_share:
+    loading = _loading_of(breakdowns, mean_step, sum(row.host_ns for row in loaders))
+    if not loaders or loading is None or mean_step.share(loading.wait_ns) < note_share:
         return None
     workers = _WORKERS in (max(loaders, key=lambda row: row.host_ns).name or "")
-    batches = pace.per_step(sum(row.calls for row in loaders))
+    batches = mean_step.per_step(sum(row.calls for row in loaders))
     if workers and loading.wait_ns < batches * _QUEUE_NS:
         return None
     burst = loading.worst_share > _BURST_SHARE and (loading.steps >= 3 or (workers and loading.only))
-    vague = burst or pace.share(loading.wait_ns) < finding_share
-    saving = _shared_out(loading) if workers else _moved_out(pace, loading)
+    vague = burst or mean_step.share(loading.wait_ns) < finding_share
+    saving = _shared_out(loading) if workers else _moved_out(mean_step, loading)
     if vague:
-        late, waited = saving.late_ns[1], saving.waited_ns[1]
-        saving = Saving(late_ns=(0.0, late), waited_ns=(0.0, waited))
+        late, waited = saving.starved_ns[1], saving.waited_ns[1]
+        saving = Saving(starved_ns=(0.0, late), waited_ns=(0.0, waited))
     if not burst:
-        saving = _played(pace, saving, changed_steps_by_no_loader)
-    needed = _needed(loading, pace)
+        saving = _played(mean_step, saving, changed_steps_by_no_loader)
+    needed = _needed(loading, mean_step)
     return Advice(
         title="The step waits for its batch" + ("" if workers else ": no loader workers"),
-        because=_because(pace, loading, workers=workers, burst=burst),
+        because=_because(mean_step, loading, workers=workers, burst=burst),
         saving=saving,
         certainty="possible" if burst else "likely" if vague or workers else "certain",
         fix=_fix(needed, workers=workers),
         check="stepscope show steps: the column dataloader is near 0 from the second step on.",
         evidence={
             "wait_ns": round(loading.wait_ns),
-            "wait_share": pace.share(loading.wait_ns),
+            "wait_share": mean_step.share(loading.wait_ns),
             "loading_host_ns": round(loading.host_ns),
             "has_workers": workers,
             "workers_needed": None if workers else needed,
             "batches_per_step": batches,
         },
         claims=frozenset({"waited:dataloader", "late:dataloader"}),
-        locations=() if workers else _locations(step_ops, pace),
+        locations=() if workers else _locations(step_ops, mean_step),
     )
 
 
-def _loading_of(breakdowns: Iterable[Breakdown], pace: Pace, host_ns: int) -> _Loading | None:
+def _loading_of(breakdowns: Iterable[Breakdown], mean_step: MeanStep, host_ns: int) -> _Loading | None:
     """What loading costs, as parts of the mean step: the first one may be longer for other reasons."""
     rows = list(breakdowns)
     steady = rows[1:] or rows
@@ -115,10 +115,10 @@ def _loading_of(breakdowns: Iterable[Breakdown], pace: Pace, host_ns: int) -> _L
     if not sum(waits):
         return None
     worst = max(steady, key=lambda row: row.dataloader_ns)
-    wait_ns = pace.step_ns * sum(waits) / sum(row.dur_ns for row in steady)
+    wait_ns = mean_step.step_ns * sum(waits) / sum(row.dur_ns for row in steady)
     return _Loading(
         wait_ns=wait_ns,
-        host_ns=max(pace.per_step(host_ns), wait_ns),
+        host_ns=max(mean_step.per_step(host_ns), wait_ns),
         worst_share=worst.dataloader_ns / sum(waits),
         worst_step=worst.step,
         steps=len(steady),
@@ -131,38 +131,42 @@ def _shared_out(loading: _Loading) -> Saving:
     return Saving(waited_ns=(loading.wait_ns / 2, loading.wait_ns))
 
 
-def _moved_out(pace: Pace, loading: _Loading) -> Saving:
+def _moved_out(mean_step: MeanStep, loading: _Loading) -> Saving:
     """Workers in place of the training process."""
-    wait, rest = loading.wait_ns, max(1.0, pace.step_ns - loading.wait_ns)
+    wait, rest = loading.wait_ns, max(1.0, mean_step.step_ns - loading.wait_ns)
     behind = loading.host_ns / _FEW_WORKERS - rest
-    slowed = max(0.0, rest - pace.busy_ns) / 2 * min(1.0, loading.host_ns / rest / _FEW_WORKERS)
-    ahead = max(0.0, min(loading.host_ns - wait, pace.late_ns - wait))
+    slowed = max(0.0, rest - mean_step.busy_ns) / 2 * min(1.0, loading.host_ns / rest / _FEW_WORKERS)
+    ahead = max(0.0, min(loading.host_ns - wait, mean_step.starved_ns - wait))
     low = max(0.0, wait - max(0.0, behind, slowed))
-    steady = wait * (1 - pace.unprofiled_late_ns[1] / pace.late_ns) if pace.late_ns else 0.0
-    late = min(wait + ahead, pace.late_ns) if pace.device else wait
-    return Saving(late_ns=(min(low, late), late), waited_ns=(0.0, steady))
+    steady = (
+        wait * (1 - mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns)
+        if mean_step.starved_ns
+        else 0.0
+    )
+    late = min(wait + ahead, mean_step.starved_ns) if mean_step.device else wait
+    return Saving(starved_ns=(min(low, late), late), waited_ns=(0.0, steady))
 
 
-def _played(pace: Pace, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
-    """A saving that leaves most of what a replay without loading does."""
-    gain = pace.gain(saving)
+def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
+    """A saving that leaves most of what a simulation without loading does."""
+    gain = mean_step.gain(saving)
     left = [_LEFT * (1 - row.gain_high_share) for row in changed_steps]
     most = max(gain.low_share, 1 - min(left, default=0.0))
-    return saving if most >= gain.high_share else of_shares(pace, gain.low_share, most)
+    return saving if most >= gain.high_share else of_shares(mean_step, gain.low_share, most)
 
 
-def _needed(loading: _Loading, pace: Pace) -> int:
+def _needed(loading: _Loading, mean_step: MeanStep) -> int:
     """Workers that make a batch in the time that the rest of a step takes, and one to spare."""
-    rest = pace.step_ns - loading.wait_ns
+    rest = mean_step.step_ns - loading.wait_ns
     asked = math.ceil(loading.host_ns / rest) + 1 if rest > 0 else _MANY_WORKERS
     return max(2, min(asked, _MANY_WORKERS))
 
 
-def _because(pace: Pace, loading: _Loading, *, workers: bool, burst: bool) -> str:
-    meanwhile = ", and the device has nothing to do meanwhile" if pace.device else ""
+def _because(mean_step: MeanStep, loading: _Loading, *, workers: bool, burst: bool) -> str:
+    meanwhile = ", and the device has nothing to do meanwhile" if mean_step.device else ""
     text = (
         f"The loop waits {units.duration(loading.wait_ns)} of a step "
-        f"({units.share(pace.share(loading.wait_ns))} of it) for its next batch{meanwhile}. "
+        f"({units.share(mean_step.share(loading.wait_ns))} of it) for its next batch{meanwhile}. "
     )
     if burst:
         why = "workers that start for a new epoch, or one slow batch"
@@ -185,11 +189,11 @@ loader = DataLoader(dataset, ..., num_workers={needed}, prefetch_factor=4,
 batch = batch.to(device, non_blocking=True)"""
 
 
-def _locations(step_ops: Iterable[StepOp], pace: Pace) -> tuple[Location, ...]:
+def _locations(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location, ...]:
     """Functions of the user's that make the items."""
     frames: dict[str | None, int] = {}
     for row in step_ops:
         if row.phase == "dataloader" and row.within is None:
             frames[row.user_frame] = frames.get(row.user_frame, 0) + row.host_ns
     ordered = sorted(frames.items(), key=lambda one: -one[1])
-    return locations_of((frame, f"{units.duration(pace.per_step(ns))} a step") for frame, ns in ordered)
+    return locations_of((frame, f"{units.duration(mean_step.per_step(ns))} a step") for frame, ns in ordered)

@@ -9,7 +9,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.rooflines import Roofline
 from stepscope.findings import Advice, NotKnown, Saving, rule
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["decode_bandwidth"]
@@ -23,7 +23,7 @@ model = torch.compile(model, mode="max-autotune")    # kernels for matrices with
 
 @rule
 def decode_bandwidth(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     iterations: Table[Iteration],
     rooflines_by_family: Table[Roofline],
@@ -40,19 +40,19 @@ def decode_bandwidth(
     rows = list(iterations)
     if not rows or any(row.kind != "decode" for row in rows):
         return None  # kernels of prompts would be counted in
-    moved = pace.per_step(_read_bytes(rooflines_by_family))
-    device = facts.device(pace.device)
+    moved = mean_step.per_step(_read_bytes(rooflines_by_family))
+    device = facts.device(mean_step.device)
     if device is None or not device.bytes_per_s:
         raise NotKnown("The memory bandwidth of this device is not known.")
     needed = moved / device.bytes_per_s * 1e9
-    high = pace.busy_ns - needed
-    if not moved or needed > most_bandwidth * pace.busy_ns or pace.share(high) < least_share:
+    high = mean_step.busy_ns - needed
+    if not moved or needed > most_bandwidth * mean_step.busy_ns or mean_step.share(high) < least_share:
         return None
     return Advice(
         title="Decoding is far from the memory's bandwidth",
         because=f"A step reads {units.size(moved)} of weights and cache, which takes "
         f"{units.duration(needed)} at {units.rate(device.bytes_per_s, 1e9)}; the GPU is busy for "
-        f"{units.duration(pace.busy_ns)}, the step takes {units.duration(pace.step_ns)}.",
+        f"{units.duration(mean_step.busy_ns)}, the step takes {units.duration(mean_step.step_ns)}.",
         saving=Saving(device_ns=(0.0, high)),
         certainty="likely",
         fix=_FIX,
@@ -60,8 +60,8 @@ def decode_bandwidth(
         evidence={
             "read_bytes": round(moved),
             "needed_ns": round(needed),
-            "busy_ns": round(pace.busy_ns),
-            "bandwidth_share": needed / pace.busy_ns,
+            "busy_ns": round(mean_step.busy_ns),
+            "bandwidth_share": needed / mean_step.busy_ns,
         },
         claims=frozenset({"device"}),
     )

@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, NotKnown, Saving, rule
 from stepscope.findings._inference import engine_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["decode_padding"]
@@ -19,7 +19,9 @@ _FIX = "--cudagraph-capture-sizes {sizes}    # one of them close above each usua
 
 
 @rule
-def decode_padding(pace: Pace, iterations: Table[Iteration], *, least_padding: float = 0.25) -> Advice | None:
+def decode_padding(
+    mean_step: MeanStep, iterations: Table[Iteration], *, least_padding: float = 0.25
+) -> Advice | None:
     """Decoding replays graphs that were captured for many more requests than there are.
 
     Gain: rows that stand for no request cost their part of whatever grows with the batch: at the most that
@@ -38,7 +40,7 @@ def decode_padding(pace: Pace, iterations: Table[Iteration], *, least_padding: f
     real, padded = (sum(column) for column in zip(*sizes, strict=True))
     padding = 1 - real / padded if padded else 0.0
     whole = sum(row.dur_ns for row in iterations)
-    device = padding * pace.busy_ns * sum(row.dur_ns for row in rows) / whole if whole else 0.0
+    device = padding * mean_step.busy_ns * sum(row.dur_ns for row in rows) / whole if whole else 0.0
     if padding < least_padding or not device:
         return None
     return Advice(

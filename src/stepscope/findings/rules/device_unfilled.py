@@ -17,7 +17,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Figure, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["device_unfilled"]
@@ -44,7 +44,7 @@ class _Filling:
     under_half: float
     mean_ns: float
     """Mean length of a kernel."""
-    late_ns: float
+    starved_ns: float
     """How long the device waited for the model's operators to be launched."""
     passes: int
     """How often a step does the same over again; 1 where that is not known."""
@@ -60,14 +60,14 @@ class _Filling:
             "under_half_block_share": self.under_half,
             "kernel_mean_ns": self.mean_ns,
             "wasted_ns": round((1 - self.fill) * self.ns),
-            "model_late_ns": round(self.late_ns),
+            "model_late_ns": round(self.starved_ns),
             "passes_per_step": self.passes,
         }
 
 
 @rule
 def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what it looks at
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     breakdowns: Table[Breakdown],
     kernels_by_shape: Table[Kernel],
@@ -78,7 +78,7 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
     *,
     least_fill: float = 0.75,
     least_share: float = 0.01,
-    late_share: float = 0.35,
+    starved_share: float = 0.35,
     most_busy: float = 0.1,
 ) -> Advice | None:
     """Kernels are too small for the device: a larger batch would take hardly longer.
@@ -92,23 +92,23 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
     passes for one step of the optimizer; if they are replays of a graph, each may need the one before, and it
     is nothing.
     """
-    ran = ran_in_steps(kernels_by_shape, breakdowns, pace)
-    if not ran or not pace.step_ns:
+    ran = ran_in_steps(kernels_by_shape, breakdowns, mean_step)
+    if not ran or not mean_step.step_ns:
         return None
-    device = facts.device(pace.device)
+    device = facts.device(mean_step.device)
     if device is None or not device.multiprocessors or all(one.blocks is None for one in ran):
         raise NotKnown("the device's multiprocessors or the grids of its kernels are not in the profile")
     accumulated = _accumulated(step_classes, step_ops)
-    passes = accumulated if accumulated > 1 else _replayed(graph_replays, ran, pace)
-    filling = _filling(ran, device.multiprocessors, passes, accumulated > 1, _late(step_ops, pace))
-    saving = _saving(ran, device.multiprocessors, filling, step_ops, pace)
-    is_unfilled = filling.fill < least_fill and pace.gain(saving).high_share >= least_share
-    if not is_unfilled and not _is_starved(filling, pace, late_share, most_busy):
+    passes = accumulated if accumulated > 1 else _replayed(graph_replays, ran, mean_step)
+    filling = _filling(ran, device.multiprocessors, passes, accumulated > 1, _late(step_ops, mean_step))
+    saving = _saving(ran, device.multiprocessors, filling, step_ops, mean_step)
+    is_unfilled = filling.fill < least_fill and mean_step.gain(saving).high_share >= least_share
+    if not is_unfilled and not _is_starved(filling, mean_step, starved_share, most_busy):
         return None
-    has_room, room = _room(memory, facts, pace, passes)
+    has_room, room = _room(memory, facts, mean_step, passes)
     return Advice(
         title=f"{'Kernels are' if is_unfilled else 'The batch is'} too small for the device",
-        because=_because(filling, device.multiprocessors, pace),
+        because=_because(filling, device.multiprocessors, mean_step),
         saving=saving,
         certainty="likely" if filling.is_accumulating and has_room else "possible",
         fix=_fix(filling, room),
@@ -120,7 +120,7 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
 
 
 def _filling(
-    ran: Iterable[Ran], multiprocessors: int, passes: int, is_accumulating: bool, late_ns: float
+    ran: Iterable[Ran], multiprocessors: int, passes: int, is_accumulating: bool, starved_ns: float
 ) -> _Filling:
     known = [(one, one.blocks / multiprocessors) for one in ran if one.blocks is not None]
     whole = sum(one.ns for one, _ in known) or 1.0
@@ -131,26 +131,26 @@ def _filling(
         under_one=sum(one.ns for one, each in known if each < 1) / whole,
         under_half=sum(one.ns for one, each in known if each < 0.5) / whole,
         mean_ns=sum(one.kernel.total_ns for one, _ in known) / calls,
-        late_ns=late_ns,
+        starved_ns=starved_ns,
         passes=passes,
         is_accumulating=is_accumulating,
     )
 
 
-def _is_starved(filling: _Filling, pace: Pace, late_share: float, most_busy: float) -> bool:
+def _is_starved(filling: _Filling, mean_step: MeanStep, starved_share: float, most_busy: float) -> bool:
     """Whether the device is done with each kernel before the next is launched, nearly all of the time."""
     return (
         filling.mean_ns < _SHORT_NS
-        and pace.share(filling.late_ns) >= late_share
-        and pace.share(pace.busy_ns) <= most_busy
+        and mean_step.share(filling.starved_ns) >= starved_share
+        and mean_step.share(mean_step.busy_ns) <= most_busy
     )
 
 
-def _late(step_ops: Iterable[StepOp], pace: Pace) -> float:
+def _late(step_ops: Iterable[StepOp], mean_step: MeanStep) -> float:
     """How long the device waits in a step for the model's operators; what is no launching is left out."""
     model = [op for op in step_ops if op.within is None and op.phase in _MODEL]
     most = _LAUNCH_NS * sum(op.launches for op in model)
-    return pace.with_latency(pace.per_step(min(most, sum(op.late_ns for op in model))))
+    return mean_step.with_latency(mean_step.per_step(min(most, sum(op.starved_ns for op in model))))
 
 
 def _accumulated(step_classes: Iterable[StepClass], step_ops: Iterable[StepOp]) -> int:
@@ -163,25 +163,25 @@ def _accumulated(step_classes: Iterable[StepClass], step_ops: Iterable[StepOp]) 
     return passes if any(per_step % passes for per_step in updates) else 1
 
 
-def _replayed(graph_replays: Iterable[GraphReplay], ran: Iterable[Ran], pace: Pace) -> int:
+def _replayed(graph_replays: Iterable[GraphReplay], ran: Iterable[Ran], mean_step: MeanStep) -> int:
     """How often a step replays the graph that does nearly all of its work; 1 where there is none."""
     spent: dict[int, list[int]] = defaultdict(list)
     for replay in graph_replays:
-        if replay.step is not None and replay.device == pace.device:
+        if replay.step is not None and replay.device == mean_step.device:
             spent[replay.graph].append(replay.work_ns)
     replays = max(spent.values(), key=sum, default=[])
-    is_all = pace.per_step(sum(replays)) >= 0.8 * sum(one.ns for one in ran)
+    is_all = mean_step.per_step(sum(replays)) >= 0.8 * sum(one.ns for one in ran)
     if not is_all or any(_CHOOSES.search(one.name) for one in ran):
         return 1
-    return max(1, round(len(replays) / pace.steps)) if pace.steps else 1
+    return max(1, round(len(replays) / mean_step.steps)) if mean_step.steps else 1
 
 
 def _saving(
-    ran: list[Ran], multiprocessors: int, filling: _Filling, step_ops: Iterable[StepOp], pace: Pace
+    ran: list[Ran], multiprocessors: int, filling: _Filling, step_ops: Iterable[StepOp], mean_step: MeanStep
 ) -> Saving:
     if filling.passes == 1:
         wasted = sum(one.ns * (1 - _fill(one, multiprocessors)) for one in ran)
-        return Saving(device_ns=(0.0, min(wasted, pace.busy_ns)))
+        return Saving(device_ns=(0.0, min(wasted, mean_step.busy_ns)))
     less = 1 - 1 / filling.passes
     low, high = 0.0, 0.0
     for one in ran:
@@ -190,12 +190,14 @@ def _saving(
         if one.kernel.calls % filling.passes == 0 and (fill < 1 or one.kernel.mean_ns < _SHORT_NS):
             low += one.ns * min(less, 1 - fill)
             high += one.ns * less
-    updates = sum(op.late_ns for op in step_ops if op.within is None and op.phase == "optimizer")
-    outside = max(filling.late_ns, pace.late_ns - pace.with_latency(pace.per_step(updates)))
+    updates = sum(op.starved_ns for op in step_ops if op.within is None and op.phase == "optimizer")
+    outside = max(
+        filling.starved_ns, mean_step.starved_ns - mean_step.with_latency(mean_step.per_step(updates))
+    )
     sure = 1.0 if filling.is_accumulating else 0.0
     # Host and device lose their parts of the same passes: what the device worked in between goes with them,
     # whoever sets the pace.
-    return Saving(late_ns=(sure * less * filling.late_ns, less * outside), waited_ns=(sure * low, high))
+    return Saving(starved_ns=(sure * less * filling.starved_ns, less * outside), waited_ns=(sure * low, high))
 
 
 def _fill(one: Ran, multiprocessors: int) -> float:
@@ -203,17 +205,17 @@ def _fill(one: Ran, multiprocessors: int) -> float:
     return min(1.0, (one.blocks or multiprocessors) / multiprocessors)
 
 
-def _room(memory: Iterable[DeviceMemory], facts: Facts, pace: Pace, passes: int) -> tuple[bool, str]:
+def _room(memory: Iterable[DeviceMemory], facts: Facts, mean_step: MeanStep, passes: int) -> tuple[bool, str]:
     """Whether a batch so many times larger fits for sure, and what is known of the memory."""
-    device = facts.device(pace.device)
-    peak = next((row.peak_bytes for row in memory if row.device == pace.device), None)
+    device = facts.device(mean_step.device)
+    peak = next((row.peak_bytes for row in memory if row.device == mean_step.device), None)
     if not facts.memory or peak is None or device is None or not device.memory_bytes:
         return False, "profile_memory=True tells how much memory is left"
     fits = peak * passes < device.memory_bytes
     return fits, f"{units.size(peak)} of {units.size(device.memory_bytes)} of memory are in use"
 
 
-def _because(filling: _Filling, multiprocessors: int, pace: Pace) -> str:
+def _because(filling: _Filling, multiprocessors: int, mean_step: MeanStep) -> str:
     text = (
         f"{units.share(filling.under_one)} of the kernels' time goes to kernels with less than one block for "
         f"each of the {multiprocessors} multiprocessors ({units.share(filling.under_half)}: less than half a "
@@ -223,11 +225,11 @@ def _because(filling: _Filling, multiprocessors: int, pace: Pace) -> str:
         return f"{text} A step runs the model {filling.passes} times for one step of the optimizer."
     if filling.passes > 1:
         return f"{text} A step replays one graph {filling.passes} times."
-    if pace.share(filling.late_ns) < 0.05:
+    if mean_step.share(filling.starved_ns) < 0.05:
         return f"{text} Twice the batch would take less than twice as long."
     return (
-        f"{text} The device waits {units.duration(filling.late_ns)} of a step for launches; with twice the "
-        f"batch it would wait no longer: up to {units.share(pace.share(filling.late_ns) / 2)} less time for "
+        f"{text} The device waits {units.duration(filling.starved_ns)} of a step for launches; with twice the "
+        f"batch it would wait no longer: up to {units.share(mean_step.share(filling.starved_ns) / 2)} less time for "
         "a sample, though a step gets no shorter."
     )
 

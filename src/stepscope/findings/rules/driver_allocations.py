@@ -12,8 +12,8 @@ from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, locations_of, rule
 from stepscope.findings._driver_memory import DriverMemory, clears_cache, driver_memory, is_cached
-from stepscope.findings._replays import replayed
-from stepscope.findings.pace import Pace
+from stepscope.findings._simulated import simulated
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["driver_allocations"]
@@ -34,7 +34,7 @@ batch = pad(batch, to=longest)                                     # fixed sizes
 
 @rule
 def driver_allocations(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     allocations: Table[Allocation],
     idle_gaps: Table[IdleGap],
     step_ops: Table[StepOp],
@@ -46,12 +46,12 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
     """Memory is asked of the driver, or given back to it, in every step.
 
     Gain: these calls go, and so does the waiting for the device in those that free. How much shorter a step
-    is then, is what a replay says, without the profiler.
+    is then, is what a simulation says, without the profiler.
     """
-    calls = driver_memory(pace, allocations, idle_gaps)
+    calls = driver_memory(mean_step, allocations, idle_gaps)
     if (
         calls.allocations + calls.frees < LEAST_CALLS
-        or pace.share(calls.waited_ns[1] + calls.drained_ns) < least_share
+        or mean_step.share(calls.waited_ns[1] + calls.drained_ns) < least_share
     ):
         return None
     if clears_cache(calls, step_ops, python_frames):
@@ -62,7 +62,7 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
         because=f"A step makes {units.tally(calls.allocations)} allocations and {units.tally(calls.frees)} "
         f"frees in the driver ({', '.join(_names(calls))}), {units.duration(calls.host_ns)} of host time."
         + ("" if cached else " There are as many as tensors: torch's allocator keeps no blocks."),
-        saving=replayed(pace, changed_steps_by_no_driver_memory),
+        saving=simulated(mean_step, changed_steps_by_no_driver_memory),
         certainty="certain",
         fix=_fix(calls, cached=cached),
         check="stepscope show allocations: no row says driver.",

@@ -7,7 +7,7 @@ import re
 from stepscope import units
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["dtype_conversions"]
@@ -28,7 +28,9 @@ loss_sum = loss_sum + loss.detach().float()               # not .double() in eve
 
 
 @rule
-def dtype_conversions(pace: Pace, kernels: Table[Kernel], *, least_share: float = 0.02) -> Advice | None:
+def dtype_conversions(
+    mean_step: MeanStep, kernels: Table[Kernel], *, least_share: float = 0.02
+) -> Advice | None:
     """Tensors are turned into float64, and what follows computes with it.
 
     Conversions as such are not judged: a trace does not tell a needless one from those that autocast makes.
@@ -41,10 +43,10 @@ def dtype_conversions(pace: Pace, kernels: Table[Kernel], *, least_share: float 
     """
     found = [row for row in kernels if row.name and row.family not in _OTHERS and _DOUBLE.search(row.name)]
     share = sum(row.share or 0.0 for row in found)
-    device = share * pace.busy_ns
-    if not found or pace.share(device) < least_share:
+    device = share * mean_step.busy_ns
+    if not found or mean_step.share(device) < least_share:
         return None
-    long = sum(row.share or 0.0 for row in found if row.mean_ns >= _LONG_NS) * pace.busy_ns
+    long = sum(row.share or 0.0 for row in found if row.mean_ns >= _LONG_NS) * mean_step.busy_ns
     meant = share > _MOST_OF_IT
     return Advice(
         title="Part of the work is done in float64",

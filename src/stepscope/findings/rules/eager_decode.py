@@ -12,7 +12,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._inference import decodes, engine_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["eager_decode"]
@@ -32,7 +32,7 @@ with torch.cuda.graph(graph): make_word()    # a loop of your own, cache written
 
 @rule
 def eager_decode(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     iterations: Table[Iteration],
     idle_gaps: Table[IdleGap],
     step_classes: Table[StepClass],
@@ -54,35 +54,35 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
     known = any(row.kind for row in rows)
     eager = [row for row in rows if row.launched_by == "eager" and (row.kind == "decode" or not known)]
     idle = sum(row.idle_ns for row in rows)
-    kernels = pace.per_step(sum(row.kernels for row in eager))
-    late = pace.late_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0
-    if not kernels or pace.share(late - kernels * GRAPH_LATENCY_NS) < least_share:
+    kernels = mean_step.per_step(sum(row.kernels for row in eager))
+    late = mean_step.starved_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0
+    if not kernels or mean_step.share(late - kernels * GRAPH_LATENCY_NS) < least_share:
         return None
-    low = max(0.0, late * _captured_share(idle_gaps, pace) - kernels * GRAPH_LATENCY_NS)
+    low = max(0.0, late * _captured_share(idle_gaps, mean_step) - kernels * GRAPH_LATENCY_NS)
     requests = max((row.requests or 0 for row in eager), default=0)
     engine = engine_of(rows)
     return Advice(
         title="Decoding launches its kernels one by one",
         because=f"{units.tally(kernels)} kernels a step, launched one by one in {units.count(len(eager))} "
-        f"decoding steps, {units.duration(pace.busy_ns / kernels)} each; the GPU waits for the host "
-        f"{units.share(pace.share(late))} of the time.",
-        saving=Saving(late_ns=(low, late)),
+        f"decoding steps, {units.duration(mean_step.busy_ns / kernels)} each; the GPU waits for the host "
+        f"{units.share(mean_step.share(late))} of the time.",
+        saving=Saving(starved_ns=(low, late)),
         certainty="likely",
         fix=_BY_ENGINE.get(engine or "", _ANY).format(requests=requests or 256),
         check="stepscope show iterations: launched_by is graph, and idle_ns next to nothing.",
         evidence={
             "eager_decode_steps": len(eager),
             "kernels_per_step": kernels,
-            "late_ns": round(late),
-            "late_share": pace.share(late),
+            "starved_ns": round(late),
+            "starved_share": mean_step.share(late),
             "engine": engine,
         },
         claims=frozenset({"late"}),
     )
 
 
-def _captured_share(idle_gaps: Iterable[IdleGap], pace: Pace) -> float:
+def _captured_share(idle_gaps: Iterable[IdleGap], mean_step: MeanStep) -> float:
     """Part of the waiting for the host that operators and calls fill, which a graph replaces."""
-    late = [row for row in idle_gaps if row.device == pace.device and row.side in ("host", "launch")]
+    late = [row for row in idle_gaps if row.device == mean_step.device and row.side in ("host", "launch")]
     whole = sum(row.idle_ns for row in late)
     return sum(row.idle_ns for row in late if row.spent_in in _CAPTURED) / whole if whole else 0.0

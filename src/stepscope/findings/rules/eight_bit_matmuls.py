@@ -8,7 +8,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, rule
 from stepscope.findings._products import heaviest, off_device, peak_of, products_in, saved_ns
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["eight_bit_matmuls"]
@@ -16,7 +16,7 @@ __all__ = ["eight_bit_matmuls"]
 
 @rule
 def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     precision: Table[Precision],
     step_ops: Table[StepOp],
@@ -30,25 +30,25 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
     Gain: at the most their time falls as the device's peaks for bf16 and fp8 say. At the least nothing:
     scales have to be found and numbers converted, and the trace does not tell whether the model bears it.
     """
-    found = products_in(precision, ("bf16", "fp16"), pace, families=("matmul",))
-    if not found.ns or found.ns < max(least_share * pace.busy_ns, least_step_share * pace.step_ns):
+    found = products_in(precision, ("bf16", "fp16"), mean_step, families=("matmul",))
+    if not found.ns or found.ns < max(least_share * mean_step.busy_ns, least_step_share * mean_step.step_ns):
         return None
-    device = facts.device(pace.device)
+    device = facts.device(mean_step.device)
     half = max(found.rows, key=lambda row: row.total_ns).precision
     rate, target = peak_of(device, half), peak_of(device, "fp8")
     if device is None or rate is None or target is None or found.ns < least_call_ns * found.calls:
         return None
-    if pace.per_step(sum(row.misaligned_ns or 0 for row in found.rows)) > 0.25 * found.ns:
+    if mean_step.per_step(sum(row.misaligned_ns or 0 for row in found.rows)) > 0.25 * found.ns:
         return None  # Sizes have to be multiples of 16: there is something else to mend first.
-    _, high = saved_ns(found, "fp8", device, pace)
+    _, high = saved_ns(found, "fp8", device, mean_step)
     call_ns = found.ns / found.calls if found.calls else 0.0
     return Advice(
         title="Large matrix products could run in 8 bits",
         because=f"Matrix products in {half} take {units.duration(found.ns)} of a step "
-        f"({units.share(found.ns / pace.busy_ns)} of the device's work), {units.duration(call_ns)} each. "
+        f"({units.share(found.ns / mean_step.busy_ns)} of the device's work), {units.duration(call_ns)} each. "
         f"{device.name} does {units.tally(target / 1e12)} TFLOP/s in fp8 and {units.tally(rate / 1e12)} in "
         f"{half}.",
-        saving=off_device((0.0, high), pace),
+        saving=off_device((0.0, high), mean_step),
         certainty="possible",
         fix="from torchao.float8 import convert_to_float8_training\n"
         "convert_to_float8_training(model)    # training; then torch.compile(model)\n"
@@ -57,10 +57,10 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
         evidence={
             "matmul_ns": round(found.ns),
             "matmul_calls_per_step": found.calls,
-            "busy_share": found.ns / pace.busy_ns,
+            "busy_share": found.ns / mean_step.busy_ns,
             "fp8_peak_flops_per_s": target,
             f"{half}_peak_flops_per_s": rate,
         },
         claims=frozenset({"device:matmul"}),
-        locations=heaviest(step_ops, pace),
+        locations=heaviest(step_ops, mean_step),
     )

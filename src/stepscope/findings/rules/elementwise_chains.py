@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses._families import family_of
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
+from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Bounds, Saving, rule
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["elementwise_chains"]
@@ -52,7 +52,7 @@ class _Chains:
 
 @rule
 def elementwise_chains(
-    pace: Pace,
+    mean_step: MeanStep,
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
     step_ops: Table[StepOp],
@@ -69,24 +69,26 @@ def elementwise_chains(
     spends in these operators and their gradients goes, 3/4 at the least, for to call what is compiled takes
     time. Whichever is slower of what is left of the host and of the device sets the pace.
     """
-    fixed = cost_of((op for op in step_ops if _stays(op)), pace)
-    chains = _chains(pace, kernels, kernel_families, fixed, _ends(step_ops))
-    if chains.time_ns < max(least_share * pace.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
+    fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
+    chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
+    if chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
         return None
-    saving = _saving(chains, pace, step_ops)
-    if pace.gain(saving).high_share < LEAST_GAIN:
+    saving = _saving(chains, mean_step, step_ops)
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
-    return _advice(chains, saving, pace, ops)
+    return _advice(chains, saving, mean_step, ops)
 
 
-def _saving(chains: _Chains, pace: Pace, step_ops: Table[StepOp]) -> Saving:
+def _saving(chains: _Chains, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
     low, high = chains.parts
-    time_ns = min(pace.busy_ns, chains.time_ns)
+    time_ns = min(mean_step.busy_ns, chains.time_ns)
     trains = any(op.phase == "backward" for op in step_ops)
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
     return fewer_calls(
-        pace, (0.75 * low * host, high * host), (time_ns * low * (0.5 if trains else 0.75), time_ns * high)
+        mean_step,
+        (0.75 * low * host, high * host),
+        (time_ns * low * (0.5 if trains else 0.75), time_ns * high),
     )
 
 
@@ -110,19 +112,25 @@ def _ends(step_ops: Table[StepOp]) -> float:
 
 
 def _chains(
-    pace: Pace, kernels: Table[Kernel], kernel_families: Table[KernelFamily], fixed: OpCost, ends: float
+    mean_step: MeanStep,
+    kernels: Table[Kernel],
+    kernel_families: Table[KernelFamily],
+    fixed: OpCost,
+    ends: float,
 ) -> _Chains:
     inside = part_in_steps(kernels, kernel_families)
     joining = [row for row in kernels if row.family in JOINING and row.mean_ns >= LEAST_KERNEL_NS]
     eager = [row for row in joining if row.family == "elementwise" and not _FUSED.match(row.name or "")]
     fused = [row for row in joining if _FUSED.match(row.name or "")]
     anchors = _calls(row for row in kernels if row.family in ANCHORS) * inside
-    members = max(0.0, pace.per_step(_calls(joining) * inside) - fixed.launches)
-    each = pace.per_step(anchors)
+    members = max(0.0, mean_step.per_step(_calls(joining) * inside) - fixed.launches)
+    each = mean_step.per_step(anchors)
     return _Chains(
-        time_ns=max(0.0, pace.per_step(sum(row.exclusive_ns for row in eager) * inside) - fixed.device_ns),
-        calls=max(0.0, pace.per_step(_calls(eager) * inside) - fixed.launches),
-        fused_ns=pace.per_step(sum(row.exclusive_ns for row in fused) * inside),
+        time_ns=max(
+            0.0, mean_step.per_step(sum(row.exclusive_ns for row in eager) * inside) - fixed.device_ns
+        ),
+        calls=max(0.0, mean_step.per_step(_calls(eager) * inside) - fixed.launches),
+        fused_ns=mean_step.per_step(sum(row.exclusive_ns for row in fused) * inside),
         # Each step ends a chain, too.
         length=members / (each + 1),
         longest=members / (min(each, ends or each) + 1),
@@ -140,13 +148,13 @@ def _stays(op: StepOp) -> bool:
     return op.within == "torch::autograd::AccumulateGrad" and op.name == "aten::add_"
 
 
-def _advice(chains: _Chains, saving: Saving, pace: Pace, ops: list[StepOp]) -> Advice:
+def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[StepOp]) -> Advice:
     time_ns = chains.time_ns
     mean_ns = time_ns / chains.calls if chains.calls else 0.0
     return Advice(
         title="Elementwise operators run one by one",
         because=f"{units.tally(chains.calls)} elementwise kernels a step, {units.duration(mean_ns)} each, "
-        f"take {units.duration(time_ns)}, {units.share(time_ns / pace.busy_ns)} of the device's work; "
+        f"take {units.duration(time_ns)}, {units.share(time_ns / mean_step.busy_ns)} of the device's work; "
         f"{units.tally(chains.length)} kernels that could be one lie between two that could not.",
         saving=saving,
         certainty="likely",
@@ -154,7 +162,7 @@ def _advice(chains: _Chains, saving: Saving, pace: Pace, ops: list[StepOp]) -> A
         check="stepscope show kernel_families: elementwise takes less; its kernels are called triton_….",
         evidence={
             "elementwise_ns": time_ns,
-            "elementwise_share": time_ns / pace.busy_ns,
+            "elementwise_share": time_ns / mean_step.busy_ns,
             "kernels_per_step": chains.calls,
             "kernel_mean_ns": mean_ns,
             "chain_length": chains.length,

@@ -6,10 +6,10 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, rule
-from stepscope.findings._replays import replayed
+from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import EXPLICIT, Wait, held_up, locations_of_waits, times, waits_of
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["explicit_syncs"]
@@ -29,7 +29,7 @@ pairs.append((start, end))    # after the loop: torch.cuda.synchronize(), start.
 
 @rule
 def explicit_syncs(  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
@@ -40,24 +40,24 @@ def explicit_syncs(  # one parameter for each table
     """The program waits for the device itself: torch.cuda.synchronize() is left in the loop.
 
     Gain: without the waits the host is ahead of the device by all the time that they took, as far as nothing
-    else waits. How much of a step that is, is what a replay says in which they return at once, without the
+    else waits. How much of a step that is, is what a simulation says in which they return at once, without the
     profiler. Nothing takes their place.
     """
-    if pace.device is None:
+    if mean_step.device is None:
         return None
     waits = waits_of(host_syncs, step_ops)
     mine = [wait for wait in waits if wait.cause == EXPLICIT and _asked_for(wait, stacks=facts.stacks)]
     if not mine:
         return None
-    waited = pace.per_step(sum(wait.waited_ns for wait in mine))
-    saving = replayed(pace, changed_steps_by_no_explicit_sync)
-    if pace.gain(saving).high_share < least_share:
+    waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
+    saving = simulated(mean_step, changed_steps_by_no_explicit_sync)
+    if mean_step.gain(saving).high_share < least_share:
         return None
-    calls = pace.per_step(sum(wait.calls for wait in mine))
-    starved = pace.per_step(sum(wait.starved_ns for wait in mine))
+    calls = mean_step.per_step(sum(wait.calls for wait in mine))
+    starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     return Advice(
         title="The program synchronises with the device in the loop",
-        because=f"{times(calls, 'wait')} a step: {held_up(pace, waited, mine)}",
+        because=f"{times(calls, 'wait')} a step: {held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
         fix=_FIX.format(calls=_written(host_syncs)),
@@ -66,10 +66,10 @@ def explicit_syncs(  # one parameter for each table
             "waits_per_step": calls,
             "waited_ns": round(waited),
             "starved_ns": round(starved),
-            "starved_share": pace.share(starved),
+            "starved_share": mean_step.share(starved),
         },
         claims=frozenset({"late:syncs"}),
-        locations=locations_of_waits(mine, pace.steps, "wait"),
+        locations=locations_of_waits(mine, mean_step.steps, "wait"),
     )
 
 

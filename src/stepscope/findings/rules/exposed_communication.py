@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.kernel_families import KernelFamily
-from stepscope.analyses.path_sides import PathSides
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of, kinds_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["exposed_communication"]
@@ -33,10 +33,10 @@ _ANY = "work = dist.all_reduce(tensor, async_op=True)\n...    # compute that doe
 
 @rule
 def exposed_communication(
-    pace: Pace,
+    mean_step: MeanStep,
     breakdowns: Table[Breakdown],
     kernel_families: Table[KernelFamily],
-    path_sides: Table[PathSides],
+    critical_path_sides: Table[CriticalPathSides],
     step_ops: Table[StepOp],
     *,
     least_share: float = 0.05,
@@ -47,17 +47,17 @@ def exposed_communication(
     not tell transfer from waiting: if a peer comes late, all of it is the peer's, and no change here gains
     anything. So at the least nothing.
     """
-    exposed = exposed_of(breakdowns, kernel_families, pace)
-    if pace.share(exposed.ns) < least_share:
+    exposed = exposed_of(breakdowns, kernel_families, mean_step)
+    if mean_step.share(exposed.ns) < least_share:
         return None
     kinds = kinds_of(step_ops)
-    on_path = pace.per_step(sum(row.communication_ns for row in path_sides))
+    on_path = mean_step.per_step(sum(row.communication_ns for row in critical_path_sides))
     on_path = min(on_path, exposed.ns)
     most = f", most of it {kinds[0]}" if kinds else ""
     return Advice(
         title="Communication is not hidden behind compute",
         because=f"Collectives ran {units.duration(exposed.ns)} of a step "
-        f"({units.share(pace.share(exposed.ns))}) with no kernel or copy beside them{most}; "
+        f"({units.share(mean_step.share(exposed.ns))}) with no kernel or copy beside them{most}; "
         f"{units.duration(on_path) if on_path else 'none'} of it is on the critical path. This is an upper "
         "bound: it includes waiting for peers, which only profiles of every rank can tell.",
         saving=Saving(device_ns=(0.0, exposed.device_ns), waited_ns=(0.0, exposed.host_ns)),
@@ -67,7 +67,7 @@ def exposed_communication(
         "communication_ns of stepscope show steps). Profile every rank to see whether a peer is late.",
         evidence={
             "exposed_communication_ns": round(exposed.ns),
-            "exposed_share": pace.share(exposed.ns),
+            "exposed_share": mean_step.share(exposed.ns),
             "host_collectives_ns": round(exposed.host_ns),
             "on_critical_path_ns": round(on_path),
             "collective": kinds[0] if kinds else None,

@@ -10,10 +10,10 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.copies import Copy
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, large, moving, trips_of
-from stepscope.findings._replays import replayed
+from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import of_shares
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["exposed_copies"]
@@ -40,7 +40,7 @@ while coming is not None:
 
 @rule
 def exposed_copies(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     copies: Table[Copy],
     copies_by_frame: Table[Copy],
@@ -54,7 +54,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     Gain: on a stream of its own the copy of the next batch runs beside the kernels of this one, so its time
     vanishes as far as there are kernels to hide it. At the most all kernel time that has no copy beside it
     yet can do so; at the least half of it, since a copy that is asked for in the middle of a step only has
-    the rest of it. Where that is pinned memory, a replay in which copies run beside the kernels says how much
+    the rest of it. Where that is pinned memory, a simulation in which copies run beside the kernels says how much
     of it shortens the step: no less than that is promised, and no more. Copies from pageable memory block
     the host wherever they run, and must be pinned first: what that saves is another finding's, and only the
     time that their bytes take on the bus counts here. Tensors that go to the host and come back cannot be
@@ -62,51 +62,51 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     """
     found = [row for row in moving(copies, "HtoD") if large(row)]
     exposed_ns = sum(row.exposed_ns for row in found)
-    exposed = pace.per_step(exposed_ns)
+    exposed = mean_step.per_step(exposed_ns)
     hidden = exposed_ns < _LEAST_EXPOSED * sum(row.total_ns for row in found)
-    trips = trips_of(copies, pace.steps)
-    if not exposed or hidden or pace.share(exposed) < finding_share or (trips and trips.sure):
+    trips = trips_of(copies, mean_step.steps)
+    if not exposed or hidden or mean_step.share(exposed) < finding_share or (trips and trips.sure):
         return None
-    kernel = pace.per_step(sum(row.kernel_ns for row in breakdowns))
-    room = max(0.0, kernel - pace.per_step(sum(row.overlapped_ns for row in found)))
-    low, high = _left_when_pinned(found, bus_of(copies, facts.device(pace.device)), pace)
+    kernel = mean_step.per_step(sum(row.kernel_ns for row in breakdowns))
+    room = max(0.0, kernel - mean_step.per_step(sum(row.overlapped_ns for row in found)))
+    low, high = _left_when_pinned(found, bus_of(copies, facts.device(mean_step.device)), mean_step)
     pageable = any(row.host_memory == "pageable" and row.exposed_ns for row in found)
     saving = Saving(device_ns=(min(low, room / 2), min(high, room)))
     first = " They come from pageable memory: pin them first." if pageable else ""
     return Advice(
         title="Copies to the GPU run while it computes nothing",
-        because=f"{units.duration(exposed)} of copies a step ({units.share(pace.share(exposed))} of it) have "
+        because=f"{units.duration(exposed)} of copies a step ({units.share(mean_step.share(exposed))} of it) have "
         f"no kernel beside them, while {units.duration(room)} of kernels have no copy beside them.{first}",
-        saving=saving if pageable else _played(pace, saving, changed_steps_by_overlap_copies),
+        saving=saving if pageable else _played(mean_step, saving, changed_steps_by_overlap_copies),
         certainty="likely",
         fix=_FIX,
         check="stepscope show copies: most of the time of HtoD is overlapped, not exposed.",
         evidence={
             "exposed_ns": round(exposed),
-            "exposed_share": pace.share(exposed),
+            "exposed_share": mean_step.share(exposed),
             "free_kernel_ns": round(room),
-            "copies_per_step": pace.per_step(sum(row.calls for row in found)),
-            "bytes_per_step": pace.per_step(sum(row.bytes or 0 for row in found)),
+            "copies_per_step": mean_step.per_step(sum(row.calls for row in found)),
+            "bytes_per_step": mean_step.per_step(sum(row.bytes or 0 for row in found)),
         },
         claims=frozenset({"device:copy"}),
         locations=locations_of(
-            (row.place, f"{units.duration(pace.per_step(row.exposed_ns))} a step, exposed")
+            (row.place, f"{units.duration(mean_step.per_step(row.exposed_ns))} a step, exposed")
             for row in moving(copies_by_frame, "HtoD")
             if row.exposed_ns and large(row)
         ),
     )
 
 
-def _played(pace: Pace, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
-    """A saving with narrower bounds, if a replay has them."""
+def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
+    """A saving with narrower bounds, if a simulation has them."""
     if not changed_steps:
         return saving
-    reckoned, played = pace.gain(saving), pace.gain(replayed(pace, changed_steps))
-    most = min(reckoned.high_share, max(played.high_share, reckoned.low_share))
-    return of_shares(pace, min(most, max(reckoned.low_share, played.low_share)), most)
+    reckoned, modelled = mean_step.gain(saving), mean_step.gain(simulated(mean_step, changed_steps))
+    most = min(reckoned.high_share, max(modelled.high_share, reckoned.low_share))
+    return of_shares(mean_step, min(most, max(reckoned.low_share, modelled.low_share)), most)
 
 
-def _left_when_pinned(found: Iterable[Copy], bus: Bus, pace: Pace) -> Bounds:
+def _left_when_pinned(found: Iterable[Copy], bus: Bus, mean_step: MeanStep) -> Bounds:
     """The exposed time of a step, with pageable copies as fast as pinned ones."""
     low = high = 0.0
     for row in found:
@@ -115,4 +115,4 @@ def _left_when_pinned(found: Iterable[Copy], bus: Bus, pace: Pace) -> Bounds:
             times = bus.times(row.bytes * row.exposed_ns / row.total_ns)
             least, most = (min(time, row.exposed_ns) for time in times)
         low, high = low + least, high + most
-    return pace.per_step(low), pace.per_step(high)
+    return mean_step.per_step(low), mean_step.per_step(high)

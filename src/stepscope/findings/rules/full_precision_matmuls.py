@@ -20,7 +20,7 @@ from stepscope.findings._products import (
     saved_ns,
 )
 from stepscope.findings.facts import DeviceFacts, Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["full_precision_matmuls"]
@@ -30,7 +30,7 @@ FULL = ("fp32", "fp64")
 
 @rule
 def full_precision_matmuls(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     precision: Table[Precision],
     step_ops: Table[StepOp],
@@ -46,23 +46,23 @@ def full_precision_matmuls(
     6 µs for the low bound. Attention in fp32 counts, unless products are in TF32: see the rule about that.
     """
     families = ("matmul", "convolution") if is_tf32(precision) else ("matmul", "convolution", "attention")
-    full = products_in(precision, FULL, pace, families)
-    tf32 = products_in(precision, ("tf32",), pace)
-    narrow = products_in(precision, NARROW, pace)
+    full = products_in(precision, FULL, mean_step, families)
+    tf32 = products_in(precision, ("tf32",), mean_step)
+    narrow = products_in(precision, NARROW, mean_step)
     # Where nothing at all runs in 16 bits, what is left in fp32 beside TF32 is a setting that was forgotten.
     counted = full.ns if narrow.ns else full.ns + tf32.ns
-    if not full.ns or not pace.busy_ns or counted < least_share * pace.busy_ns:
+    if not full.ns or not mean_step.busy_ns or counted < least_share * mean_step.busy_ns:
         return None
-    device = facts.device(pace.device)
+    device = facts.device(mean_step.device)
     half = half_type(device)
     if device is None or half is None:
         raise NotKnown("what the device would do in bf16 is not known: its product is not recognised")
-    saving = off_device(saved_ns(full, half, device, pace), pace)
-    if not saving.device_ns[1] or not is_worth(full, counted, saving, pace, least_gain):
+    saving = off_device(saved_ns(full, half, device, mean_step), mean_step)
+    if not saving.device_ns[1] or not is_worth(full, counted, saving, mean_step, least_gain):
         return None
     return Advice(
         title=f"{full.subject} in full precision",
-        because=_because(full, device, half, pace) + _beside(tf32, narrow),
+        because=_because(full, device, half, mean_step) + _beside(tf32, narrow),
         saving=saving,
         certainty="possible" if _mostly_fp64(full) else "likely",
         fix=_fix(full, device, half),
@@ -72,10 +72,10 @@ def full_precision_matmuls(
             "tf32_ns": round(tf32.ns),
             "narrow_ns": round(narrow.ns),
             "full_precision_calls_per_step": full.calls,
-            "busy_share": full.ns / pace.busy_ns,
+            "busy_share": full.ns / mean_step.busy_ns,
         },
         claims=claims_of(full.families),
-        locations=heaviest(step_ops, pace),
+        locations=heaviest(step_ops, mean_step),
     )
 
 
@@ -85,12 +85,12 @@ def _mostly_fp64(full: Products) -> bool:
     )
 
 
-def _because(full: Products, device: DeviceFacts, half: str, pace: Pace) -> str:
+def _because(full: Products, device: DeviceFacts, half: str, mean_step: MeanStep) -> str:
     worst = max(full.rows, key=lambda row: row.total_ns).precision
     rate, target = peak_of(device, worst), peak_of(device, half) or 0.0
     faster = f", {units.tally(target / rate)} times its rate in {worst}" if rate else ""
     return (
-        f"{units.duration(full.ns)} of a step ({units.share(full.ns / pace.busy_ns)} of the device's work) "
+        f"{units.duration(full.ns)} of a step ({units.share(full.ns / mean_step.busy_ns)} of the device's work) "
         f"is {full.words} in {worst}. {device.name} does {units.tally(target / 1e12)} TFLOP/s in "
         f"{half}{faster}."
     )

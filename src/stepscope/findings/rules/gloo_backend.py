@@ -10,7 +10,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import exposed_of, kind_of
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["gloo_backend"]
@@ -25,7 +25,7 @@ _MACHINE = 8
 
 @rule
 def gloo_backend(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     breakdowns: Table[Breakdown],
     kernel_families: Table[KernelFamily],
@@ -42,20 +42,20 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
     quarters of it where all ranks are on one machine: ranks are alike, so little of it is waiting for peers.
     Between machines nothing at the least: NCCL has to use the same network.
     """
-    exposed = exposed_of(breakdowns, kernel_families, pace)
+    exposed = exposed_of(breakdowns, kernel_families, mean_step)
     ranges = [row for row in annotations if row.name and row.name.startswith("gloo:")]
-    if not facts.device_work or not ranges or pace.share(exposed.host_ns) < least_share:
+    if not facts.device_work or not ranges or mean_step.share(exposed.host_ns) < least_share:
         return None
     called = [row for row in step_ops if kind_of(row.name)]
-    copied = pace.per_step(sum(row.device_ns for row in called))
+    copied = mean_step.per_step(sum(row.device_ns for row in called))
     if (called and not copied) or (facts.backend != "gloo" and exposed.device_ns):
         return None  # tensors of the host, for which gloo is right
     high = max(0.0, exposed.host_ns - 2 * copied)
-    calls = pace.per_step(sum(row.calls for row in ranges))
+    calls = mean_step.per_step(sum(row.calls for row in ranges))
     return Advice(
         title="Tensors of the GPU are reduced on the host (gloo)",
         because=f"The host's collectives ran {units.duration(exposed.host_ns)} of a step "
-        f"({units.share(pace.share(exposed.host_ns))}) while the GPU did nothing: {units.tally(calls)} of "
+        f"({units.share(mean_step.share(exposed.host_ns))}) while the GPU did nothing: {units.tally(calls)} of "
         f"{ranges[0].name} a step. Copying their tensors to the host took {units.duration(copied)} of it.",
         saving=Saving(waited_ns=(0.75 * high if _one_machine(facts) else 0.0, high)),
         certainty="likely",
@@ -64,7 +64,7 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
         "of stepscope show steps falls.",
         evidence={
             "host_collectives_ns": round(exposed.host_ns),
-            "host_collectives_share": pace.share(exposed.host_ns),
+            "host_collectives_share": mean_step.share(exposed.host_ns),
             "copied_out_ns": round(copied),
             "collectives_per_step": calls,
             "backend": facts.backend,

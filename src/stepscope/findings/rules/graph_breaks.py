@@ -6,12 +6,12 @@ import re
 
 from stepscope import units
 from stepscope.analyses.compiled_regions import CompiledRegion
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["graph_breaks"]
@@ -35,10 +35,10 @@ _READS = """
 
 @rule
 def graph_breaks(
-    pace: Pace,
+    mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     step_classes: Table[StepClass],
     *,
     least_share: float = 0.01,
@@ -53,27 +53,31 @@ def graph_breaks(
     of a break, never on purpose: the guards and wrappers of these parts go.
     """
     rows = [row for row in compiled_regions if row.calls]
-    nested = sum(row.regions_inside for row in rows) / pace.steps if pace.steps else 0.0
-    beside = sum(row.calls for row in rows if row.inside is None) / pace.steps if pace.steps else 0.0
+    nested = sum(row.regions_inside for row in rows) / mean_step.steps if mean_step.steps else 0.0
+    beside = (
+        sum(row.calls for row in rows if row.inside is None) / mean_step.steps if mean_step.steps else 0.0
+    )
     if not nested and beside < LEAST_RUNS:
         return None
     code = compiled_code(step_ops, compiled_regions)
     parts = nested + beside
     others = 1 - 1 / max(1.0, parts)
-    around = _between(code, late_phases) if beside >= LEAST_RUNS else code.around_late_ns
-    most = pace.with_latency(pace.per_step(around + others * code.python_late_ns))
-    if pace.gain(Saving(late_ns=(0.0, most))).high_ns < least_share * ordinary_step_ns(pace, step_classes):
+    around = _between(code, starving_phases) if beside >= LEAST_RUNS else code.around_late_ns
+    most = mean_step.with_latency(mean_step.per_step(around + others * code.python_late_ns))
+    if mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns < least_share * ordinary_step_ns(
+        mean_step, step_classes
+    ):
         return None
     reads = [row for row in step_ops if row.phase == "forward" and _is_read(row)]
     read = sum(row.per_step for row in reads)
     breaking = 2 * read >= parts
-    outside = sum(row.late_ns for row in reads if row.within is None)
-    least = pace.per_step(others * code.around_late_ns + outside) if breaking else 0.0
-    least = max(least, _entering(pace, nested, parts, code, step_ops))
+    outside = sum(row.starved_ns for row in reads if row.within is None)
+    least = mean_step.per_step(others * code.around_late_ns + outside) if breaking else 0.0
+    least = max(least, _entering(mean_step, nested, parts, code, step_ops))
     return Advice(
         title="Compiled code is left and entered again in a step",
         because=_because(parts, nested, most, read),
-        saving=Saving(late_ns=(min(least, most), most)),
+        saving=Saving(starved_ns=(min(least, most), most)),
         certainty="likely" if nested or breaking else "possible",
         fix=_FIX + (_READS if read or nested else ""),
         check="stepscope show compiled_regions: fewer runs a step, and regions_inside is 0.",
@@ -81,22 +85,24 @@ def graph_breaks(
             "runs_per_step": parts,
             "runs_inside_others_per_step": nested,
             "reads_per_step": read,
-            "late_around_ns": round(pace.per_step(around)),
-            "late_in_generated_python_ns": round(pace.per_step(code.python_late_ns)),
+            "late_around_ns": round(mean_step.per_step(around)),
+            "late_in_generated_python_ns": round(mean_step.per_step(code.python_late_ns)),
         },
         claims=frozenset({"late"}),
         locations=_locations(reads, code),
     )
 
 
-def _entering(pace: Pace, nested: float, parts: float, code: CompiledCode, step_ops: Table[StepOp]) -> float:
+def _entering(
+    mean_step: MeanStep, nested: float, parts: float, code: CompiledCode, step_ops: Table[StepOp]
+) -> float:
     """What devices wait for the guards and wrappers of parts that are inside others, in a step."""
     plain = sum(
-        row.late_ns
+        row.starved_ns
         for row in step_ops
         if _REGION.fullmatch(row.within or "") and (row.name or "").startswith("aten::")
     )
-    around = max(0.0, pace.per_step(code.around_late_ns - plain))
+    around = max(0.0, mean_step.per_step(code.around_late_ns - plain))
     return min(around / parts, ENTRY_NS) * nested if parts else 0.0
 
 
@@ -105,9 +111,9 @@ def _is_read(row: StepOp) -> bool:
     return bool(_READ.fullmatch(row.name or "")) and not _READ.fullmatch(row.within or "")
 
 
-def _between(code: CompiledCode, late_phases: Table[LatePhase]) -> int:
+def _between(code: CompiledCode, starving_phases: Table[StarvingPhase]) -> int:
     """What devices waited for in forward, and in Python of no phase, outside of what the compiler made."""
-    late = sum(row.late_ns for row in late_phases if row.phase in ("forward", "other"))
+    late = sum(row.starved_ns for row in starving_phases if row.phase in ("forward", "other"))
     return max(0, late - code.forward_graph_late_ns)
 
 

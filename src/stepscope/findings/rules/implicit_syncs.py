@@ -29,7 +29,7 @@ from stepscope.findings._waits import (
     waits_of,
 )
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["implicit_syncs"]
@@ -68,7 +68,7 @@ _WHAT = {UPLOAD: "small copies to the GPU", DOWNLOAD: "copies to the host"}
 
 @rule
 def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
@@ -91,21 +91,21 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     operator that runs as often, for it works on one part at a time, and all can be worked on at once. Large
     copies to the device are another rule's matter.
     """
-    if pace.device is None:
+    if mean_step.device is None:
         return None
     waits = waits_of(host_syncs, step_ops, copies_by_frame if facts.stacks else copies_by_op)
     mine = [wait for wait in waits if wait.cause not in _NOT_MINE]
     if not mine:
         return None
     others = [wait for wait in waits if wait.cause in _NOT_MINE]
-    lead = lead_of(pace, _beside_ns(pace, mine, step_ops), kernels, step_ops, iterations)
-    saving = lead_won(pace, idle_gaps, mine, others, lead)
-    if pace.gain(saving).high_share < least_share:
+    lead = lead_of(mean_step, _beside_ns(mean_step, mine, step_ops), kernels, step_ops, iterations)
+    saving = lead_won(mean_step, idle_gaps, mine, others, lead)
+    if mean_step.gain(saving).high_share < least_share:
         return None
-    return _advice(pace, mine, saving)
+    return _advice(mean_step, mine, saving)
 
 
-def _beside_ns(pace: Pace, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:
+def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:
     """Host time of a step that goes with the waits: picking rows; and what works on one part at a time."""
     waited = sum(wait.waited_ns for wait in mine)
     copies = [wait for wait in mine if wait.cause in _WHAT]
@@ -120,9 +120,9 @@ def _beside_ns(pace: Pace, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:
     low = max(waited, sum(row.host_ns for row in picked) - parts * _INSTEAD * mean)
     looped = sum(row.calls for row in rows if row.name in _SIZED)
     around += _computed_ns(rows, mean) if any(wait.cause == DOWNLOAD for wait in mine) else 0.0
-    by_part = [row for row in rows if row.calls >= looped] if looped >= _PARTS * pace.steps else picked
+    by_part = [row for row in rows if row.calls >= looped] if looped >= _PARTS * mean_step.steps else picked
     high = max(low, around, sum(row.host_ns for row in by_part))
-    return pace.per_step(low - waited), pace.per_step(high - waited)
+    return mean_step.per_step(low - waited), mean_step.per_step(high - waited)
 
 
 def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
@@ -131,21 +131,21 @@ def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
     return sum(max(0.0, row.host_ns - row.calls * launch_ns) for row in own)
 
 
-def _advice(pace: Pace, mine: list[Wait], saving: Saving) -> Advice:
+def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
     by_cause: dict[str, list[Wait]] = {}
     for wait in mine:
         by_cause.setdefault(wait.cause, []).append(wait)
     ranked = sorted(by_cause.items(), key=lambda cause: (-_cost(cause[1]), cause[0]))
-    waited = pace.per_step(sum(wait.waited_ns for wait in mine))
-    starved = pace.per_step(sum(wait.starved_ns for wait in mine))
-    calls = pace.per_step(sum(wait.calls for wait in mine))
+    waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
+    starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
+    calls = mean_step.per_step(sum(wait.calls for wait in mine))
     causes = ", ".join(
-        f"{_WHAT.get(cause, cause)} ({times(pace.per_step(sum(wait.calls for wait in group)), 'wait')})"
+        f"{_WHAT.get(cause, cause)} ({times(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
         for cause, group in ranked[:3]
     )
     return Advice(
         title="Operators make the host wait for the device",
-        because=f"In a step {causes}: {held_up(pace, waited, mine)}",
+        because=f"In a step {causes}: {held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
         fix="\n".join(dict.fromkeys(_fix(cause) for cause, _ in ranked[:3])),
@@ -154,10 +154,10 @@ def _advice(pace: Pace, mine: list[Wait], saving: Saving) -> Advice:
             "waits_per_step": calls,
             "waited_ns": round(waited),
             "starved_ns": round(starved),
-            "starved_share": pace.share(starved),
+            "starved_share": mean_step.share(starved),
         },
         claims=frozenset({"late:syncs"}),
-        locations=locations_of_waits(mine, pace.steps, "wait"),
+        locations=locations_of_waits(mine, mean_step.steps, "wait"),
     )
 
 

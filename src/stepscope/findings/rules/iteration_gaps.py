@@ -9,7 +9,7 @@ from stepscope.analyses.devices import Device
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, NotKnown, Saving, rule
 from stepscope.findings._inference import engine_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["iteration_gaps"]
@@ -26,7 +26,7 @@ queue.put(tokens)    # detokenise and answer in another thread or process"""
 
 @rule
 def iteration_gaps(
-    pace: Pace, iterations: Table[Iteration], devices: Table[Device], *, least_share: float = 0.10
+    mean_step: MeanStep, iterations: Table[Iteration], devices: Table[Device], *, least_share: float = 0.10
 ) -> Advice | None:
     """Between iterations of a server the device waits for scheduling and for Python.
 
@@ -40,7 +40,7 @@ def iteration_gaps(
     if len(rows) < 2:
         raise NotKnown("One iteration has no gap.", record="several iterations of the server")
     gap = _idle_between(rows, devices) / (len(rows) - 1)
-    period = pace.step_ns + gap
+    period = mean_step.step_ns + gap
     if not gap or gap < least_share * period:
         return None
     high = min(gap, sum(row.busy_ns for row in rows) / len(rows))
@@ -50,7 +50,7 @@ def iteration_gaps(
     return Advice(
         title="The device waits between iterations",
         because=f"From one iteration to the next the GPU has {units.duration(gap)} of nothing to do, "
-        f"{units.share(gap / period)} of the time; an iteration takes {units.duration(pace.step_ns)}. The "
+        f"{units.share(gap / period)} of the time; an iteration takes {units.duration(mean_step.step_ns)}. The "
         f"host is outside the ranges of its iterations for {units.duration(host)}.",
         saving=Saving(waited_ns=(0.5 * high, high)),
         certainty="likely",

@@ -13,17 +13,17 @@ from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.launches import Launch
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
 from stepscope.findings._inference import decodes
-from stepscope.findings._lateness import Lateness, lateness_of
+from stepscope.findings._starvation import Lateness, lateness_of
 from stepscope.findings._waits import OTHER, times, waits_of
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["launch_bound"]
@@ -45,11 +45,11 @@ _BATCH = "batch_size *= 2    # the peak of memory is {used} of {all}: longer ker
 
 @rule
 def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     idle_gaps: Table[IdleGap],
     launches: Table[Launch],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
     step_classes: Table[StepClass],
@@ -75,43 +75,45 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     elementwise work and copies go, too, fused.
     A host that is late by a millisecond for each launch does something else than launching.
     """
-    count = _Counted.of(pace, launches, compiled_regions, _host_ns(pace, host_syncs, step_ops))
-    if pace.device is None or count.launches < least_launches or count.compiled_share > 0.5:
+    count = _Counted.of(mean_step, launches, compiled_regions, _host_ns(mean_step, host_syncs, step_ops))
+    if mean_step.device is None or count.launches < least_launches or count.compiled_share > 0.5:
         return None
     if any(row.launched_by == "graph" for row in iterations) or count.median_ns > count.operator_ns:
         return None
-    blockers = _blockers(pace, facts, host_syncs, step_ops, step_classes, allocations)
-    bounds = _saved(lateness_of(pace, idle_gaps), count, late_phases, ready=not blockers)
-    share = pace.gain(Saving(late_ns=bounds)).high_share
+    blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
+    bounds = _saved(lateness_of(mean_step, idle_gaps), count, starving_phases, ready=not blockers)
+    share = mean_step.gain(Saving(starved_ns=bounds)).high_share
     if share < least_share or bounds[1] > most_late_ns * count.launches:
         return None
     if decodes(iterations, step_classes, attention, step_ops):
         return None  # eager_decode says it, and knows how servers do it
-    saving = Saving(late_ns=bounds, device_ns=(0.0, _fused_ns(pace, kernel_families)))
-    advice = _advice(pace, count, blockers, saving, _fix(pace, facts, blockers, late_phases, memory))
-    return replace(advice, locations=_places(pace, step_ops))
+    saving = Saving(starved_ns=bounds, device_ns=(0.0, _fused_ns(mean_step, kernel_families)))
+    advice = _advice(
+        mean_step, count, blockers, saving, _fix(mean_step, facts, blockers, starving_phases, memory)
+    )
+    return replace(advice, locations=_places(mean_step, step_ops))
 
 
-def _places(pace: Pace, step_ops: Table[StepOp]) -> tuple[Location, ...]:
+def _places(mean_step: MeanStep, step_ops: Table[StepOp]) -> tuple[Location, ...]:
     """The functions whose operators the device waits for most."""
     late: Counter[str | None] = Counter()
     for row in step_ops:
         if row.within is None:
-            late[row.user_frame] += row.late_ns
+            late[row.user_frame] += row.starved_ns
     return locations_of(
-        (frame, f"late by {units.duration(pace.per_step(ns))} a step")
+        (frame, f"late by {units.duration(mean_step.per_step(ns))} a step")
         for frame, ns in late.most_common()
         if ns
     )
 
 
-def _advice(pace: Pace, count: _Counted, blockers: list[str], saving: Saving, fix: str) -> Advice:
+def _advice(mean_step: MeanStep, count: _Counted, blockers: list[str], saving: Saving, fix: str) -> Advice:
     ready = f"In the way of CUDA graphs: {'; '.join(blockers)}." if blockers else _READY
     return Advice(
         title="Short kernels are launched one by one, and late",
         because=f"A step launches work {units.count(round(count.launches))} times, median "
         f"{units.duration(count.median_ns)}; its operator takes the host {units.duration(count.operator_ns)}"
-        f", and the GPU waits for that {units.share(pace.share(saving.late_ns[1]))} of the step. {ready}",
+        f", and the GPU waits for that {units.share(mean_step.share(saving.starved_ns[1]))} of the step. {ready}",
         saving=saving,
         certainty="likely",
         fix=fix,
@@ -121,7 +123,7 @@ def _advice(pace: Pace, count: _Counted, blockers: list[str], saving: Saving, fi
             "work_median_ns": count.median_ns,
             "host_per_launch_ns": round(count.operator_ns),
             "short_share": count.short_share,
-            "late_share": pace.share(pace.late_ns),
+            "starved_share": mean_step.share(mean_step.starved_ns),
             "graph_ready": not blockers,
         },
         claims=frozenset({"late"}),
@@ -145,7 +147,7 @@ class _Counted:
 
     @classmethod
     def of(
-        cls, pace: Pace, launches: Table[Launch], regions: Table[CompiledRegion], host_ns: float
+        cls, mean_step: MeanStep, launches: Table[Launch], regions: Table[CompiledRegion], host_ns: float
     ) -> _Counted:
         rows = [row for row in launches if row.work_events]
         calls = sum(row.calls for row in rows)
@@ -154,33 +156,33 @@ class _Counted:
         most = max(rows, key=lambda row: row.calls, default=None)
         host = sum(row.host_ns - row.back_pressure_ns for row in rows)
         return cls(
-            launches=pace.per_step(calls),
+            launches=mean_step.per_step(calls),
             median_ns=(most.work_median_ns or 0.0) if most else 0.0,
             call_ns=host / calls if calls else 0.0,
-            operator_ns=host_ns / pace.per_step(calls) if calls and pace.steps else 0.0,
+            operator_ns=host_ns / mean_step.per_step(calls) if calls and mean_step.steps else 0.0,
             short_share=sum(row.short_kernels for row in rows) / work if work else 0.0,
             compiled_share=compiled / work if work else 0.0,
-            compiling_ns=pace.per_step(sum(row.compiling_ns for row in regions)),
+            compiling_ns=mean_step.per_step(sum(row.compiling_ns for row in regions)),
         )
 
 
-def _host_ns(pace: Pace, host_syncs: Table[HostSync], step_ops: Table[StepOp]) -> float:
+def _host_ns(mean_step: MeanStep, host_syncs: Table[HostSync], step_ops: Table[StepOp]) -> float:
     """Host time of a step in operators, without waiting for the device."""
     inside = sum(row.host_ns for row in step_ops if row.within is None)
     waited = sum(row.waited_ns for row in host_syncs if row.op is not None)
-    return pace.per_step(max(0, inside - waited))
+    return mean_step.per_step(max(0, inside - waited))
 
 
-def _fused_ns(pace: Pace, kernel_families: Table[KernelFamily]) -> float:
+def _fused_ns(mean_step: MeanStep, kernel_families: Table[KernelFamily]) -> float:
     """Work of a step that a compiler can fuse into its neighbours, where mostly the host is late."""
-    if pace.unprofiled_late_ns[0] < pace.busy_ns:
+    if mean_step.unprofiled_starved_ns[0] < mean_step.busy_ns:
         return 0.0
     fused = sum(row.exclusive_ns for row in kernel_families if row.family in _FUSABLE)
-    return min(pace.busy_ns, pace.per_step(fused))
+    return min(mean_step.busy_ns, mean_step.per_step(fused))
 
 
-def _saved(late: Lateness, count: _Counted, late_phases: Table[LatePhase], *, ready: bool) -> Bounds:
-    loading, optimizer = (_share(late_phases, phase) for phase in ("dataloader", "optimizer"))
+def _saved(late: Lateness, count: _Counted, starving_phases: Table[StarvingPhase], *, ready: bool) -> Bounds:
+    loading, optimizer = (_share(starving_phases, phase) for phase in ("dataloader", "optimizer"))
     host = (1 - loading) * (late.dispatch_ns + min(late.python_ns, late.dispatch_ns))
     host = max(0.0, host - count.compiling_ns)
     least, most = (late.gaps * ns for ns in GRAPH_LATENCY_NS)
@@ -189,13 +191,13 @@ def _saved(late: Lateness, count: _Counted, late_phases: Table[LatePhase], *, re
     return min(high, (1 - optimizer) * max(0.0, host - late.drained_ns + stays)), high
 
 
-def _share(late_phases: Table[LatePhase], phase: str) -> float:
+def _share(starving_phases: Table[StarvingPhase], phase: str) -> float:
     """Part of the waiting for the host that is for one phase."""
-    return sum(row.share or 0.0 for row in late_phases if row.phase == phase)
+    return sum(row.share or 0.0 for row in starving_phases if row.phase == phase)
 
 
 def _blockers(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
@@ -205,7 +207,7 @@ def _blockers(
     """What stands in the way of capturing the step in a graph."""
     found = []
     waits = [wait for wait in waits_of(host_syncs, step_ops) if wait.cause != OTHER and wait.starved_ns]
-    per_step = pace.per_step(sum(wait.calls for wait in waits))
+    per_step = mean_step.per_step(sum(wait.calls for wait in waits))
     if per_step >= 0.5:
         found.append(f"the host waits for the device ({times(per_step, 'wait')} a step)")
     shapes = {row.batch for row in step_classes if row.batch is not None}
@@ -220,19 +222,19 @@ def _blockers(
 
 
 def _fix(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     blockers: list[str],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     memory: Table[DeviceMemory],
 ) -> str:
     shapes = any("shapes" in blocker for blocker in blockers)
     lines = [_DYNAMIC if shapes else _FUSED if blockers else _GRAPHS]
-    optimizer = pace.per_step(sum(row.late_ns for row in late_phases if row.phase == "optimizer"))
-    if pace.share(optimizer) > 0.05:
+    optimizer = mean_step.per_step(sum(row.starved_ns for row in starving_phases if row.phase == "optimizer"))
+    if mean_step.share(optimizer) > 0.05:
         lines.append(_OPTIMIZER)
-    device = facts.device(pace.device)
-    used = max((row.peak_bytes for row in memory if row.device == pace.device), default=0)
+    device = facts.device(mean_step.device)
+    used = max((row.peak_bytes for row in memory if row.device == mean_step.device), default=0)
     if device and device.memory_bytes and 0 < used < device.memory_bytes / 2:
         lines.append(_BATCH.format(used=units.size(used), all=units.size(device.memory_bytes)))
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._op_costs import cost_of, part_in_steps, places_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["layout_conversions"]
@@ -46,7 +46,7 @@ class _Turned:
 
 @rule
 def layout_conversions(
-    pace: Pace,
+    mean_step: MeanStep,
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
     step_ops: Table[StepOp],
@@ -67,30 +67,32 @@ def layout_conversions(
     """
     turning = [row for row in kernels if _TURNING.search(row.name or "")]
     inside = part_in_steps(kernels, kernel_families)
-    turned_ns = min(pace.busy_ns, pace.per_step(sum(row.exclusive_ns for row in turning) * inside))
-    if turned_ns >= least_share * pace.busy_ns > 0:
-        calls = pace.per_step(sum(row.calls for row in turning) * inside)
-        norms_ns = pace.per_step(sum(row.exclusive_ns for row in kernels if _NORM.search(row.name or "")))
-        return _around_convolutions(pace, step_ops, _Turned(calls, turned_ns, norms_ns * inside))
-    return _copies(pace, step_ops)
+    turned_ns = min(mean_step.busy_ns, mean_step.per_step(sum(row.exclusive_ns for row in turning) * inside))
+    if turned_ns >= least_share * mean_step.busy_ns > 0:
+        calls = mean_step.per_step(sum(row.calls for row in turning) * inside)
+        norms_ns = mean_step.per_step(
+            sum(row.exclusive_ns for row in kernels if _NORM.search(row.name or ""))
+        )
+        return _around_convolutions(mean_step, step_ops, _Turned(calls, turned_ns, norms_ns * inside))
+    return _copies(mean_step, step_ops)
 
 
-def _around_convolutions(pace: Pace, step_ops: Table[StepOp], found: _Turned) -> Advice | None:
+def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _Turned) -> Advice | None:
     calls, turned_ns = found.calls, found.time_ns
     convolutions = [op for op in step_ops if op.within is None and _CONVOLUTION.fullmatch(op.name or "")]
     # Three dimensions have no channels last.
     runs = sum(op.calls for op in convolutions)
     runs += sum(op.calls for op in step_ops if op.name == _BACKWARD)
-    few = bool(runs) and calls * pace.steps < runs
+    few = bool(runs) and calls * mean_step.steps < runs
     lines = {op.name for op in convolutions} == {"aten::conv1d"}
     least = 0.0 if lines or few else 0.75 * turned_ns + 0.25 * found.norms_ns
-    saving = Saving(device_ns=(least, min(pace.busy_ns, turned_ns + 2 / 3 * found.norms_ns)))
-    if pace.gain(saving).high_share < LEAST_GAIN:
+    saving = Saving(device_ns=(least, min(mean_step.busy_ns, turned_ns + 2 / 3 * found.norms_ns)))
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(
         title="Convolutions turn their tensors to another layout",
         because=f"{units.tally(calls)} kernels a step only turn tensors between channels first and channels "
-        f"last: {units.duration(turned_ns)}, {units.share(turned_ns / pace.busy_ns)} of the device's work.",
+        f"last: {units.duration(turned_ns)}, {units.share(turned_ns / mean_step.busy_ns)} of the device's work.",
         saving=saving,
         certainty="possible" if lines or few else "likely",
         fix=_AS_PICTURES if lines else _CHANNELS_LAST,
@@ -98,26 +100,26 @@ def _around_convolutions(pace: Pace, step_ops: Table[StepOp], found: _Turned) ->
         evidence={
             "conversions_per_step": calls,
             "conversions_ns": turned_ns,
-            "conversions_share": turned_ns / pace.busy_ns,
+            "conversions_share": turned_ns / mean_step.busy_ns,
         },
         claims=frozenset({"device:copy:layouts"}),
         locations=places_of(convolutions, "convolutions"),
     )
 
 
-def _copies(pace: Pace, step_ops: Table[StepOp]) -> Advice | None:
+def _copies(mean_step: MeanStep, step_ops: Table[StepOp]) -> Advice | None:
     ops = [
         op for op in step_ops if op.within is None and _REORDERING.fullmatch(op.name or "") and op.launches
     ]
-    cost = cost_of(ops, pace)
-    copied_ns = min(pace.busy_ns, cost.device_ns)
+    cost = cost_of(ops, mean_step)
+    copied_ns = min(mean_step.busy_ns, cost.device_ns)
     saving = Saving(device_ns=(0.0, copied_ns))
-    if copied_ns < LEAST_COPIES * pace.busy_ns or pace.gain(saving).high_share < LEAST_GAIN:
+    if copied_ns < LEAST_COPIES * mean_step.busy_ns or mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(
         title="Tensors are copied only to change their layout",
         because=f"contiguous() and reshape() copy {units.tally(cost.launches)} tensors a step: "
-        f"{units.duration(copied_ns)}, {units.share(copied_ns / pace.busy_ns)} of the device's work.",
+        f"{units.duration(copied_ns)}, {units.share(copied_ns / mean_step.busy_ns)} of the device's work.",
         saving=saving,
         certainty="possible",
         fix="y = x.transpose(1, 2)    # without .contiguous(): attention and products take any order\n"
@@ -126,7 +128,7 @@ def _copies(pace: Pace, step_ops: Table[StepOp]) -> Advice | None:
         evidence={
             "copies_per_step": cost.launches,
             "copies_ns": copied_ns,
-            "copies_share": copied_ns / pace.busy_ns,
+            "copies_share": copied_ns / mean_step.busy_ns,
         },
         claims=frozenset({"device:copy:layouts"}),
         locations=places_of(ops, "copies"),

@@ -7,9 +7,9 @@ from itertools import pairwise
 
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.memory_peaks import PeakMemory
 from stepscope.analyses.memory_steps import MemoryStep
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.findings import Advice, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._device_memory import RECORD
 from stepscope.findings.facts import Facts
@@ -30,7 +30,7 @@ def memory_growth(
     memory_steps: Table[MemoryStep],
     memory_peaks: Table[PeakMemory],
     allocations: Table[Allocation],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     *,
     least_bytes: int = 65_536,
 ) -> Advice | None:
@@ -49,7 +49,7 @@ def memory_growth(
     device = facts.device(grown.device)
     left = max(0, device.memory_bytes - grown.last_bytes) if device and device.memory_bytes else None
     steps_left = int(left / grown.per_step) if left is not None else None
-    trains = any(row.phase in ("backward", "optimizer") and row.launches for row in late_phases)
+    trains = any(row.phase in ("backward", "optimizer") and row.launches for row in starving_phases)
     kept = _kept(memory_peaks, grown.device)
     return Advice(
         title="Memory grows with every step",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.devices import Device
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._device_memory import memory_use
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["memory_room"]
@@ -23,11 +23,11 @@ DataLoader(..., batch_size=2 * batch_size)   # and the learning rate as your rec
 
 @rule
 def memory_room(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     memory: Table[DeviceMemory],
     devices: Table[Device],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     *,
     room_share: float = 0.50,
 ) -> Advice | None:
@@ -41,17 +41,17 @@ def memory_room(
     use = memory_use(memory, facts)
     if use is None or use.reserved_share >= room_share:
         return None
-    loading = pace.per_step(sum(row.late_ns for row in late_phases if row.phase == "dataloader"))
-    late, unfilled = max(0.0, pace.late_ns - loading) / 2, _unfilled_ns(pace, devices) / 2
-    if pace.share(2 * (late + unfilled)) < LEAST_IDLE_SHARE:
+    loading = mean_step.per_step(sum(row.starved_ns for row in starving_phases if row.phase == "dataloader"))
+    late, unfilled = max(0.0, mean_step.starved_ns - loading) / 2, _unfilled_ns(mean_step, devices) / 2
+    if mean_step.share(2 * (late + unfilled)) < LEAST_IDLE_SHARE:
         return None
     held = max(use.held.peak_bytes, use.held.reserved_peak_bytes or 0)
     return Advice(
         title="Memory is free for a larger batch",
         because=f"At most {units.size(held)} of {units.size(use.memory_bytes)} memory was reserved "
         f"({units.share(use.reserved_share)}), while the GPU waited for the host "
-        f"{units.share(pace.share(pace.late_ns))} of the step. Twice the batch takes up to "
-        f"{units.share(pace.share(late + unfilled))} less time for a sample; a step gets no shorter.",
+        f"{units.share(mean_step.share(mean_step.starved_ns))} of the step. Twice the batch takes up to "
+        f"{units.share(mean_step.share(late + unfilled))} less time for a sample; a step gets no shorter.",
         saving=Saving(),
         certainty="possible",
         fix=_FIX,
@@ -61,18 +61,18 @@ def memory_room(
             "peak_bytes": use.held.peak_bytes,
             "memory_bytes": use.memory_bytes,
             "reserved_share": use.reserved_share,
-            "late_ns": round(pace.late_ns),
-            "sample_gain_share": pace.share(late + unfilled),
+            "starved_ns": round(mean_step.starved_ns),
+            "sample_gain_share": mean_step.share(late + unfilled),
         },
         claims=frozenset({"late", "device"}),
     )
 
 
-def _unfilled_ns(pace: Pace, devices: Table[Device]) -> float:
+def _unfilled_ns(mean_step: MeanStep, devices: Table[Device]) -> float:
     """Busy time of a step, as far as multiprocessors had nothing to do in it."""
-    rows = [row for row in devices if row.device == pace.device]
+    rows = [row for row in devices if row.device == mean_step.device]
     row = next((one for one in rows if one.window == "steps"), rows[0] if rows else None)
     if row is None or row.sm_efficiency_share is None or not row.busy_ns:
         return 0.0
     filled = min(1.0, row.sm_efficiency_share * row.window_ns / row.busy_ns)
-    return pace.busy_ns * (1 - filled)
+    return mean_step.busy_ns * (1 - filled)

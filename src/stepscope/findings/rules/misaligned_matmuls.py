@@ -15,7 +15,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings._products import heaviest, off_device
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["misaligned_matmuls"]
@@ -35,7 +35,7 @@ _LEAST_SIZE = 16
 
 @rule
 def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it looks at
-    pace: Pace,
+    mean_step: MeanStep,
     breakdowns: Table[Breakdown],
     kernels: Table[Kernel],
     precision: Table[Precision],
@@ -52,23 +52,23 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
     bytes or more can be made ahead, and cost less: between the fourth root and the cube of that, 1.4 to 2.8
     times for single TF32 numbers; about 1.7 was seen on an A100, and 2 on an H200.
     """
-    odd_ns, low, high = _odd(ran_in_steps(kernels, breakdowns, pace))
-    products_ns = pace.per_step(sum(row.total_ns for row in precision if row.family == "matmul"))
+    odd_ns, low, high = _odd(ran_in_steps(kernels, breakdowns, mean_step))
+    products_ns = mean_step.per_step(sum(row.total_ns for row in precision if row.family == "matmul"))
     known = [row for row in precision if row.misaligned_ns is not None]
     if known and odd_ns:
         # cuBLAS may take such a kernel for even sizes, too: then it is the fastest there is.
-        sized = min(1.0, pace.per_step(sum(row.misaligned_ns or 0 for row in known)) / odd_ns)
+        sized = min(1.0, mean_step.per_step(sum(row.misaligned_ns or 0 for row in known)) / odd_ns)
         odd_ns, low, high = sized * odd_ns, sized * low, sized * high
-    if not odd_ns or pace.share(high) < least_share:
+    if not odd_ns or mean_step.share(high) < least_share:
         return None
     sizes = _sizes(rooflines)
     largest = f" The largest: {', '.join(sizes)}." if sizes else ""
     return Advice(
         title="Matrix products have sizes that slow them down",
         because=f"Products with sizes that are no multiple of 8 (4 in TF32) take {units.duration(odd_ns)} of "
-        f"a step, {units.share(odd_ns / pace.busy_ns)} of the device's work: their rows do not begin at "
+        f"a step, {units.share(odd_ns / mean_step.busy_ns)} of the device's work: their rows do not begin at "
         f"multiples of 16 bytes, so their kernels load a number or two at a time.{largest}",
-        saving=off_device((low, high), pace),
+        saving=off_device((low, high), mean_step),
         certainty="likely" if known or 2 * low > odd_ns else "possible",
         fix="vocabulary = -(-vocabulary // 64) * 64    # embedding and head; the extra words are never used\n"
         "hidden = -(-hidden // 64) * 64    # or 128; also sizes of heads and of concatenated features\n"
@@ -76,11 +76,11 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
         check="stepscope show kernels: no kernel of a product has align1 or align2 in its name.",
         evidence={
             "misaligned_ns": round(odd_ns),
-            "misaligned_step_share": pace.share(odd_ns),
+            "misaligned_step_share": mean_step.share(odd_ns),
             "sizes": "; ".join(sizes) or None,
         },
         claims=frozenset({"device:matmul"}),
-        locations=heaviest(step_ops, pace) if 2 * odd_ns > products_ns else (),
+        locations=heaviest(step_ops, mean_step) if 2 * odd_ns > products_ns else (),
     )
 
 

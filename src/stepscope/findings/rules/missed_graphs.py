@@ -8,7 +8,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["missed_graphs"]
@@ -26,7 +26,7 @@ TORCH_LOGS="perf_hints" python train.py                # says why graphs were sk
 
 @rule
 def missed_graphs(
-    pace: Pace,
+    mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],
     step_classes: Table[StepClass],
@@ -47,22 +47,22 @@ def missed_graphs(
     if not runs or kernels / runs < least_kernels or not _steady(step_classes):
         return None
     code = compiled_code(step_ops, compiled_regions)
-    late_ns, waited = _late(pace, rows, code, compiled_regions)
-    saving = Saving(late_ns=late_ns)
-    if pace.gain(saving).high_ns < least_share * ordinary_step_ns(pace, step_classes):
+    starved_ns, waited = _late(mean_step, rows, code, compiled_regions)
+    saving = Saving(starved_ns=starved_ns)
+    if mean_step.gain(saving).high_ns < least_share * ordinary_step_ns(mean_step, step_classes):
         return None
     device_ns = sum(row.device_ns + row.backward_device_ns for row in rows)
     return Advice(
         title="Compiled code does not use CUDA graphs",
-        because=f"Compiled code launches {units.tally(kernels / pace.steps)} kernels a step one by one, "
+        because=f"Compiled code launches {units.tally(kernels / mean_step.steps)} kernels a step one by one, "
         f"{units.duration(device_ns / kernels)} long on average, and the GPU waits "
-        f"{units.duration(waited)} a step ({units.share(pace.share(waited))}) for it.",
+        f"{units.duration(waited)} a step ({units.share(mean_step.share(waited))}) for it.",
         saving=saving,
-        certainty="likely" if pace.steps > 1 else "possible",
+        certainty="likely" if mean_step.steps > 1 else "possible",
         fix=_FIX,
         check="stepscope show compiled_regions: graph_launches is no longer 0, and idle_gaps shrink.",
         evidence={
-            "kernels_per_step": kernels / pace.steps,
+            "kernels_per_step": kernels / mean_step.steps,
             "kernel_mean_ns": device_ns / kernels,
             "late_in_compiled_code_ns": round(waited),
             "regions": len(rows),
@@ -78,16 +78,21 @@ def _steady(step_classes: Table[StepClass]) -> bool:
 
 
 def _late(
-    pace: Pace, rows: list[CompiledRegion], code: CompiledCode, compiled_regions: Table[CompiledRegion]
+    mean_step: MeanStep,
+    rows: list[CompiledRegion],
+    code: CompiledCode,
+    compiled_regions: Table[CompiledRegion],
 ) -> tuple[Bounds, float]:
     """What graphs save, and what the device waited for compiled code, in ns of a step."""
-    host = pace.per_step(sum(row.host_self_ns + row.backward_host_ns for row in rows))
+    host = mean_step.per_step(sum(row.host_self_ns + row.backward_host_ns for row in rows))
     if not code.host_ns:  # this torch marked no runs: the regions are known by their graphs alone
-        return (0.0, min(pace.late_ns, host)), min(pace.late_ns, host)
-    everything = pace.per_step(sum(row.host_self_ns + row.backward_host_ns for row in compiled_regions))
+        return (0.0, min(mean_step.starved_ns, host)), min(mean_step.starved_ns, host)
+    everything = mean_step.per_step(sum(row.host_self_ns + row.backward_host_ns for row in compiled_regions))
     part = host / everything if everything else 1.0
-    waited = min(pace.late_ns, part * pace.per_step(code.late_ns))
-    most = max(pace.with_latency(waited), min(pace.late_ns, part * pace.per_step(code.host_ns)))
-    replays = REPLAY_NS * pace.per_step(sum(row.calls + row.backward_calls for row in rows))
-    least = pace.with_latency(part * pace.per_step(code.graph_late_ns)) - replays
+    waited = min(mean_step.starved_ns, part * mean_step.per_step(code.starved_ns))
+    most = max(
+        mean_step.with_latency(waited), min(mean_step.starved_ns, part * mean_step.per_step(code.host_ns))
+    )
+    replays = REPLAY_NS * mean_step.per_step(sum(row.calls + row.backward_calls for row in rows))
+    least = mean_step.with_latency(part * mean_step.per_step(code.graph_late_ns)) - replays
     return (min(max(0.0, least), most), most), waited

@@ -13,7 +13,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["missing_no_sync"]
@@ -31,7 +31,7 @@ with contextlib.nullcontext() if last_micro_step else model.no_sync():
 
 @rule
 def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     step_classes: Table[StepClass],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
@@ -55,12 +55,12 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
     accumulates = updates and passes >= 1.9 * updates
     if not accumulates or not reduces or _calls(filled) < _MOSTLY * gradients:
         return None
-    exposed = exposed_of(breakdowns, kernel_families, pace)
+    exposed = exposed_of(breakdowns, kernel_families, mean_step)
     copies = [*filled, *(row for row in step_ops if row.name == _COPIED_BACK)]
-    saving = _saving(1 - updates / passes, copies, reduces, exposed, pace)
-    if pace.share(saving.late_ns[1] + saving.device_ns[1] + saving.waited_ns[1]) < least_share:
+    saving = _saving(1 - updates / passes, copies, reduces, exposed, mean_step)
+    if mean_step.share(saving.starved_ns[1] + saving.device_ns[1] + saving.waited_ns[1]) < least_share:
         return None
-    all_reduces = pace.per_step(_calls(reduces))
+    all_reduces = mean_step.per_step(_calls(reduces))
     return Advice(
         title="Gradients are all-reduced in every micro-step",
         because=f"{units.tally(passes / updates)} backward passes for each step of the optimizer, and "
@@ -86,13 +86,15 @@ def _calls(rows: Iterable[StepOp]) -> int:
 
 
 def _saving(
-    needless: float, copies: list[StepOp], reduces: list[StepOp], exposed: Exposed, pace: Pace
+    needless: float, copies: list[StepOp], reduces: list[StepOp], exposed: Exposed, mean_step: MeanStep
 ) -> Saving:
     """The needless part of the copies between gradients and buckets, of the launches, of what is exposed."""
-    late = needless * pace.with_latency(pace.per_step(sum(row.late_ns for row in (*copies, *reduces))))
-    copied = min(needless * pace.per_step(sum(row.device_ns for row in copies)), pace.busy_ns)
+    late = needless * mean_step.with_latency(
+        mean_step.per_step(sum(row.starved_ns for row in (*copies, *reduces)))
+    )
+    copied = min(needless * mean_step.per_step(sum(row.device_ns for row in copies)), mean_step.busy_ns)
     return Saving(
-        late_ns=(0.5 * late, late),
-        device_ns=(copied, min(copied + needless * exposed.device_ns, pace.busy_ns)),
+        starved_ns=(0.5 * late, late),
+        device_ns=(copied, min(copied + needless * exposed.device_ns, mean_step.busy_ns)),
         waited_ns=(0.0, needless * exposed.host_ns),
     )

@@ -8,12 +8,12 @@ from dataclasses import replace
 from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
 from stepscope.findings._op_costs import cost_of, python_beside
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["needless_transfers"]
@@ -33,11 +33,11 @@ packed = torch.tensor(values).pin_memory().to(device, non_blocking=True)   # man
 
 @rule
 def needless_transfers(  # noqa: PLR0913  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     copies_by_frame: Table[Copy],
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     *,
     least_copies: int = 16,
     least_share: float = 0.01,
@@ -54,28 +54,31 @@ def needless_transfers(  # noqa: PLR0913  # one parameter for each table
     operators that make a tensor on the CPU, which are called as often, in the Python around both, and after
     the waits. At the least half of that inside them, because a tensor made on the device needs a launch too.
     """
-    trips = trips_of(copies_by_frame, pace.steps)
+    trips = trips_of(copies_by_frame, mean_step.steps)
     if trips is not None:
-        starved = min(pace.per_step(starved_by(host_syncs)), pace.late_ns)
-        if pace.share(pace.per_step(trips.exposed_ns) + starved) >= least_share:
-            return _round_trips(trips, starved, pace, copies_by_frame)
+        starved = min(mean_step.per_step(starved_by(host_syncs)), mean_step.starved_ns)
+        if mean_step.share(mean_step.per_step(trips.exposed_ns) + starved) >= least_share:
+            return _round_trips(trips, starved, mean_step, copies_by_frame)
     small = [row for row in moving(copies_by_frame, "HtoD", "pageable") if not large(row)]
-    if pace.per_step(sum(row.calls for row in small)) < least_copies:
+    if mean_step.per_step(sum(row.calls for row in small)) < least_copies:
         return None
-    inside, beside = _late_inside(small, pace, step_ops, late_phases)
-    late = min(pace.with_latency(inside + beside) + pace.per_step(starved_by(host_syncs)), pace.late_ns)
-    if pace.share(late) < least_share:
+    inside, beside = _late_inside(small, mean_step, step_ops, starving_phases)
+    late = min(
+        mean_step.with_latency(inside + beside) + mean_step.per_step(starved_by(host_syncs)),
+        mean_step.starved_ns,
+    )
+    if mean_step.share(late) < least_share:
         return None
-    return _made_on_cpu(small, (min(pace.with_latency(inside) / 2, late), late), pace)
+    return _made_on_cpu(small, (min(mean_step.with_latency(inside) / 2, late), late), mean_step)
 
 
-def _round_trips(trips: Trips, starved: float, pace: Pace, copies: Table[Copy]) -> Advice:
-    exposed = pace.per_step(trips.exposed_ns)
-    there, here = (units.size(pace.per_step(moved)) for moved in (trips.out_bytes, trips.back_bytes))
+def _round_trips(trips: Trips, starved: float, mean_step: MeanStep, copies: Table[Copy]) -> Advice:
+    exposed = mean_step.per_step(trips.exposed_ns)
+    there, here = (units.size(mean_step.per_step(moved)) for moved in (trips.out_bytes, trips.back_bytes))
     return Advice(
         title="Tensors go to the CPU and back",
         because=f"{there} a step go to the CPU and {here} come back, in "
-        f"{units.count(round(pace.per_step(trips.trips)))} round trips: {units.duration(exposed)} of copies "
+        f"{units.count(round(mean_step.per_step(trips.trips)))} round trips: {units.duration(exposed)} of copies "
         "with nothing beside them, and the device starves "
         f"{units.duration(starved)} after the waits.",
         saving=Saving(waited_ns=(exposed + 2 / 3 * starved if trips.sure else 0.0, exposed + starved)),
@@ -83,15 +86,15 @@ def _round_trips(trips: Trips, starved: float, pace: Pace, copies: Table[Copy]) 
         fix=_FIX_TRIPS,
         check="stepscope show copies: no DtoH of this size is left.",
         evidence={
-            "trips_per_step": pace.per_step(trips.trips),
-            "out_bytes_per_step": pace.per_step(trips.out_bytes),
-            "back_bytes_per_step": pace.per_step(trips.back_bytes),
+            "trips_per_step": mean_step.per_step(trips.trips),
+            "out_bytes_per_step": mean_step.per_step(trips.out_bytes),
+            "back_bytes_per_step": mean_step.per_step(trips.back_bytes),
             "exposed_ns": round(exposed),
             "starved_ns": round(starved),
         },
         claims=frozenset({"waited:copies", "late:syncs"}),
         locations=locations_of(
-            (row.place, f"{units.size(pace.per_step(row.bytes or 0))} a step, {row.direction}")
+            (row.place, f"{units.size(mean_step.per_step(row.bytes or 0))} a step, {row.direction}")
             for row in copies
             if row.host_memory == "pageable" and large(row)
         ),
@@ -99,7 +102,7 @@ def _round_trips(trips: Trips, starved: float, pace: Pace, copies: Table[Copy]) 
 
 
 def _late_inside(
-    small: Sequence[Copy], pace: Pace, step_ops: Table[StepOp], late_phases: Table[LatePhase]
+    small: Sequence[Copy], mean_step: MeanStep, step_ops: Table[StepOp], starving_phases: Table[StarvingPhase]
 ) -> Bounds:
     """Idle time of a step inside the operators that made and copied these tensors, and in Python around them.
 
@@ -111,37 +114,38 @@ def _late_inside(
         calls[copy.place] = calls.get(copy.place, 0) + copy.calls
     here = [row for row in step_ops if row.user_frame in calls and row.phase not in _ELSEWHERE]
     copying = cost_of(
-        (row for row in here if row.name in _COPYING and row.within not in _COPYING and row.launches), pace
+        (row for row in here if row.name in _COPYING and row.within not in _COPYING and row.launches),
+        mean_step,
     )
     made = (row for row in here if row.within is None and not row.launches)
-    making = cost_of((row for row in made if row.calls == calls[row.user_frame]), pace)
+    making = cost_of((row for row in made if row.calls == calls[row.user_frame]), mean_step)
     launches = copying.launches
-    part = min(1.0, pace.per_step(sum(calls.values())) / launches) if launches else 0.0
-    inside = part * copying.late_ns + making.late_ns
-    cost = replace(copying, calls=part * copying.calls + making.calls, late_ns=inside)
-    return inside, python_beside(cost, pace, late_phases, step_ops)
+    part = min(1.0, mean_step.per_step(sum(calls.values())) / launches) if launches else 0.0
+    inside = part * copying.starved_ns + making.starved_ns
+    cost = replace(copying, calls=part * copying.calls + making.calls, starved_ns=inside)
+    return inside, python_beside(cost, mean_step, starving_phases, step_ops)
 
 
-def _made_on_cpu(small: Sequence[Copy], late: Bounds, pace: Pace) -> Advice:
+def _made_on_cpu(small: Sequence[Copy], late: Bounds, mean_step: MeanStep) -> Advice:
     calls, n_bytes = sum(row.calls for row in small), sum(row.bytes or 0 for row in small)
     return Advice(
         title="Small tensors are sent to the GPU one by one",
-        because=f"{units.count(round(pace.per_step(calls)))} copies a step bring "
+        because=f"{units.count(round(mean_step.per_step(calls)))} copies a step bring "
         f"{units.size(n_bytes / calls)} each from pageable memory, and the host waits for each: the device "
         "idles up to "
         f"{units.duration(late[1])} a step for them.",
-        saving=Saving(late_ns=late),
+        saving=Saving(starved_ns=late),
         certainty="likely",
         fix=_FIX_SMALL,
         check="stepscope show copies --by frame: few copies HtoD of a few bytes are left.",
         evidence={
-            "copies_per_step": pace.per_step(calls),
+            "copies_per_step": mean_step.per_step(calls),
             "bytes_per_copy": n_bytes / calls,
-            "late_ns": round(late[1]),
+            "starved_ns": round(late[1]),
         },
         claims=frozenset({"late:syncs"}),
         locations=locations_of(
-            (row.place, f"~{units.count(round(pace.per_step(row.calls)))} copies a step")
+            (row.place, f"~{units.count(round(mean_step.per_step(row.calls)))} copies a step")
             for row in sorted(small, key=lambda row: -row.calls)
         ),
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.phases import Phase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
@@ -24,7 +24,7 @@ from stepscope.findings._optimizers import (
     optimizer_time,
     update_of,
 )
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["optimizer_share"]
@@ -61,8 +61,8 @@ class _Table:
 
 @rule
 def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
-    pace: Pace,
-    late_phases: Table[LatePhase],
+    mean_step: MeanStep,
+    starving_phases: Table[StarvingPhase],
     phases: Table[Phase],
     step_classes: Table[StepClass],
     step_ops: Table[StepOp],
@@ -85,30 +85,36 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
     update = update_of(step_ops, annotations)
     if update is None or update.kind == "per tensor":
         return None
-    spent_ns = optimizer_time(pace, phases, late_phases)
+    spent_ns = optimizer_time(mean_step, phases, starving_phases)
     several = accumulates(step_classes)
-    if pace.share(spent_ns) <= (accumulating_share if several else finding_share):
+    if mean_step.share(spent_ns) <= (accumulating_share if several else finding_share):
         return None
-    table = _dense_table(update, pace, late_phases, step_ops)
+    table = _dense_table(update, mean_step, starving_phases, step_ops)
     if table:
-        saving = _rows_only(table, pace, late_phases)
+        saving = _rows_only(table, mean_step, starving_phases)
     else:
-        saving = fusing_saves(update, pace, late_phases) if can_be_fused(update) else _half(pace, late_phases)
-    if pace.gain(saving).high_share < LEAST_GAIN:
+        saving = (
+            fusing_saves(update, mean_step, starving_phases)
+            if can_be_fused(update)
+            else _half(mean_step, starving_phases)
+        )
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
-    advice = _advice(update, saving, spent_ns, pace, several=several)
+    advice = _advice(update, saving, spent_ns, mean_step, several=several)
     return _of_table(advice, update, table) if table else advice
 
 
 def _dense_table(
-    update: Update, pace: Pace, late_phases: Table[LatePhase], step_ops: Table[StepOp]
+    update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase], step_ops: Table[StepOp]
 ) -> _Table | None:
     """The table that a fused optimizer goes through for a few rows, if that is most of its work."""
     passes = _PASSES.get(update.name or "", 0) if update.kind == "fused" else 0
-    optimizer_ns = cost_of_phase(pace, late_phases).device_ns
-    filled_ns = _device_ns(step_ops, pace, _ZEROS, within=_DENSE)
+    optimizer_ns = cost_of_phase(mean_step, starving_phases).device_ns
+    filled_ns = _device_ns(step_ops, mean_step, _ZEROS, within=_DENSE)
     looked_up_ns = sum(
-        pace.per_step(op.device_ns) for op in step_ops if _LOOK_UP.fullmatch(op.name or "") and not op.within
+        mean_step.per_step(op.device_ns)
+        for op in step_ops
+        if _LOOK_UP.fullmatch(op.name or "") and not op.within
     )
     # Two gradients of one weight are added up: it is a matrix of the model, too, and its gradient is dense.
     tied = any(op.name in ("aten::add", "aten::add_") and _NODE.fullmatch(op.within or "") for op in step_ops)
@@ -117,22 +123,22 @@ def _dense_table(
     share = min(1.0, passes * filled_ns / optimizer_ns)
     if share < TABLE_SHARE:
         return None
-    return _Table(share, filled_ns, _device_ns(step_ops, pace, _DENSE))
+    return _Table(share, filled_ns, _device_ns(step_ops, mean_step, _DENSE))
 
 
 def _device_ns(
-    step_ops: Table[StepOp], pace: Pace, name: re.Pattern[str], within: re.Pattern[str] | None = None
+    step_ops: Table[StepOp], mean_step: MeanStep, name: re.Pattern[str], within: re.Pattern[str] | None = None
 ) -> float:
     rows = [op for op in step_ops if name.fullmatch(op.name or "")]
-    return pace.per_step(
+    return mean_step.per_step(
         sum(op.device_ns for op in rows if within is None or within.fullmatch(op.within or ""))
     )
 
 
-def _rows_only(table: _Table, pace: Pace, late_phases: Table[LatePhase]) -> Saving:
+def _rows_only(table: _Table, mean_step: MeanStep, starving_phases: Table[StarvingPhase]) -> Saving:
     """What sparse gradients save."""
-    optimizer_ns = cost_of_phase(pace, late_phases).device_ns
-    most = min(pace.busy_ns, optimizer_ns + table.backward_ns)
+    optimizer_ns = cost_of_phase(mean_step, starving_phases).device_ns
+    most = min(mean_step.busy_ns, optimizer_ns + table.backward_ns)
     return Saving(device_ns=(min(most, table.share * optimizer_ns / 2), most))
 
 
@@ -156,13 +162,15 @@ def _of_table(advice: Advice, update: Update, table: _Table) -> Advice:
     )
 
 
-def _half(pace: Pace, late_phases: Table[LatePhase]) -> Saving:
-    phase = cost_of_phase(pace, late_phases)
-    late_ns = min(pace.late_ns, pace.with_latency(phase.late_ns))
-    return Saving(late_ns=(0.0, late_ns / 2), device_ns=(0.0, min(pace.busy_ns, phase.device_ns) / 2))
+def _half(mean_step: MeanStep, starving_phases: Table[StarvingPhase]) -> Saving:
+    phase = cost_of_phase(mean_step, starving_phases)
+    starved_ns = min(mean_step.starved_ns, mean_step.with_latency(phase.starved_ns))
+    return Saving(
+        starved_ns=(0.0, starved_ns / 2), device_ns=(0.0, min(mean_step.busy_ns, phase.device_ns) / 2)
+    )
 
 
-def _advice(update: Update, saving: Saving, spent_ns: float, pace: Pace, *, several: bool) -> Advice:
+def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep, *, several: bool) -> Advice:
     fusable = can_be_fused(update)
     how = {"foreach": "an operator for every list of tensors", "fused": "a fused kernel"}[update.kind]
     every = "though gradients are accumulated" if several else "after every backward pass"
@@ -177,7 +185,7 @@ def _advice(update: Update, saving: Saving, spent_ns: float, pace: Pace, *, seve
     return Advice(
         title="The optimizer takes a large part of the step",
         because=f"{update.name or 'The optimizer'} takes {units.duration(spent_ns)} of a step, "
-        f"{units.share(pace.share(spent_ns))} of it, {every}; it updates with {how}.",
+        f"{units.share(mean_step.share(spent_ns))} of it, {every}; it updates with {how}.",
         saving=saving,
         certainty="likely" if fusable else "possible",
         fix="\n".join(lines),
@@ -186,7 +194,7 @@ def _advice(update: Update, saving: Saving, spent_ns: float, pace: Pace, *, seve
             "optimizer": update.name,
             "kind": update.kind,
             "optimizer_ns": spent_ns,
-            "optimizer_share": pace.share(spent_ns),
+            "optimizer_share": mean_step.share(spent_ns),
             "accumulating": several,
         },
         claims=frozenset({"late:optimizer", "device:optimizer"}),

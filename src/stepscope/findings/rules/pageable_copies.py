@@ -8,7 +8,7 @@ from stepscope.analyses.host_syncs import HostSync
 from stepscope.findings import Advice, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, moving, starved_by, trips_of
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["pageable_copies"]
@@ -22,7 +22,7 @@ stored = torch.empty(shape, pin_memory=True)"""
 
 @rule
 def pageable_copies(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     copies: Table[Copy],
     copies_by_frame: Table[Copy],
@@ -43,46 +43,48 @@ def pageable_copies(
     found = moving(copies, "HtoD", "pageable")
     total_ns, exposed_ns = (sum(getattr(row, name) for row in found) for name in ("total_ns", "exposed_ns"))
     n_bytes = sum(row.bytes or 0 for row in found)
-    trips = trips_of(copies, pace.steps)
+    trips = trips_of(copies, mean_step.steps)
     if not n_bytes or not exposed_ns or (trips and trips.sure):
         return None
-    bus = bus_of(copies, facts.device(pace.device))
-    exposed = pace.per_step(exposed_ns)
-    fast, slow = bus.times(pace.per_step(n_bytes) * exposed_ns / total_ns)
-    if pace.share(exposed - fast) < least_share:
+    bus = bus_of(copies, facts.device(mean_step.device))
+    exposed = mean_step.per_step(exposed_ns)
+    fast, slow = bus.times(mean_step.per_step(n_bytes) * exposed_ns / total_ns)
+    if mean_step.share(exposed - fast) < least_share:
         return None
-    starved = min(pace.per_step(starved_by(host_syncs)), pace.late_ns)
-    around = min(pace.per_step(sum(row.host_ns - row.blocked_ns for row in found)), pace.late_ns - starved)
+    starved = min(mean_step.per_step(starved_by(host_syncs)), mean_step.starved_ns)
+    around = min(
+        mean_step.per_step(sum(row.host_ns - row.blocked_ns for row in found)), mean_step.starved_ns - starved
+    )
     return Advice(
         title="Batches are copied to the GPU from pageable memory",
-        because=_because(pace, bus, total_ns, n_bytes),
+        because=_because(mean_step, bus, total_ns, n_bytes),
         saving=Saving(
-            waited_ns=(max(0.0, exposed - slow), exposed - pace.device_pays(0, 0) * fast + around),
-            late_ns=(0.0, starved),
+            waited_ns=(max(0.0, exposed - slow), exposed - mean_step.device_pays(0, 0) * fast + around),
+            starved_ns=(0.0, starved),
         ),
         certainty="certain",
         fix=_FIX,
         check="stepscope show copies: host memory is pinned, and the host spends microseconds in the call.",
         evidence={
-            "bytes_per_step": pace.per_step(n_bytes),
-            "copies_per_step": pace.per_step(sum(row.calls for row in found)),
+            "bytes_per_step": mean_step.per_step(n_bytes),
+            "copies_per_step": mean_step.per_step(sum(row.calls for row in found)),
             "exposed_ns": round(exposed),
-            "blocked_host_ns": round(pace.per_step(sum(row.host_ns for row in found))),
+            "blocked_host_ns": round(mean_step.per_step(sum(row.host_ns for row in found))),
             "gb_per_s": n_bytes / total_ns,
             "pinned_gb_per_s_low": bus.slow,
             "pinned_gb_per_s_high": bus.fast,
         },
         claims=frozenset({"waited:copies", "late:syncs"}),
         locations=locations_of(
-            (row.place, f"{units.size(pace.per_step(row.bytes or 0))} a step")
+            (row.place, f"{units.size(mean_step.per_step(row.bytes or 0))} a step")
             for row in moving(copies_by_frame, "HtoD", "pageable")
         ),
     )
 
 
-def _because(pace: Pace, bus: Bus, total_ns: int, n_bytes: int) -> str:
+def _because(mean_step: MeanStep, bus: Bus, total_ns: int, n_bytes: int) -> str:
     return (
-        f"{units.size(pace.per_step(n_bytes))} a step come from pageable memory at "
-        f"{units.rate(n_bytes, total_ns)}: that takes {units.duration(pace.per_step(total_ns))} of a step of "
-        f"{units.duration(pace.step_ns)}, and the host waits for it. Pinned memory gets {bus}."
+        f"{units.size(mean_step.per_step(n_bytes))} a step come from pageable memory at "
+        f"{units.rate(n_bytes, total_ns)}: that takes {units.duration(mean_step.per_step(total_ns))} of a step of "
+        f"{units.duration(mean_step.step_ns)}, and the host waits for it. Pinned memory gets {bus}."
     )

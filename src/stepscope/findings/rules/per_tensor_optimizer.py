@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.phases import Phase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
@@ -21,7 +21,7 @@ from stepscope.findings._optimizers import (
     update_of,
 )
 from stepscope.findings._weight_loops import WeightLoop, loop_saves, weight_loop_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["per_tensor_optimizer"]
@@ -42,8 +42,8 @@ _OWN = "torch._foreach_add_(weights, gradients, alpha=-lr)    # or lists of all 
 
 @rule
 def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
-    pace: Pace,
-    late_phases: Table[LatePhase],
+    mean_step: MeanStep,
+    starving_phases: Table[StarvingPhase],
     phases: Table[Phase],
     step_ops: Table[StepOp],
     annotations: Table[Annotation],
@@ -65,35 +65,35 @@ def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
     """
     update = update_of(step_ops, annotations)
     told = []
-    if update and (saving := _of_optimizer(update, pace, late_phases, phases)):
-        told.append(_advice(update, saving, pace, late_phases))
+    if update and (saving := _of_optimizer(update, mean_step, starving_phases, phases)):
+        told.append(_advice(update, saving, mean_step, starving_phases))
     loop = weight_loop_of(step_ops, step_classes)
     if loop and loop.tensors >= LEAST_TENSORS:
-        saving = loop_saves(loop, pace, late_phases, step_ops, is_optimizer=update is None)
-        told.append(_of_loop(loop, saving, pace, is_optimizer=update is None))
-    gains = [(pace.gain(advice.saving).high_share, advice) for advice in told]
+        saving = loop_saves(loop, mean_step, starving_phases, step_ops, is_optimizer=update is None)
+        told.append(_of_loop(loop, saving, mean_step, is_optimizer=update is None))
+    gains = [(mean_step.gain(advice.saving).high_share, advice) for advice in told]
     share, advice = max(gains, key=lambda one: one[0], default=(0.0, None))
     return advice if share >= least_share else None
 
 
 def _of_optimizer(
-    update: Update, pace: Pace, late_phases: Table[LatePhase], phases: Table[Phase]
+    update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase], phases: Table[Phase]
 ) -> Saving | None:
     """What a fused kernel saves, if that is worth a word."""
     if update.kind == "fused":
         return None
-    saving = fusing_saves(update, pace, late_phases)
+    saving = fusing_saves(update, mean_step, starving_phases)
     if update.kind == "foreach":
-        large = pace.share(optimizer_time(pace, phases, late_phases)) > FINDING_SHARE
-        if large or pace.gain(saving).low_share < LEAST_OF_LISTS or not can_be_fused(update):
+        large = mean_step.share(optimizer_time(mean_step, phases, starving_phases)) > FINDING_SHARE
+        if large or mean_step.gain(saving).low_share < LEAST_OF_LISTS or not can_be_fused(update):
             return None
     elif update.turns < LEAST_TENSORS:
         return None
     return saving
 
 
-def _of_loop(loop: WeightLoop, saving: Saving, pace: Pace, *, is_optimizer: bool) -> Advice:
-    work = cost_of(loop.ops, pace)
+def _of_loop(loop: WeightLoop, saving: Saving, mean_step: MeanStep, *, is_optimizer: bool) -> Advice:
+    work = cost_of(loop.ops, mean_step)
     names, calls = ", ".join(loop.names[:4]), units.tally(work.calls)
     where = "by no optimizer of torch's" if is_optimizer else "beside the optimizer"
     return Advice(
@@ -101,7 +101,7 @@ def _of_loop(loop: WeightLoop, saving: Saving, pace: Pace, *, is_optimizer: bool
         because=f"{calls} operators a step ({names}) go through {units.tally(loop.tensors)} "
         f"tensors one by one, {where} and outside of autograd, as often as there are weights: "
         f"{units.tally(work.launches)} launches, {units.duration(work.device_ns)} of device time, and the "
-        f"device waits up to {units.duration(saving.late_ns[1])} for them.",
+        f"device waits up to {units.duration(saving.starved_ns[1])} for them.",
         saving=saving,
         certainty="likely",
         fix=_fix_of_loop(loop, is_optimizer=is_optimizer),
@@ -111,7 +111,7 @@ def _of_loop(loop: WeightLoop, saving: Saving, pace: Pace, *, is_optimizer: bool
             "tensors_per_step": loop.tensors,
             "operators_per_tensor": loop.calls_per_tensor,
             "loop_launches_per_step": work.launches,
-            "loop_late_ns": work.late_ns,
+            "loop_late_ns": work.starved_ns,
             "loop_device_ns": work.device_ns,
         },
         claims=frozenset({"late:optimizer", "device:optimizer"}),
@@ -132,9 +132,11 @@ def _fix_of_loop(loop: WeightLoop, *, is_optimizer: bool) -> str:
     return "\n".join(f"torch._foreach_{name}(tensors, ...)    # a list of all tensors" for name in changing)
 
 
-def _advice(update: Update, saving: Saving, pace: Pace, late_phases: Table[LatePhase]) -> Advice:
-    phase = cost_of_phase(pace, late_phases)
-    work = cost_of(update.ops, pace)
+def _advice(
+    update: Update, saving: Saving, mean_step: MeanStep, starving_phases: Table[StarvingPhase]
+) -> Advice:
+    phase = cost_of_phase(mean_step, starving_phases)
+    work = cost_of(update.ops, mean_step)
     each = update.kind == "per tensor"
     name = update.name or "The optimizer"
     operators = units.tally(update.calls_per_turn)
@@ -149,18 +151,18 @@ def _advice(update: Update, saving: Saving, pace: Pace, late_phases: Table[LateP
     return Advice(
         title="The optimizer updates tensors one by one" if each else "The optimizer is not fused",
         because=f"{what}: {units.tally(phase.launches)} launches, {units.duration(phase.device_ns)} of "
-        f"device time, and the device waits {units.duration(pace.with_latency(phase.late_ns))} for them.",
+        f"device time, and the device waits {units.duration(mean_step.with_latency(phase.starved_ns))} for them.",
         saving=saving,
         certainty="certain" if each else "likely",
         fix=fix,
-        check="stepscope show late_phases: the optimizer has a handful of launches.",
+        check="stepscope show starving_phases: the optimizer has a handful of launches.",
         evidence={
             "optimizer": update.name,
             "kind": update.kind,
             "turns_per_step": update.turns,
             "operators_per_turn": update.calls_per_turn,
             "optimizer_launches_per_step": phase.launches,
-            "optimizer_late_ns": phase.late_ns,
+            "optimizer_late_ns": phase.starved_ns,
             "optimizer_device_ns": phase.device_ns,
             "update_device_ns": work.device_ns,
         },

@@ -9,7 +9,7 @@ from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["recompilations"]
@@ -24,7 +24,7 @@ torch.compile(model, dynamic=True)                    # if it is several; or pad
 
 @rule
 def recompilations(
-    pace: Pace,
+    mean_step: MeanStep,
     compilations: Table[Compilation],
     compiled_regions: Table[CompiledRegion],
     *,
@@ -43,30 +43,32 @@ def recompilations(
     again = recompiled(compilations)
     rows = [row for row in compilations if row.step is not None and row.region in again]
     steps = {row.step for row in rows if row.kind == "recompilation"}
-    compiling = pace.per_step(sum(row.total_ns for row in rows))
+    compiling = mean_step.per_step(sum(row.total_ns for row in rows))
     first_runs = [row for row in compiled_regions if row.region in again and row.calls == 1]
-    loading = pace.per_step(sum(row.host_self_ns + row.backward_host_ns for row in first_runs))
-    most = min(pace.late_ns, compiling + loading)
-    work = pace.per_step(sum(row.device_ns + row.backward_device_ns for row in compiled_regions))
-    if pace.share(most) < least_share:
+    loading = mean_step.per_step(sum(row.host_self_ns + row.backward_host_ns for row in first_runs))
+    most = min(mean_step.starved_ns, compiling + loading)
+    work = mean_step.per_step(sum(row.device_ns + row.backward_device_ns for row in compiled_regions))
+    if mean_step.share(most) < least_share:
         return None
     times = sum(row.times for row in rows if row.kind == "recompilation")
     versions = max((_version(region) for region in again), default=0)
-    often = len(steps) >= max(2.0, often_share * pace.steps) and max(len(steps), versions) >= RECURRING_STEPS
-    alone = often and pace.share(compiling) >= ALMOST_ALL
-    rest = max(0.0, pace.step_ns - most - work) if alone else 0.0
+    often = (
+        len(steps) >= max(2.0, often_share * mean_step.steps) and max(len(steps), versions) >= RECURRING_STEPS
+    )
+    alone = often and mean_step.share(compiling) >= ALMOST_ALL
+    rest = max(0.0, mean_step.step_ns - most - work) if alone else 0.0
     frames = sorted({region.rpartition("/")[0] for region in again})
     return Advice(
         title="Code is compiled again inside the steps",
-        because=f"{units.count(len(steps))} of {units.count(pace.steps)} recorded steps compiled code again "
+        because=f"{units.count(len(steps))} of {units.count(mean_step.steps)} recorded steps compiled code again "
         f"({'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}; "
-        f"{units.duration(compiling * pace.steps)} in all). "
+        f"{units.duration(compiling * mean_step.steps)} in all). "
         + (
             f"Version {versions} was reached: new inputs keep coming."
             if often
             else "In a long run they may be exceptions."
         ),
-        saving=Saving(late_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
+        saving=Saving(starved_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
         certainty="certain" if often else "likely",
         fix=_FIX,
         check="stepscope show compilations: no row says recompilation in a step.",
@@ -74,7 +76,7 @@ def recompilations(
             "recompilations": times,
             "steps_with_recompilation": len(steps),
             "versions": versions,
-            "compiling_ns": round(compiling * pace.steps),
+            "compiling_ns": round(compiling * mean_step.steps),
             "compiling_per_step_ns": round(compiling),
         },
         claims=frozenset({"late:compile"}),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from stepscope import units
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._device_memory import MemoryUse, memory_use
 from stepscope.findings.facts import Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["recomputation"]
@@ -29,9 +29,9 @@ if number % 2: x = checkpoint(layer, x, use_reentrant=False)   # every second la
 
 @rule
 def recomputation(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
-    late_phases: Table[LatePhase],
+    starving_phases: Table[StarvingPhase],
     step_ops: Table[StepOp],
     memory: Table[DeviceMemory],
     *,
@@ -46,28 +46,28 @@ def recomputation(
     tensors are put aside. Without checkpointing more memory is taken. The trace does not tell how much: so
     this is never certain, and no more than possible where memory was not recorded.
     """
-    again = [row for row in late_phases if row.phase == "recomputation"]
-    device_ns = min(pace.busy_ns, pace.per_step(sum(row.device_ns for row in again)))
-    late_ns = min(pace.late_ns, pace.per_step(sum(row.late_ns for row in again)))
-    if pace.share(device_ns + late_ns) < LEAST_SHARE:
+    again = [row for row in starving_phases if row.phase == "recomputation"]
+    device_ns = min(mean_step.busy_ns, mean_step.per_step(sum(row.device_ns for row in again)))
+    starved_ns = min(mean_step.starved_ns, mean_step.per_step(sum(row.starved_ns for row in again)))
+    if mean_step.share(device_ns + starved_ns) < LEAST_SHARE:
         return None
     use = _use(memory, facts)
     if use is not None and use.peak_share >= most_share:
         return None
-    least = pace.with_latency(late_ns)
-    most = min(pace.late_ns, max(least, pace.per_step(_host_ns(step_ops))))
+    least = mean_step.with_latency(starved_ns)
+    most = min(mean_step.starved_ns, max(least, mean_step.per_step(_host_ns(step_ops))))
     return Advice(
         title="Activations are computed twice" + (" while memory is free" if use else ""),
         because=f"Forward run again inside backward takes {units.duration(device_ns)} of the GPU a step "
-        f"({units.share(pace.share(device_ns))}), and the GPU waits {units.duration(late_ns)} for it. "
+        f"({units.share(mean_step.share(device_ns))}), and the GPU waits {units.duration(starved_ns)} for it. "
         f"{_room(use)}",
-        saving=Saving(late_ns=(least, most), device_ns=(device_ns, device_ns)),
+        saving=Saving(starved_ns=(least, most), device_ns=(device_ns, device_ns)),
         certainty="likely" if use else "possible",
         fix=_FIX,
         check="stepscope show phases: no recomputation; stepscope show memory: the peak still fits.",
         evidence={
             "recomputation_device_ns": round(device_ns),
-            "recomputation_late_ns": round(late_ns),
+            "recomputation_late_ns": round(starved_ns),
             "peak_share": use.peak_share if use else None,
             "memory_bytes": use.memory_bytes if use else None,
         },

@@ -11,7 +11,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
 from stepscope.findings._inference import engine_of, infers
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["sampling_cost"]
@@ -48,7 +48,7 @@ token = logits.argmax(-1)    # where greedy will do"""
 
 @rule
 def sampling_cost(
-    pace: Pace,
+    mean_step: MeanStep,
     iterations: Table[Iteration],
     step_classes: Table[StepClass],
     step_ops: Table[StepOp],
@@ -66,24 +66,24 @@ def sampling_cost(
         return None
     draws = sum(row.calls for row in step_ops if row.name in _DRAWS and row.within not in _DRAWS)
     sampler = _sampler(step_ops, draws)
-    whole = pace.per_step(sum(row.device_ns for row in sampler))
-    if pace.share(whole) < least_share:
+    whole = mean_step.per_step(sum(row.device_ns for row in sampler))
+    if mean_step.share(whole) < least_share:
         return None
-    sorting = pace.per_step(sum(row.device_ns for row in sampler if row.name in _SORTS))
+    sorting = mean_step.per_step(sum(row.device_ns for row in sampler if row.name in _SORTS))
     low = whole - 0.5 * sorting if sorting else 0.0
     engine = engine_of(iterations)
     return Advice(
         title="Sampling takes a large part of a step",
-        because=f"{units.tally(pace.per_step(draws))} draws a step take {units.duration(whole)} of the GPU, "
-        f"{units.share(pace.share(whole))} of the step; {units.duration(sorting)} of that is sorting.",
-        saving=Saving(device_ns=(min(low, pace.busy_ns), min(whole, pace.busy_ns))),
+        because=f"{units.tally(mean_step.per_step(draws))} draws a step take {units.duration(whole)} of the GPU, "
+        f"{units.share(mean_step.share(whole))} of the step; {units.duration(sorting)} of that is sorting.",
+        saving=Saving(device_ns=(min(low, mean_step.busy_ns), min(whole, mean_step.busy_ns))),
         certainty="likely",
         fix=_BY_ENGINE.get(engine or "", _ANY),
         check="stepscope show ops: aten::sort is gone, and the operators of the sampler take a few µs.",
         evidence={
-            "draws_per_step": pace.per_step(draws),
+            "draws_per_step": mean_step.per_step(draws),
             "sampling_ns": round(whole),
-            "sampling_share": pace.share(whole),
+            "sampling_share": mean_step.share(whole),
             "sorting_ns": round(sorting),
         },
         claims=frozenset({"device:indexing"}),

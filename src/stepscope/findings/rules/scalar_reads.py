@@ -10,7 +10,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
-from stepscope.findings._replays import replayed
+from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import (
     READ,
     Wait,
@@ -24,7 +24,7 @@ from stepscope.findings._waits import (
     times,
     waits_of,
 )
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["scalar_reads"]
@@ -44,7 +44,7 @@ x = torch.where(x.max() > limit, x / limit, x)    # instead of `if x.max() > lim
 
 @rule
 def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
-    pace: Pace,
+    mean_step: MeanStep,
     host_syncs: Table[HostSync],
     step_ops: Table[StepOp],
     idle_gaps: Table[IdleGap],
@@ -57,7 +57,7 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
 ) -> Advice | None:
     """The host reads scalars of the device (.item(), float, if), and waits for each.
 
-    Gain: what a replay says in which nothing is read, without the profiler. At the least, less what it takes
+    Gain: what a simulation says in which nothing is read, without the profiler. At the least, less what it takes
     to add the scalar up on the device instead: the cheapest operator for each read. At the most, the operator
     that computed each scalar goes as well, which takes no longer than to read it; and the first of the steps
     that are played has no lead from one before it, so that the others gain more than their mean. But never
@@ -69,24 +69,24 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     waits = waits_of(host_syncs, step_ops)
     mine = [wait for wait in waits if wait.cause == READ]
     reads = [row for cause, row in read_ops(step_ops) if cause == READ]
-    if not mine or pace.device is None:
+    if not mine or mean_step.device is None:
         return None
-    per_step = pace.per_step(sum(wait.calls for wait in mine))
-    host = pace.per_step(max(_host_ns(reads), sum(wait.waited_ns for wait in mine)))
-    beside = host - pace.per_step(sum(wait.waited_ns for wait in mine))
+    per_step = mean_step.per_step(sum(wait.calls for wait in mine))
+    host = mean_step.per_step(max(_host_ns(reads), sum(wait.waited_ns for wait in mine)))
+    beside = host - mean_step.per_step(sum(wait.waited_ns for wait in mine))
     cheapest, mean = (per_step * cost for cost in launch_costs(step_ops))
-    lead = lead_of(pace, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
+    lead = lead_of(mean_step, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
     others = [wait for wait in waits if wait.cause != READ]
-    saving = lead_won(pace, idle_gaps, mine, others, lead)
+    saving = lead_won(mean_step, idle_gaps, mine, others, lead)
     if changed_steps_by_no_reads:
-        instead = _of_host(pace, cheapest), _of_host(pace, min(beside, mean))
-        saving = _played(pace, changed_steps_by_no_reads, saving, instead, _part(waits, step_ops))
-    if pace.gain(saving).high_share < least_share:
+        instead = _of_host(mean_step, cheapest), _of_host(mean_step, min(beside, mean))
+        saving = _played(mean_step, changed_steps_by_no_reads, saving, instead, _part(waits, step_ops))
+    if mean_step.gain(saving).high_share < least_share:
         return None
-    starved = pace.per_step(sum(wait.starved_ns for wait in mine))
+    starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     return Advice(
         title="The host reads scalars of the device and waits for each",
-        because=f"{times(per_step, 'read')} a step: {held_up(pace, host, mine)}",
+        because=f"{times(per_step, 'read')} a step: {held_up(mean_step, host, mine)}",
         saving=saving,
         certainty="certain",
         fix=_fix(reads, step_ops, {row.name or "" for row in python_frames}),
@@ -95,10 +95,10 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
             "reads_per_step": per_step,
             "host_ns": round(host),
             "starved_ns": round(starved),
-            "starved_share": pace.share(starved),
+            "starved_share": mean_step.share(starved),
         },
         claims=frozenset({"late:syncs"}),
-        locations=locations_of_waits(mine, pace.steps, "read"),
+        locations=locations_of_waits(mine, mean_step.steps, "read"),
     )
 
 
@@ -111,24 +111,24 @@ def _part(waits: list[Wait], step_ops: Table[StepOp]) -> float:
 
 
 def _played(
-    pace: Pace, changed_steps: Table[ChangedStep], lead: Saving, instead: Bounds, part: float
+    mean_step: MeanStep, changed_steps: Table[ChangedStep], lead: Saving, instead: Bounds, part: float
 ) -> Saving:
-    """What a replay without reads saves of a step.
+    """What a simulation without reads saves of a step.
 
     `lead` is the most that can be, `instead` what the operators take that add scalars up, and that compute
     them, and `part` how much of what is read the program reads itself.
     """
     (row,) = changed_steps
-    played, most = pace.gain(replayed(pace, changed_steps)), pace.gain(lead).high_share
+    modelled, most = mean_step.gain(simulated(mean_step, changed_steps)), mean_step.gain(lead).high_share
     if row.steps > 1:
-        most = min(most, played.high_share * row.steps / (row.steps - 1) + instead[1])
-    return of_shares(pace, min(max(0.0, part * played.low_share - instead[0]), most), most)
+        most = min(most, modelled.high_share * row.steps / (row.steps - 1) + instead[1])
+    return of_shares(mean_step, min(max(0.0, part * modelled.low_share - instead[0]), most), most)
 
 
-def _of_host(pace: Pace, host_ns: float) -> float:
+def _of_host(mean_step: MeanStep, host_ns: float) -> float:
     """The part of a step without the profiler that so much recorded host time makes, as far as it is late."""
-    late_ns = min(max(0.0, host_ns), pace.late_ns)
-    return pace.gain(Saving(late_ns=(0.0, late_ns))).high_share
+    starved_ns = min(max(0.0, host_ns), mean_step.starved_ns)
+    return mean_step.gain(Saving(starved_ns=(0.0, starved_ns))).high_share
 
 
 def _host_ns(reads: list[StepOp]) -> float:

@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses._families import family_of
-from stepscope.analyses.late_phases import LatePhase
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
+from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["scatter_heavy"]
@@ -57,7 +57,11 @@ class _Indexing:
 
 @rule
 def scatter_heavy(
-    pace: Pace, late_phases: Table[LatePhase], step_ops: Table[StepOp], *, least_share: float = 0.02
+    mean_step: MeanStep,
+    starving_phases: Table[StarvingPhase],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.02,
 ) -> Advice | None:
     """Gathering, scattering and sorting take much of the step, often in a loop of Python's.
 
@@ -71,17 +75,17 @@ def scatter_heavy(
     most, since short ones do not fill the device. Whichever is slower of what is left of the host and of the
     device sets the pace.
     """
-    found = _indexing(step_ops, pace)
-    waits = waits_of(found.cost.late_ns, found.cost.launches, pace, late_phases)
-    if pace.share(waits[0] + found.cost.device_ns) < least_share:
+    found = _indexing(step_ops, mean_step)
+    waits = waits_of(found.cost.starved_ns, found.cost.launches, mean_step, starving_phases)
+    if mean_step.share(waits[0] + found.cost.device_ns) < least_share:
         return None
-    saving = _saving(found, pace, step_ops)
-    if pace.gain(saving).high_share < LEAST_GAIN:
+    saving = _saving(found, mean_step, step_ops)
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
-    return _advice(found, saving, pace)
+    return _advice(found, saving, mean_step)
 
 
-def _saving(found: _Indexing, pace: Pace, step_ops: Table[StepOp]) -> Saving:
+def _saving(found: _Indexing, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
     least = most = device_ns = 0.0
     for op in {id(op): op for op in (*found.bodies, *found.sorts)}.values():
         part, but_one = _host_part(op, step_ops), 1 - 1 / max(1.0, op.per_step)
@@ -90,9 +94,9 @@ def _saving(found: _Indexing, pace: Pace, step_ops: Table[StepOp]) -> Saving:
         least += part * max(spared, 0.5 * but_one if op in found.loops else 0.0)
         most += part * max(spared, looped)
         sorting = 0.9 if op in found.sorts else 0.0
-        device_ns += pace.per_step(op.device_ns) * max(sorting, looped)
-    sorting_ns = cost_of(found.sorts, pace).device_ns
-    return fewer_calls(pace, (least, most), (0.5 * sorting_ns, min(device_ns, pace.busy_ns)))
+        device_ns += mean_step.per_step(op.device_ns) * max(sorting, looped)
+    sorting_ns = cost_of(found.sorts, mean_step).device_ns
+    return fewer_calls(mean_step, (least, most), (0.5 * sorting_ns, min(device_ns, mean_step.busy_ns)))
 
 
 def _host_part(op: StepOp, step_ops: Table[StepOp]) -> float:
@@ -102,7 +106,7 @@ def _host_part(op: StepOp, step_ops: Table[StepOp]) -> float:
     return 0.0 if called_as(op) in waiting else host_part([op], step_ops)
 
 
-def _indexing(step_ops: Table[StepOp], pace: Pace) -> _Indexing:
+def _indexing(step_ops: Table[StepOp], mean_step: MeanStep) -> _Indexing:
     outer = [op for op in step_ops if op.within is None]
     ops = tuple(op for op in outer if _INDEXING.fullmatch(op.name or ""))
     layers = sum(op.per_step for op in outer if _ATTENTION.fullmatch(op.name or ""))
@@ -123,7 +127,7 @@ def _indexing(step_ops: Table[StepOp], pace: Pace) -> _Indexing:
             bodies |= {id(op): op for op in body}
     return _Indexing(
         ops=ops,
-        cost=cost_of(ops, pace),
+        cost=cost_of(ops, mean_step),
         loops=loops,
         sorts=tuple(op for op in ops if _sorts(op)),
         bodies=tuple(bodies.values()),
@@ -134,10 +138,10 @@ def _sorts(op: StepOp) -> bool:
     return bool(_MAY_SORT.fullmatch(op.name or "")) and op.launches >= _SORTS_FROM * op.calls > 0
 
 
-def _advice(found: _Indexing, saving: Saving, pace: Pace) -> Advice:
-    looped, sorting = cost_of(found.loops, pace), cost_of(found.sorts, pace)
-    waited_ns = pace.with_latency(found.cost.late_ns)
-    most = max(found.ops, key=lambda op: (op.late_ns + op.device_ns, op.name or ""))
+def _advice(found: _Indexing, saving: Saving, mean_step: MeanStep) -> Advice:
+    looped, sorting = cost_of(found.loops, mean_step), cost_of(found.sorts, mean_step)
+    waited_ns = mean_step.with_latency(found.cost.starved_ns)
+    most = max(found.ops, key=lambda op: (op.starved_ns + op.device_ns, op.name or ""))
     lines = []
     if looped.calls:
         lines.append("buffer[steps, rows] = values    # once, with the indices of the whole loop, not in it")
@@ -160,7 +164,7 @@ def _advice(found: _Indexing, saving: Saving, pace: Pace) -> Advice:
         evidence={
             "calls_per_step": found.cost.calls,
             "calls_in_loops_per_step": looped.calls,
-            "late_ns": found.cost.late_ns,
+            "starved_ns": found.cost.starved_ns,
             "device_ns": found.cost.device_ns,
             "sorting_device_ns": sorting.device_ns,
             "most": most.name,

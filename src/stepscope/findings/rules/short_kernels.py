@@ -11,7 +11,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._op_costs import part_in_steps
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["short_kernels"]
@@ -22,7 +22,7 @@ BETWEEN = ("device scheduling", "graph latency")
 
 @rule
 def short_kernels(
-    pace: Pace,
+    mean_step: MeanStep,
     idle_gaps: Table[IdleGap],
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
@@ -35,11 +35,11 @@ def short_kernels(
     Gain: a kernel that is fused into another saves the pause before it. At the most all pauses go, at the
     least none, for the profile does not tell which kernels could be one.
     """
-    between = [row for row in idle_gaps if row.device == pace.device and row.spent_in in BETWEEN]
-    between_ns = pace.per_step(sum(row.idle_ns for row in between))
-    pauses = pace.per_step(sum(row.gaps for row in between))
-    short = _short(kernels, short_ns, part_in_steps(kernels, kernel_families), pace)
-    if pace.share(between_ns) < least_share or pace.late_ns > between_ns + pace.busy_ns:
+    between = [row for row in idle_gaps if row.device == mean_step.device and row.spent_in in BETWEEN]
+    between_ns = mean_step.per_step(sum(row.idle_ns for row in between))
+    pauses = mean_step.per_step(sum(row.gaps for row in between))
+    short = _short(kernels, short_ns, part_in_steps(kernels, kernel_families), mean_step)
+    if mean_step.share(between_ns) < least_share or mean_step.starved_ns > between_ns + mean_step.busy_ns:
         return None
     if short.calls < short.every / 2:
         return None
@@ -48,10 +48,10 @@ def short_kernels(
         f"{units.duration(short_ns)}, and take {units.duration(short.time_ns)} together; the device "
         f"pauses {units.tally(pauses)} times between two, for {units.duration(between_ns)} in all."
     )
-    return _advice(because, short, pauses, between_ns, pace)
+    return _advice(because, short, pauses, between_ns, mean_step)
 
 
-def _advice(because: str, short: _Short, pauses: float, between_ns: float, pace: Pace) -> Advice:
+def _advice(because: str, short: _Short, pauses: float, between_ns: float, mean_step: MeanStep) -> Advice:
     return Advice(
         title="Kernels are so short that pauses between them count",
         because=because,
@@ -66,7 +66,7 @@ def _advice(because: str, short: _Short, pauses: float, between_ns: float, pace:
             "short_kernels_ns": short.time_ns,
             "pauses_per_step": pauses,
             "between_ns": between_ns,
-            "between_share": pace.share(between_ns),
+            "between_share": mean_step.share(between_ns),
         },
         claims=frozenset({"waited:kernels"}),
     )
@@ -81,10 +81,10 @@ class _Short:
     every: float
 
 
-def _short(kernels: Iterable[Kernel], short_ns: int, inside: float, pace: Pace) -> _Short:
+def _short(kernels: Iterable[Kernel], short_ns: int, inside: float, mean_step: MeanStep) -> _Short:
     rows = [row for row in kernels if row.mean_ns < short_ns]
     return _Short(
-        calls=pace.per_step(sum(row.calls for row in rows) * inside),
-        time_ns=pace.per_step(sum(row.exclusive_ns for row in rows) * inside),
-        every=pace.per_step(sum(row.calls for row in kernels) * inside),
+        calls=mean_step.per_step(sum(row.calls for row in rows) * inside),
+        time_ns=mean_step.per_step(sum(row.exclusive_ns for row in rows) * inside),
+        every=mean_step.per_step(sum(row.calls for row in kernels) * inside),
     )

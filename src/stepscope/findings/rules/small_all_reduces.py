@@ -12,7 +12,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._inference import engine_of, infers
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["small_all_reduces"]
@@ -38,7 +38,7 @@ torch.ops.symm_mem.one_shot_all_reduce(t, "sum", group.group_name)    # or multi
 
 @rule
 def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and threshold
-    pace: Pace,
+    mean_step: MeanStep,
     iterations: Table[Iteration],
     step_classes: Table[StepClass],
     kernel_families: Table[KernelFamily],
@@ -59,9 +59,9 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     communication = [row for row in kernels if row.family == "communication"]
     all_reduces = [row for row in communication if _ALL_REDUCE.search(row.name or "")]
     inside = _inside_steps(communication, kernel_families)
-    calls = pace.per_step(inside * sum(row.calls for row in all_reduces))
-    whole = min(pace.per_step(inside * sum(row.total_ns for row in all_reduces)), pace.busy_ns)
-    if calls < least_calls or whole / calls > most_mean_ns or pace.share(whole) < least_share:
+    calls = mean_step.per_step(inside * sum(row.calls for row in all_reduces))
+    whole = min(mean_step.per_step(inside * sum(row.total_ns for row in all_reduces)), mean_step.busy_ns)
+    if calls < least_calls or whole / calls > most_mean_ns or mean_step.share(whole) < least_share:
         return None
     nccl = sum(row.total_ns for row in all_reduces if _NCCL.search(row.name or ""))
     plain = nccl > 0.5 * sum(row.total_ns for row in all_reduces)
@@ -69,7 +69,7 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     return Advice(
         title="Many small all-reduces: latency of tensor parallelism",
         because=f"{units.tally(calls)} all-reduces a step of {units.duration(whole / calls)} each "
-        f"{'by NCCL ' if plain else ''}take {units.duration(whole)}, {units.share(pace.share(whole))} of the "
+        f"{'by NCCL ' if plain else ''}take {units.duration(whole)}, {units.share(mean_step.share(whole))} of the "
         "step; waiting for peers is part of it.",
         saving=Saving(device_ns=(0.0, max(0.0, whole - calls * ONE_SHOT_NS))),
         certainty="likely",

@@ -8,7 +8,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["small_buckets"]
@@ -24,7 +24,7 @@ dist.all_reduce(flat)"""
 
 @rule
 def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshold
-    pace: Pace,
+    mean_step: MeanStep,
     breakdowns: Table[Breakdown],
     kernel_families: Table[KernelFamily],
     step_ops: Table[StepOp],
@@ -41,15 +41,15 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
     of that nothing at the least.
     """
     rows = [row for row in step_ops if kind_of(row.name) == "all-reduce"]
-    calls = pace.per_step(sum(row.calls for row in rows))
-    mean_ns = pace.per_step(sum(row.device_ns for row in rows)) / calls if calls else 0.0
+    calls = mean_step.per_step(sum(row.calls for row in rows))
+    mean_ns = mean_step.per_step(sum(row.device_ns for row in rows)) / calls if calls else 0.0
     trains = any(row.phase == "backward" for row in step_ops)
     if not trains or calls < least_calls or not 0 < mean_ns <= most_mean_ns:
         return None
-    exposed = exposed_of(breakdowns, kernel_families, pace)
+    exposed = exposed_of(breakdowns, kernel_families, mean_step)
     device = max(0.0, exposed.device_ns - mean_ns)
-    late = pace.with_latency(pace.per_step(sum(row.late_ns for row in rows)))
-    if pace.share(device + late) < least_share:
+    late = mean_step.with_latency(mean_step.per_step(sum(row.starved_ns for row in rows)))
+    if mean_step.share(device + late) < least_share:
         return None
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
     return Advice(
@@ -57,16 +57,16 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
         because=f"{units.tally(calls)} all-reduces a step of {units.duration(mean_ns)} each; "
         f"{units.duration(exposed.device_ns)} of communication had no compute beside it, and the GPU waited "
         f"{units.duration(late)} for their launches.",
-        saving=Saving(late_ns=(0.5 * late, late * (1 - 1 / calls)), device_ns=(0.0, device)),
+        saving=Saving(starved_ns=(0.5 * late, late * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
-        fix=_BY_HAND if by_hand > calls * pace.steps / 2 else _BUCKETS,
+        fix=_BY_HAND if by_hand > calls * mean_step.steps / 2 else _BUCKETS,
         check="stepscope show kernels: fewer and longer all-reduces; exposed_communication_ns of stepscope "
         "show devices falls.",
         evidence={
             "all_reduces_per_step": calls,
             "all_reduce_mean_ns": mean_ns,
             "exposed_communication_ns": round(exposed.device_ns),
-            "late_ns": round(late),
+            "starved_ns": round(late),
         },
         claims=frozenset({"waited:communication"}),
         locations=locations_of(

@@ -12,7 +12,7 @@ from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["step_variance"]
@@ -66,7 +66,7 @@ class _Spread:
 
 @rule
 def step_variance(
-    pace: Pace,
+    mean_step: MeanStep,
     step_classes: Table[StepClass],
     iterations: Table[Iteration],
     breakdowns: Table[Breakdown],
@@ -102,15 +102,19 @@ def step_variance(
     if later:
         # The first recorded step may be one of them, and counts, but with the length of the later ones.
         excess = mean(row.dur_ns for row in later) - mean(row.dur_ns for row in usual)
-        spread = _Spread(later, usual, pace.per_step(excess * len(more)))
-        return _more_work(pace, spread, classes[0]) if pace.share(spread.excess_ns) >= _LEAST_SHARE else None
+        spread = _Spread(later, usual, mean_step.per_step(excess * len(more)))
+        return (
+            _more_work(mean_step, spread, classes[0])
+            if mean_step.share(spread.excess_ns) >= _LEAST_SHARE
+            else None
+        )
     times = [row.dur_ns for row in usual]
     if stdev(times) <= variation_share * mean(times):
         return None
-    spread = _split(usual, pace)
+    spread = _split(usual, mean_step)
     if mean(row.dur_ns for row in spread.slow) < _CLEAR * median(times):
         return None
-    return _unlike(pace, spread, times) if pace.share(spread.excess_ns) >= _LEAST_SHARE else None
+    return _unlike(mean_step, spread, times) if mean_step.share(spread.excess_ns) >= _LEAST_SHARE else None
 
 
 def _members(
@@ -147,54 +151,54 @@ def _does_more(one: StepClass, usual: StepClass, variation_share: float) -> bool
     return alike and trains and longer and one.kernels_min > usual.kernels_max
 
 
-def _split(steps: Sequence[Breakdown], pace: Pace) -> _Spread:
+def _split(steps: Sequence[Breakdown], mean_step: MeanStep) -> _Spread:
     middle = median(step.dur_ns for step in steps)
     average = mean(step.dur_ns for step in steps)
     slow = [step for step in steps if step.dur_ns > average]
     usual = [step for step in steps if step.dur_ns <= middle]
-    return _Spread(slow, usual, max(0.0, average - middle) * len(steps) / pace.steps)
+    return _Spread(slow, usual, max(0.0, average - middle) * len(steps) / mean_step.steps)
 
 
-def _saving(spread: _Spread, pace: Pace, least: float) -> Saving:
+def _saving(spread: _Spread, mean_step: MeanStep, least: float) -> Saving:
     """The excess by what grew: recording stretches the host's part of it."""
     grown = {name: max(0.0, ns) for name, ns in spread.grown().items()}
     whole = sum(grown.values())
     host = spread.excess_ns * sum(grown[name] for name in _HOST) / whole if whole else 0.0
-    host = min(host, pace.late_ns)
+    host = min(host, mean_step.starved_ns)
     rest = spread.excess_ns - host
-    return Saving(late_ns=(least * host, host), waited_ns=(least * rest, rest))
+    return Saving(starved_ns=(least * host, host), waited_ns=(least * rest, rest))
 
 
-def _more_work(pace: Pace, spread: _Spread, usual: StepClass) -> Advice:
+def _more_work(mean_step: MeanStep, spread: _Spread, usual: StepClass) -> Advice:
     longer = mean(step.dur_ns for step in spread.slow) - mean(step.dur_ns for step in spread.usual)
     part, _ = _CAUSES[max(spread.grown().items(), key=lambda one: one[1])[0]]
     numbers = _numbers(spread.slow)
     return Advice(
         title="Some steps do more than train",
-        because=f"Some of {pace.steps} steps ({numbers}) launch more than the usual "
+        because=f"Some of {mean_step.steps} steps ({numbers}) launch more than the usual "
         f"{units.count(usual.kernels_max)} kernels and take {units.duration(longer)} longer, most of it "
         f"{part}: {units.duration(spread.excess_ns)} for each step on average.",
-        saving=_saving(spread, pace, 0.5),
+        saving=_saving(spread, mean_step, 0.5),
         certainty="likely",
         fix=_FIX_MORE,
         check="stepscope show step_classes: one class of steps, or far fewer in the second.",
-        evidence=_evidence(spread, pace) | {"longer_ns": round(longer)},
+        evidence=_evidence(spread, mean_step) | {"longer_ns": round(longer)},
         claims=frozenset({"waited:variance", "late:variance"}),
     )
 
 
-def _unlike(pace: Pace, spread: _Spread, times: Sequence[int]) -> Advice:
+def _unlike(mean_step: MeanStep, spread: _Spread, times: Sequence[int]) -> Advice:
     part, fix = _CAUSES[max(spread.grown().items(), key=lambda one: one[1])[0]]
     return Advice(
         title="Like steps vary in length",
         because=f"{len(times)} steps that do the same take {units.duration(min(times))} to "
         f"{units.duration(max(times))} (they deviate by {units.share(stdev(times) / mean(times))}); what "
         f"grows most in the long ones ({_numbers(spread.slow)}) is {part}.",
-        saving=_saving(spread, pace, 0.0),
+        saving=_saving(spread, mean_step, 0.0),
         certainty="possible",
         fix=fix,
         check="stepscope show step_classes: variation is below 10 %.",
-        evidence=_evidence(spread, pace) | {"variation_share": stdev(times) / mean(times)},
+        evidence=_evidence(spread, mean_step) | {"variation_share": stdev(times) / mean(times)},
         claims=frozenset({"waited:variance", "late:variance"}),
     )
 
@@ -203,11 +207,11 @@ def _numbers(steps: Sequence[Breakdown]) -> str:
     return ", ".join(str(step.step) for step in steps[:5]) + (", …" if len(steps) > 5 else "")
 
 
-def _evidence(spread: _Spread, pace: Pace) -> dict[str, int | float | str | bool | None]:
+def _evidence(spread: _Spread, mean_step: MeanStep) -> dict[str, int | float | str | bool | None]:
     grown = max(spread.grown().items(), key=lambda one: one[1])
     return {
         "excess_ns": round(spread.excess_ns),
-        "excess_share": pace.share(spread.excess_ns),
+        "excess_share": mean_step.share(spread.excess_ns),
         "slow_steps": len(spread.slow),
         "usual_ns": round(mean(step.dur_ns for step in spread.usual)),
         "slow_ns": round(mean(step.dur_ns for step in spread.slow)),

@@ -19,7 +19,7 @@ from stepscope.findings._products import (
     saved_ns,
 )
 from stepscope.findings.facts import DeviceFacts, Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["tf32_matmuls"]
@@ -27,7 +27,7 @@ __all__ = ["tf32_matmuls"]
 
 @rule
 def tf32_matmuls(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     precision: Table[Precision],
     step_ops: Table[StepOp],
@@ -43,22 +43,26 @@ def tf32_matmuls(
     along: torch has none in TF32, and 16 bits let it take flash or cuDNN kernels. No kernel gets shorter than
     2 µs, or 6 µs for the low bound.
     """
-    found = products_in(precision, ("tf32",), pace)
-    if not found.ns or not pace.busy_ns or found.ns < least_share * pace.busy_ns:
+    found = products_in(precision, ("tf32",), mean_step)
+    if not found.ns or not mean_step.busy_ns or found.ns < least_share * mean_step.busy_ns:
         return None
-    beside = products_in(precision, ("fp32",), pace, families=("attention",) if is_tf32(precision) else ())
-    device = facts.device(pace.device)
+    beside = products_in(
+        precision, ("fp32",), mean_step, families=("attention",) if is_tf32(precision) else ()
+    )
+    device = facts.device(mean_step.device)
     rate, half = peak_of(device, "tf32"), half_type(device)
     if device is None or rate is None or half is None:
         raise NotKnown("what the device would do in bf16 is not known: its product is not recognised")
-    bounds = zip(saved_ns(found, half, device, pace), saved_ns(beside, half, device, pace), strict=True)
+    bounds = zip(
+        saved_ns(found, half, device, mean_step), saved_ns(beside, half, device, mean_step), strict=True
+    )
     low, high = (sum(ends) for ends in bounds)
-    saving = off_device((low, high), pace)
-    if not saving.device_ns[1] or not is_worth(found, found.ns, saving, pace, least_gain):
+    saving = off_device((low, high), mean_step)
+    if not saving.device_ns[1] or not is_worth(found, found.ns, saving, mean_step, least_gain):
         return None
     return Advice(
         title=f"{found.subject} in TF32, not in {half}",
-        because=_because(found, beside, device, half, pace),
+        because=_because(found, beside, device, half, mean_step),
         saving=saving,
         certainty="likely",
         fix='with torch.autocast("cuda", dtype=torch.bfloat16):    # around forward and loss, not backward\n'
@@ -68,19 +72,21 @@ def tf32_matmuls(
             "tf32_ns": round(found.ns),
             "fp32_attention_ns": round(beside.ns),
             "tf32_calls_per_step": found.calls,
-            "busy_share": found.ns / pace.busy_ns,
+            "busy_share": found.ns / mean_step.busy_ns,
             "tf32_peak_flops_per_s": rate,
             "half_peak_flops_per_s": peak_of(device, half),
         },
         claims=claims_of(found.families + beside.families),
-        locations=heaviest(step_ops, pace),
+        locations=heaviest(step_ops, mean_step),
     )
 
 
-def _because(found: Products, attention: Products, device: DeviceFacts, half: str, pace: Pace) -> str:
+def _because(
+    found: Products, attention: Products, device: DeviceFacts, half: str, mean_step: MeanStep
+) -> str:
     rates = [units.tally((peak_of(device, name) or 0.0) / 1e12) for name in (half, "tf32")]
     text = (
-        f"{units.duration(found.ns)} of a step ({units.share(found.ns / pace.busy_ns)} of the device's work) "
+        f"{units.duration(found.ns)} of a step ({units.share(found.ns / mean_step.busy_ns)} of the device's work) "
         f"is {found.words} in TF32: fp32 numbers, rounded for the matrix units. {device.name} does "
         f"{rates[0]} TFLOP/s in {half} and {rates[1]} in TF32."
     )

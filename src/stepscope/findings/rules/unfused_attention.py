@@ -9,7 +9,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["unfused_attention"]
@@ -34,7 +34,7 @@ _SHORTEST_NS = 4_000
 
 @rule
 def unfused_attention(
-    pace: Pace, attention: Table[Attention], step_ops: Table[StepOp], *, least_share: float = 0.03
+    mean_step: MeanStep, attention: Table[Attention], step_ops: Table[StepOp], *, least_share: float = 0.03
 ) -> Advice | None:
     """Attention writes the scores of all pairs of positions to memory, instead of one fused kernel.
 
@@ -49,25 +49,25 @@ def unfused_attention(
     views stay.
     """
     rows = [row for row in attention if row.backend in _UNFUSED]
-    ns = pace.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
-    if not ns or not pace.busy_ns or ns < least_share * pace.busy_ns:
+    ns = mean_step.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
+    if not ns or not mean_step.busy_ns or ns < least_share * mean_step.busy_ns:
         return None
     main = max(rows, key=lambda row: row.forward_ns + row.backward_ns)
     around = _around(step_ops, main)
     short = _may_be_short(main, step_ops)
-    calls = pace.per_step(sum(row.forward_calls + row.backward_calls for row in rows))
-    late_ns = 0.5 * pace.with_latency(pace.per_step(sum(op.late_ns for op in around)))
-    low, high = _saved(rows, step_ops, calls, pace)
+    calls = mean_step.per_step(sum(row.forward_calls + row.backward_calls for row in rows))
+    starved_ns = 0.5 * mean_step.with_latency(mean_step.per_step(sum(op.starved_ns for op in around)))
+    low, high = _saved(rows, step_ops, calls, mean_step)
     return Advice(
         title="Attention is not fused: its scores go through memory",
-        because=_because(main, around, ns, calls, pace),
-        saving=Saving(late_ns=(0.0, late_ns), device_ns=(0.0 if short else low, high)),
+        because=_because(main, around, ns, calls, mean_step),
+        saving=Saving(starved_ns=(0.0, starved_ns), device_ns=(0.0 if short else low, high)),
         certainty="possible" if short else "likely",
         fix=_fix(main, around),
         check="stepscope show attention: the backend is flash, cudnn, memory-efficient or flex.",
         evidence={
             "attention_ns": round(ns),
-            "busy_share": ns / pace.busy_ns,
+            "busy_share": ns / mean_step.busy_ns,
             "calls_per_step": calls,
             "backend": main.backend,
             "precision": main.precision,
@@ -75,16 +75,20 @@ def unfused_attention(
             "key_length": main.key_length,
             "head_dim": main.head_dim,
         },
-        claims=frozenset({"device:attention", "device:matmul"} | ({"late:attention"} if late_ns else set())),
+        claims=frozenset(
+            {"device:attention", "device:matmul"} | ({"late:attention"} if starved_ns else set())
+        ),
         locations=_locations(around),
     )
 
 
-def _saved(rows: Iterable[Attention], step_ops: Iterable[StepOp], calls: float, pace: Pace) -> Bounds:
+def _saved(
+    rows: Iterable[Attention], step_ops: Iterable[StepOp], calls: float, mean_step: MeanStep
+) -> Bounds:
     """What a fused kernel saves of the device's time, at the least and at the most."""
     ns, kept = 0.0, 0.0
     for row in rows:
-        own = pace.per_step(row.forward_ns + row.backward_ns)
+        own = mean_step.per_step(row.forward_ns + row.backward_ns)
         ns, kept = ns + own, kept + own * _kept_share(row)
     by_name = {"products": 0, "softmax": 0, "copies": 0}
     for op in step_ops:
@@ -94,10 +98,10 @@ def _saved(rows: Iterable[Attention], step_ops: Iterable[StepOp], calls: float, 
             by_name["softmax"] += op.device_ns
         elif op.name == "aten::clone" and _VIEW.fullmatch(op.within or ""):
             by_name["copies"] += op.device_ns
-    high = max(0.0, ns - max(kept, min(ns, calls * _SHORTEST_NS))) + pace.per_step(by_name["copies"])
+    high = max(0.0, ns - max(kept, min(ns, calls * _SHORTEST_NS))) + mean_step.per_step(by_name["copies"])
     # Other products of the model may be among them, but a softmax is one of attention.
-    low = max(ns - pace.per_step(by_name["products"]), pace.per_step(by_name["softmax"]))
-    return min(low, high, pace.busy_ns), min(high, pace.busy_ns)
+    low = max(ns - mean_step.per_step(by_name["products"]), mean_step.per_step(by_name["softmax"]))
+    return min(low, high, mean_step.busy_ns), min(high, mean_step.busy_ns)
 
 
 def _kept_share(row: Attention) -> float:
@@ -131,14 +135,14 @@ def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:
     return [op for op in ops if _SOFTMAX.fullmatch(op.name or "") or _PRODUCT.fullmatch(op.name or "")]
 
 
-def _because(main: Attention, around: Iterable[StepOp], ns: float, calls: float, pace: Pace) -> str:
+def _because(main: Attention, around: Iterable[StepOp], ns: float, calls: float, mean_step: MeanStep) -> str:
     made = "torch's math backend" if main.backend == "math" else "products and a softmax in the model's code"
     scores = "the scores of all pairs of positions"
     if main.query_length and main.key_length:
         scores = f"{units.count(main.query_length)} × {units.count(main.key_length)} scores for each head"
     often = "once" if round(calls) == 1 else f"{units.count(round(calls))} times"
     return (
-        f"Attention takes {units.duration(ns)} of a step, {units.share(ns / pace.busy_ns)} of the device's "
+        f"Attention takes {units.duration(ns)} of a step, {units.share(ns / mean_step.busy_ns)} of the device's "
         f"work, as {made}: {scores} are written to memory and read again, {often} a step. "
         f"{_why(main, around)}"
     ).rstrip()

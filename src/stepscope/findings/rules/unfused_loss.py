@@ -10,7 +10,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._fewer_calls import called_as
 from stepscope.findings._op_costs import OpCost, cost_of, places_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["unfused_loss"]
@@ -64,7 +64,7 @@ class _Loss:
 
 
 @rule
-def unfused_loss(pace: Pace, step_ops: Table[StepOp], *, least_share: float = 0.05) -> Advice | None:
+def unfused_loss(mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.05) -> Advice | None:
     """Cross entropy reads and writes the logits many times over, one operator after the other.
 
     Gain: a fused loss reads the logits once in forward, and reads and writes them once in backward. That is
@@ -73,24 +73,24 @@ def unfused_loss(pace: Pace, step_ops: Table[StepOp], *, least_share: float = 0.
     are, and the fills and the operators beside them go; and 3/4 of casts and arithmetic that only their size
     gives away.
     """
-    loss = _loss(step_ops, pace)
-    whole = cost_of(loss.ops, pace)
-    if loss.forward.mean_device_ns < LEAST_KERNEL_NS or whole.device_ns < least_share * pace.busy_ns:
+    loss = _loss(step_ops, mean_step)
+    whole = cost_of(loss.ops, mean_step)
+    if loss.forward.mean_device_ns < LEAST_KERNEL_NS or whole.device_ns < least_share * mean_step.busy_ns:
         return None
     stays = loss.backward.device_ns * (0.5 if loss.is_cast else 1.0)
-    most = min(pace.busy_ns, max(0.0, whole.device_ns - stays))
-    sure = whole.device_ns - cost_of(loss.sized, pace).device_ns / 4
+    most = min(mean_step.busy_ns, max(0.0, whole.device_ns - stays))
+    sure = whole.device_ns - cost_of(loss.sized, mean_step).device_ns / 4
     least = min(most, max(0.0, sure - loss.forward.device_ns - loss.backward.device_ns))
     saving = Saving(device_ns=(least, most))
-    if pace.gain(saving).high_share < LEAST_GAIN:
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
-    return _advice(loss, whole, saving, pace)
+    return _advice(loss, whole, saving, mean_step)
 
 
-def _loss(step_ops: Table[StepOp], pace: Pace) -> _Loss:
+def _loss(step_ops: Table[StepOp], mean_step: MeanStep) -> _Loss:
     softmax = [op for op in step_ops if _SOFTMAX.fullmatch(op.name or "")]
-    forward = cost_of((op for op in softmax if op.phase != "backward"), pace)
-    backward = cost_of((op for op in softmax if op.phase == "backward"), pace)
+    forward = cost_of((op for op in softmax if op.phase != "backward"), mean_step)
+    backward = cost_of((op for op in softmax if op.phase == "backward"), mean_step)
     outer = [op for op in step_ops if op.within is None and op.phase != "optimizer" and op.launches]
     own = [op for op in outer if _OWN.fullmatch(op.name or "")]
     # Without stacks only the size of a cast tells that it is one of the logits.
@@ -129,9 +129,9 @@ def _large(op: StepOp, forward: OpCost, part: float) -> bool:
     return bool(forward.device_ns) and op.device_ns >= part * op.launches * forward.mean_device_ns
 
 
-def _advice(loss: _Loss, whole: OpCost, saving: Saving, pace: Pace) -> Advice:
+def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> Advice:
     cast = ", in fp32 though the model is not" if loss.is_cast else ""
-    share = units.share(whole.device_ns / pace.busy_ns if pace.busy_ns else 0.0)
+    share = units.share(whole.device_ns / mean_step.busy_ns if mean_step.busy_ns else 0.0)
     return Advice(
         title="The loss goes through the logits many times",
         because=f"The loss over the logits and its backward take {units.duration(whole.device_ns)} of a step "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope import units
-from stepscope.analyses._doubts import Doubt
+from stepscope.analyses._caveats import Caveat
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.compilations import Compilation
 from stepscope.findings import Advice, Saving, rule
@@ -20,7 +20,7 @@ with profile(schedule=schedule(wait=5, warmup=2, active=5, repeat=1), on_trace_r
 
 @rule
 def warm_up(
-    trust: Table[Doubt],
+    trust: Table[Caveat],
     breakdowns: Table[Breakdown],
     compilations: Table[Compilation],
     *,

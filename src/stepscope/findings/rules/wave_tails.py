@@ -13,7 +13,7 @@ from stepscope.findings import Advice, rule
 from stepscope.findings._kernels import Ran, product_of, ran_in_steps
 from stepscope.findings._products import off_device
 from stepscope.findings.facts import DeviceFacts, Facts
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["wave_tails"]
@@ -47,7 +47,7 @@ class _Tail:
 
 @rule
 def wave_tails(
-    pace: Pace,
+    mean_step: MeanStep,
     facts: Facts,
     breakdowns: Table[Breakdown],
     kernels_by_shape: Table[Kernel],
@@ -61,13 +61,13 @@ def wave_tails(
     long, a kernel of 1.1 waves takes as long as one of 2. At the most the empty part of the last wave is
     saved. At the least nothing: blocks that start early end early, so a tail may overlap the wave before.
     """
-    device = facts.device(pace.device)
+    device = facts.device(mean_step.device)
     if device is None or not device.multiprocessors or device.capability not in _HOLDS:
         return None
-    ran = ran_in_steps(kernels_by_shape, breakdowns, pace)
+    ran = ran_in_steps(kernels_by_shape, breakdowns, mean_step)
     tails = sorted(_tails(ran, device, most_waves), key=lambda tail: -tail.lost_ns)
     lost_ns = sum(tail.lost_ns for tail in tails)
-    if pace.share(lost_ns) < least_share:
+    if mean_step.share(lost_ns) < least_share:
         return None
     worst, whole_ns = tails[0], sum(tail.ran.ns for tail in tails)
     return Advice(
@@ -76,7 +76,7 @@ def wave_tails(
         f"more for less than half of it. The longest, {worst.ran.name[:60]}, has "
         f"{units.count(worst.ran.blocks)} blocks: {units.number(worst.waves)} waves on "
         f"{device.multiprocessors} multiprocessors.",
-        saving=off_device((0.0, lost_ns), pace),
+        saving=off_device((0.0, lost_ns), mean_step),
         certainty="possible",
         fix=f"batch_size = int(batch_size * {units.number(math.floor(worst.waves) / worst.waves)})    # or "
         f"{units.number(math.ceil(worst.waves) / worst.waves)} times: whole waves\n"

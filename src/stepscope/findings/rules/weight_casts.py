@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses.late_phases import LatePhase
 from stepscope.analyses.ops import OpOfShape
+from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Certainty, NotKnown, Saving, rule
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
-from stepscope.findings.pace import Pace
+from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["weight_casts"]
@@ -41,8 +41,8 @@ class _Casts:
 
 @rule
 def weight_casts(
-    pace: Pace,
-    late_phases: Table[LatePhase],
+    mean_step: MeanStep,
+    starving_phases: Table[StarvingPhase],
     step_ops: Table[StepOp],
     ops_by_shape: Table[OpOfShape],
     *,
@@ -64,24 +64,26 @@ def weight_casts(
     asked = [op for op in step_ops if op.name == "aten::to" and op.launches and op.phase == "forward"]
     near = [op for op in asked if op.within is None or _WEIGHTED.fullmatch(op.within)]
     # Fewer casts than that are of batches, and may be copies to the device.
-    least = max(LEAST_CASTS, 0.75 * cost_of(products, pace).calls)
-    if not products or cost_of(near, pace).launches < least:
+    least = max(LEAST_CASTS, 0.75 * cost_of(products, mean_step).calls)
+    if not products or cost_of(near, mean_step).launches < least:
         return None
     every = [op for op in step_ops if op.name == _CAST and op.launches and op.phase != "optimizer"]
-    whole = cost_of(every, pace)
-    if pace.share(pace.with_latency(whole.late_ns) + whole.device_ns) < least_share:
+    whole = cost_of(every, mean_step)
+    if mean_step.share(mean_step.with_latency(whole.starved_ns) + whole.device_ns) < least_share:
         return None
     trains = any(op.phase == "backward" for op in step_ops)
-    casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(asked, products, pace, trains=trains)
-    late = waits_of(casts.cost.late_ns, casts.cost.launches, pace, late_phases)
-    device_ns = min(pace.busy_ns, casts.cost.device_ns)
+    casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(
+        asked, products, mean_step, trains=trains
+    )
+    late = waits_of(casts.cost.starved_ns, casts.cost.launches, mean_step, starving_phases)
+    device_ns = min(mean_step.busy_ns, casts.cost.device_ns)
     saving = Saving(
-        late_ns=(casts.least_late * late[0], late[1]),
+        starved_ns=(casts.least_late * late[0], late[1]),
         device_ns=(casts.least_device * device_ns, device_ns),
     )
-    if pace.share(late[1] + device_ns) < least_share or pace.gain(saving).high_share < LEAST_GAIN:
+    if mean_step.share(late[1] + device_ns) < least_share or mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
-    return _advice(casts, saving, pace, asked, trains=trains)
+    return _advice(casts, saving, mean_step, asked, trains=trains)
 
 
 def _of_shape(ops: Table[OpOfShape], whole: OpCost, *, trains: bool) -> _Casts | None:
@@ -98,7 +100,7 @@ def _of_shape(ops: Table[OpOfShape], whole: OpCost, *, trains: bool) -> _Casts |
     times = _part(sum(op.device_total_ns for op in of_weights), sum(op.device_total_ns for op in casts))
     cost = OpCost(
         calls=whole.calls * calls,
-        late_ns=whole.late_ns * calls,
+        starved_ns=whole.starved_ns * calls,
         device_ns=whole.device_ns * times,
         launches=whole.launches * calls,
     )
@@ -110,26 +112,28 @@ def _part(some: float, of: float) -> float:
     return some / of if of else 0.0
 
 
-def _of_place(asked: list[StepOp], products: list[StepOp], pace: Pace, *, trains: bool) -> _Casts:
+def _of_place(asked: list[StepOp], products: list[StepOp], mean_step: MeanStep, *, trains: bool) -> _Casts:
     """Casts inside of operators, as autocast makes them, or one for each product beside it."""
-    of_products = cost_of((op for op in asked if _WEIGHTED.fullmatch(op.within or "")), pace)
-    runs = cost_of(products, pace).calls
+    of_products = cost_of((op for op in asked if _WEIGHTED.fullmatch(op.within or "")), mean_step)
+    runs = cost_of(products, mean_step).calls
     if of_products.launches:
-        every = cost_of((op for op in asked if op.within is not None), pace)
-        multiplied_ns = cost_of(products, pace).device_ns - of_products.device_ns
+        every = cost_of((op for op in asked if op.within is not None), mean_step)
+        multiplied_ns = cost_of(products, mean_step).device_ns - of_products.device_ns
         calls = _part(max(0.0, of_products.launches - runs), every.launches)
         times = _part(max(0.0, of_products.device_ns - _INPUTS * multiplied_ns), every.device_ns)
         kept = 0.5 if trains else 1.0
         return _Casts(every, "likely" if calls or times else "possible", kept * calls, kept * times)
-    beside = cost_of((op for op in asked if op.within is None), pace)
+    beside = cost_of((op for op in asked if op.within is None), mean_step)
     if round(beside.launches) == round(runs):
         return _Casts(beside, "possible", 0.5, 0.5)
     raise NotKnown("which tensors are cast is not recorded", record="record_shapes=True")
 
 
-def _advice(casts: _Casts, saving: Saving, pace: Pace, ops: Iterable[StepOp], *, trains: bool) -> Advice:
+def _advice(
+    casts: _Casts, saving: Saving, mean_step: MeanStep, ops: Iterable[StepOp], *, trains: bool
+) -> Advice:
     cost = casts.cost
-    late_ns = pace.with_latency(cost.late_ns)
+    starved_ns = mean_step.with_latency(cost.starved_ns)
     sure = "" if casts.shapes_known else ", as far as a profile without shapes tells"
     of = "of weights and their gradients" if trains else "of weights"
     lines = ["model = model.to(torch.bfloat16)    # weights in the data type of the products"]
@@ -141,7 +145,7 @@ def _advice(casts: _Casts, saving: Saving, pace: Pace, ops: Iterable[StepOp], *,
     return Advice(
         title="Weights are cast in every forward pass",
         because=f"{units.tally(cost.calls)} casts {of} a step{sure} take "
-        f"{units.duration(cost.device_ns)} on the device, which waits {units.duration(late_ns)} for them.",
+        f"{units.duration(cost.device_ns)} on the device, which waits {units.duration(starved_ns)} for them.",
         saving=saving,
         certainty=casts.certainty,
         fix="\n".join(lines),
@@ -149,7 +153,7 @@ def _advice(casts: _Casts, saving: Saving, pace: Pace, ops: Iterable[StepOp], *,
         evidence={
             "casts_per_step": cost.calls,
             "casts_device_ns": cost.device_ns,
-            "casts_late_ns": cost.late_ns,
+            "casts_late_ns": cost.starved_ns,
             "shapes_known": casts.shapes_known,
         },
         claims=frozenset({"late:casts", "device:copy:casts"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.compare.check import Check, Outcome
+from stepscope.compare.check import CheckResult, Outcome
 from stepscope.findings import Location
 from stepscope.present.check.phrases import headline, why
 from stepscope.present.github import command
@@ -12,7 +12,7 @@ __all__ = ["commands"]
 _LEVELS = {"pass": "notice", "fail": "error", "not sure": "warning", "not known": "warning"}
 
 
-def commands(check: Check) -> str:
+def commands(check: CheckResult) -> str:
     """One workflow command for all, and one for every budget that is not kept for sure."""
     whole = command(
         "error" if check.failed else "notice", "stepscope check", " ".join([headline(check), *why(check)])
@@ -21,7 +21,7 @@ def commands(check: Check) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _annotation(check: Check, outcome: Outcome) -> str:
+def _annotation(check: CheckResult, outcome: Outcome) -> str:
     level = "error" if outcome in check.failed else _LEVELS[outcome.state]
     file, colon, line = outcome.budget.where.rpartition(":")
     place = Location(file, int(line), "") if colon and line.isdigit() else None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from stepscope.compare.check import SCHEMA, Check
+from stepscope.compare.check import SCHEMA, CheckResult
 from stepscope.present.diff.json import change_of, side_of
 
 __all__ = ["text"]
 
 
-def text(check: Check) -> str:
+def text(check: CheckResult) -> str:
     """The check as one JSON object; figures are not rounded, what is not known is null."""
     sides = [check.baseline, check.side] if check.baseline else [check.side]
     written = {

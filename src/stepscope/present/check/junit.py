@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as ET
 
-from stepscope.compare.check import Check
+from stepscope.compare.check import CheckResult
 from stepscope.present._printable import printable
 from stepscope.present.check.phrases import headline, told, why
 
@@ -15,7 +15,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 """What no XML can hold."""
 
 
-def text(check: Check) -> str:
+def text(check: CheckResult) -> str:
     """The file; a broken budget is a failed test, one that cannot be judged a skipped one."""
     failed = check.failed
     skipped = [one for one in check.outcomes if one.state == "not known" and one not in failed]

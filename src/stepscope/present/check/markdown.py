@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stepscope.compare.check import Check
+from stepscope.compare.check import CheckResult
 from stepscope.present.check.phrases import headline
 from stepscope.present.diff.markdown import change_lines, verdict
 from stepscope.present.markdown import code, escaped, rows
@@ -15,12 +15,12 @@ _SIGNS = {"pass": "✓", "fail": "✗", "not sure": "≈", "not known": "?"}
 _KERNELS = 6
 
 
-def text(check: Check) -> str:
+def text(check: CheckResult) -> str:
     """The check as a page of Markdown."""
     return "\n".join(_lines(check)) + "\n"
 
 
-def _lines(check: Check) -> Iterator[str]:
+def _lines(check: CheckResult) -> Iterator[str]:
     yield f"# {'Budgets broken' if check.failed else 'Budgets kept'}"
     yield ""
     yield escaped(headline(check))

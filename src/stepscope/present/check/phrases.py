@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from stepscope.compare.check import Check, Outcome
+from stepscope.compare.check import CheckResult, Outcome
 from stepscope.present.diff.phrases import reasons, sentence
 
 __all__ = ["headline", "told", "why"]
 
 
-def headline(check: Check) -> str:
+def headline(check: CheckResult) -> str:
     """How many budgets are kept, in a sentence."""
     whole, broken = len(check.outcomes), len(check.failed)
     against = f" against {check.baseline.name}" if check.baseline else ""
@@ -24,9 +24,9 @@ def told(outcome: Outcome) -> str:
     return f"{outcome.budget.text}: {outcome.said}"
 
 
-def why(check: Check) -> list[str]:
+def why(check: CheckResult) -> list[str]:
     """What the comparison with the baseline says, sentence by sentence."""
     change = check.change
     if change is None:
         return []
-    return [said for said in (sentence(change), reasons(change), *change.unlike) if said]
+    return [said for said in (sentence(change), reasons(change), *change.caveats) if said]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stepscope.compare.check import Check
+from stepscope.compare.check import CheckResult
 from stepscope.present._lines import fitted, printed, styled, wrapped
 from stepscope.present.check.phrases import headline, why
 
@@ -22,12 +22,12 @@ _STATES = {
 }
 
 
-def text(check: Check, *, width: int, color: bool) -> str:
+def text(check: CheckResult, *, width: int, color: bool) -> str:
     """One line a budget, and why, where there is a baseline."""
     return printed(_lines(check, fitted(width)), color=color)
 
 
-def _lines(check: Check, width: int) -> Iterator[Text]:
+def _lines(check: CheckResult, width: int) -> Iterator[Text]:
     yield from wrapped(headline(check), width, style="bold red" if check.failed else "bold green")
     for outcome in check.outcomes:
         sign, style = _STATES[outcome.state]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stepscope.compare import Change, Comparison
+from stepscope.compare import Comparison, StepChange
 from stepscope.present.diff.phrases import reasons, sentence, share
 from stepscope.present.github import command
 from stepscope.present.phrases import gain
@@ -24,7 +24,7 @@ def commands(comparison: Comparison) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _annotation(change: Change) -> str:
+def _annotation(change: StepChange) -> str:
     title = f"{change.word}, {share(change.share)}: {change.before.name} → {change.after.name}"
-    said = " ".join(filter(None, (sentence(change), reasons(change), *change.unlike)))
+    said = " ".join(filter(None, (sentence(change), reasons(change), *change.caveats)))
     return command(_LEVELS[change.word], title, said)

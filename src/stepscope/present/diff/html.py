@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stepscope import units
-from stepscope.compare import SCHEMA, Change, Comparison, Part, Side
+from stepscope.compare import SCHEMA, Comparison, Side, StepChange, StepPart
 from stepscope.findings import Finding
 from stepscope.present._charts import Piece, axis, bar, columns, floating, stacked, ticks
 from stepscope.present._markup import Markup, el, joined, shortened
@@ -63,8 +63,8 @@ def _title(comparison: Comparison) -> str:
 def _head(comparison: Comparison, links: dict[str, str]) -> Markup:
     rows = [(side.name, _recorded(side)) for side in comparison.sides]
     told = [one for name, value in rows for one in (el("dt", name), el("dd", value))]
-    if comparison.whole.unlike:
-        notes = el("ul", *(el("li", said) for said in comparison.whole.unlike), class_="doubts")
+    if comparison.whole.caveats:
+        notes = el("ul", *(el("li", said) for said in comparison.whole.caveats), class_="doubts")
         told += [el("dt", "Not alike"), el("dd", notes)]
     nav = el("nav", *(el("a", text, href=f"#{to}") for to, text in links.items()), aria_label="Sections")
     content = (
@@ -82,7 +82,7 @@ def _recorded(side: Side) -> str:
     return ", ".join(filter(None, (counted(side), devices, facts.cuda)))
 
 
-def _verdict(change: Change) -> Markup:
+def _verdict(change: StepChange) -> Markup:
     colour = _WORDS[change.word]
     basis = change.interval.basis if change.interval else ""
     return el(
@@ -136,7 +136,7 @@ def _history(comparison: Comparison) -> Markup:
     return el("section", el("h2", "History"), chart, table, last, id="history")
 
 
-def _steps(change: Change) -> Markup:
+def _steps(change: StepChange) -> Markup:
     return el(
         "section",
         el("h2", "Before and after"),
@@ -146,7 +146,7 @@ def _steps(change: Change) -> Markup:
     )
 
 
-def _both(change: Change) -> Markup:
+def _both(change: StepChange) -> Markup:
     longest = max(change.before.step_ns, change.after.step_ns) or 1
     cells: list[Markup] = []
     for side, name, end in ((change.before, "before", "before_ns"), (change.after, "after", "after_ns")):
@@ -168,9 +168,9 @@ def _both(change: Change) -> Markup:
     return el("div", *cells, class_="rows steps")
 
 
-def _legend(change: Change) -> Markup:
+def _legend(change: StepChange) -> Markup:
     """All parts with both times: they sum to the steps."""
-    whole = Part("the step", change.before.step_ns, change.after.step_ns)
+    whole = StepPart("the step", change.before.step_ns, change.after.step_ns)
     rows = [
         (
             joined((el("span", class_=f"swatch inline {COLOURS[part.name]}"), PARTS[part.name])),
@@ -185,11 +185,11 @@ def _legend(change: Change) -> Markup:
 _ENDS = (("before", "number"), ("after", "number"), ("change", "number"))
 
 
-def _times(part: Part) -> tuple[str, str, str]:
+def _times(part: StepPart) -> tuple[str, str, str]:
     return units.duration(part.before_ns), units.duration(part.after_ns), signed(part.change_ns)
 
 
-def _waterfall(change: Change) -> Markup:
+def _waterfall(change: StepChange) -> Markup:
     """From the step before, one part after the other, to the step after."""
     told = list(moves(change))
     levels = [change.before.step_ns]
@@ -218,7 +218,7 @@ def _level(name: str, ns: int, top: float) -> Iterator[Markup]:
     yield el("div", units.duration(ns), class_="number value strong")
 
 
-def moves(change: Change) -> Iterator[tuple[str, int]]:
+def moves(change: StepChange) -> Iterator[tuple[str, int]]:
     """Families of kernels and reasons to wait that changed most, and the rest as one."""
     moved = [pair for pair in change.causes if pair[1].change_ns]
     for part, inner in moved[:_STEPS]:
@@ -229,7 +229,7 @@ def moves(change: Change) -> Iterator[tuple[str, int]]:
         yield f"{units.count(len(moved) - _STEPS)} more", rest
 
 
-def _kernels(change: Change) -> Markup:
+def _kernels(change: StepChange) -> Markup:
     moved = kernels(change)
     most = max((abs(part.change_ns) for part in moved), default=1)
     rows = [
@@ -265,14 +265,14 @@ def _kernels(change: Change) -> Markup:
     return el("section", el("h2", "Kernels"), shown, id="kernels")
 
 
-def _named(part: Part) -> Markup:
+def _named(part: StepPart) -> Markup:
     now = part.names[1][0] if part.names[1] else ""
     after = el("div", "now ", el("code", shortened(now, 72)), title=now) if now else None
     op = el("div", f"by {part.op}", class_="small muted") if part.op else None
     return joined((el("code", shortened(part.name, 76), title=part.name), after, op))
 
 
-def _where(change: Change) -> Markup:
+def _where(change: StepChange) -> Markup:
     both = [_flat("Operators", change.ops), _flat("Phases of training", change.phases)]
     note = (
         "An operator has the device work that it launched, and the time for which the device waited for it. "
@@ -287,17 +287,17 @@ def _where(change: Change) -> Markup:
     )
 
 
-def _flat(title: str, parts: Sequence[Part]) -> Markup:
+def _flat(title: str, parts: Sequence[StepPart]) -> Markup:
     ordered = sorted(parts, key=lambda part: -abs(part.change_ns))
     shown, left = ordered[:_ROWS], ordered[_ROWS:]
     rows = [(part_name(part), *_times(part)) for part in shown]
     if left:
         ends = sum(part.before_ns for part in left), sum(part.after_ns for part in left)
-        rows.append((f"{units.count(len(left))} more", *_times(Part("", *ends))))
+        rows.append((f"{units.count(len(left))} more", *_times(StepPart("", *ends))))
     return panel(title, grid((("", "name"), *_ENDS), rows))
 
 
-def _findings(change: Change) -> Markup | None:
+def _findings(change: StepChange) -> Markup | None:
     rows = [
         *((badge("resolved", "pass"), *_finding(one), None) for one in change.resolved),
         *((badge("new", "high"), *_finding(one), None) for one in change.appeared),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from stepscope.compare import SCHEMA, Change, Comparison, Part, Side
+from stepscope.compare import SCHEMA, Comparison, Side, StepChange, StepPart
 from stepscope.findings import Finding
 
 __all__ = ["change_of", "side_of", "text"]
@@ -45,7 +45,7 @@ def side_of(side: Side) -> dict[str, Any]:
     }
 
 
-def change_of(change: Change, sides: Sequence[Side]) -> dict[str, Any]:
+def change_of(change: StepChange, sides: Sequence[Side]) -> dict[str, Any]:
     """A change; `before` and `after` are places in the list of sides."""
     return {
         "before": _place(sides, change.before),
@@ -62,7 +62,7 @@ def change_of(change: Change, sides: Sequence[Side]) -> dict[str, Any]:
             "new": [_finding(one) for one in change.appeared],
             "kept": [{"before": _finding(one), "after": _finding(now)} for one, now in change.kept],
         },
-        "unlike": list(change.unlike),
+        "caveats": list(change.caveats),
     }
 
 
@@ -70,7 +70,7 @@ def _place(sides: Sequence[Side], side: Side) -> int:
     return next(place for place, one in enumerate(sides) if one is side)
 
 
-def _part(part: Part) -> dict[str, Any]:
+def _part(part: StepPart) -> dict[str, Any]:
     written: dict[str, Any] = {
         "name": part.name,
         "before_ns": part.before_ns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stepscope import units
-from stepscope.compare import Change, Comparison, Part
+from stepscope.compare import Comparison, StepChange, StepPart
 from stepscope.present._markup import shortened
 from stepscope.present.diff.phrases import (
     counted,
@@ -50,7 +50,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield from change_lines(change, _KERNELS)
 
 
-def verdict(change: Change) -> Iterator[str]:
+def verdict(change: StepChange) -> Iterator[str]:
     """What happened, why, and how sure that is."""
     yield f"**{escaped(sentence(change))}** {escaped(reasons(change))}".rstrip()
     yield ""
@@ -59,9 +59,9 @@ def verdict(change: Change) -> Iterator[str]:
     if said:
         yield escaped(said)
         yield ""
-    for one in change.unlike:
+    for one in change.caveats:
         yield f"- {escaped(one)}"
-    if change.unlike:
+    if change.caveats:
         yield ""
 
 
@@ -81,7 +81,7 @@ def sides(comparison: Comparison) -> Iterator[str]:
     yield ""
 
 
-def change_lines(change: Change, most: int) -> Iterator[str]:
+def change_lines(change: StepChange, most: int) -> Iterator[str]:
     """What the change is made of, the kernels, and the findings."""
     least = _SMALL * max(change.before.step_ns, change.after.step_ns)
     if change.parts:
@@ -102,22 +102,22 @@ def change_lines(change: Change, most: int) -> Iterator[str]:
     yield from findings(change)
 
 
-def part_rows(change: Change, least: float) -> Iterator[list[str]]:
+def part_rows(change: StepChange, least: float) -> Iterator[list[str]]:
     """The parts and what is inside them, down to a change of so little; then the step."""
     for part in sorted(change.parts, key=lambda one: -abs(one.change_ns)):
         yield [f"**{part_name(part)}**", *_times(part)]
         inner = [one for one in part.parts if abs(one.change_ns) >= least]
         for one in inner if len(part.parts) > 1 else ():
             yield [f"… {escaped(one.name)}", *_times(one)]
-    whole = Part("", change.before.step_ns, change.after.step_ns)
+    whole = StepPart("", change.before.step_ns, change.after.step_ns)
     yield ["**the step**", *(f"**{time}**" for time in _times(whole))]
 
 
-def _times(part: Part) -> list[str]:
+def _times(part: StepPart) -> list[str]:
     return [units.duration(part.before_ns), units.duration(part.after_ns), signed(part.change_ns)]
 
 
-def kernel_rows(moved: Sequence[Part]) -> Iterator[list[str]]:
+def kernel_rows(moved: Sequence[StepPart]) -> Iterator[list[str]]:
     """Kernels with how they changed."""
     for part in moved:
         calls = " → ".join(units.tally(n) for n in part.calls or ())
@@ -127,7 +127,7 @@ def kernel_rows(moved: Sequence[Part]) -> Iterator[list[str]]:
         yield [name, f"{how_a_kernel_changed(part)}; {calls} a step", *_times(part)]
 
 
-def findings(change: Change) -> Iterator[str]:
+def findings(change: StepChange) -> Iterator[str]:
     """Findings that are gone, new, and still there."""
     told = (("Resolved", change.resolved), ("New", change.appeared), ("Still there", change.kept))
     if any(these for _, these in told):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from stepscope import units
-from stepscope.compare import Change, Comparison, Part, Side, walked
+from stepscope.compare import Comparison, Side, StepChange, StepPart, walked
 from stepscope.findings import Finding
 from stepscope.present.phrases import gain
 
@@ -66,7 +66,7 @@ _SMALL = 0.005
 """Changes of less than this part of the step are not told one by one."""
 
 
-def part_name(part: Part) -> str:
+def part_name(part: StepPart) -> str:
     """A part as people call it: of the first level by its meaning, deeper by its own name."""
     return PARTS.get(part.name, part.name)
 
@@ -85,7 +85,7 @@ def share(part: float | None) -> str:
     return said if not part else f"{'+' if part > 0 else '−'}{said}"
 
 
-def between(change: Change) -> str:
+def between(change: StepChange) -> str:
     """The interval of the change, as parts of the step before: `−32.0 … +11.4 %`."""
     if change.interval is None:
         return "not known"
@@ -93,7 +93,7 @@ def between(change: Change) -> str:
     return f"{share(ends[0]).removesuffix(' %')} … {share(ends[1])}"
 
 
-def sentence(change: Change) -> str:
+def sentence(change: StepChange) -> str:
     """What happened to the step, in a sentence."""
     if change.interval is None:
         return "A side has no steps: nothing can be said of the change."
@@ -104,7 +104,7 @@ def sentence(change: Change) -> str:
     return f"The step got {change.word}, {ends}: {moved} (95 % sure: {between(change)})."
 
 
-def reasons(change: Change, most: int = 2) -> str:
+def reasons(change: StepChange, most: int = 2) -> str:
     """Where most of a change comes from; empty where nothing stands out, or all is noise."""
     if change.word in ("noise", "unknown"):
         return ""
@@ -117,7 +117,7 @@ def reasons(change: Change, most: int = 2) -> str:
     return f"Most of it: {', '.join(told[:most])}." if told else ""
 
 
-def _cause(part: Part, inner: Part) -> str:
+def _cause(part: StepPart, inner: StepPart) -> str:
     name = part_name(part)
     if inner is part or inner.name in (part.name, name) or part.name in ("data", *_EXPOSED):
         return name
@@ -146,7 +146,7 @@ def rates(side: Side) -> str:
     return ", ".join(f"{units.number(rate)} {unit}/s" for unit, rate in side.rates.items())
 
 
-def unprofiled(change: Change) -> str:
+def unprofiled(change: StepChange) -> str:
     """The steps without the profiler, by estimate; empty where recording costs nothing to speak of."""
     sides = (change.before, change.after)
     if change.interval is None or not any(
@@ -157,7 +157,7 @@ def unprofiled(change: Change) -> str:
     return f"Without the profiler, by estimate: {said}."
 
 
-def kernels(change: Change) -> list[Part]:
+def kernels(change: StepChange) -> list[StepPart]:
     """Kernels, copies and collectives that changed, the most first; trifles are left out."""
     work = [part for part in change.parts if part.name in ("kernels", *_EXPOSED)]
     least = _SMALL * max(change.before.step_ns, change.after.step_ns)
@@ -165,7 +165,7 @@ def kernels(change: Change) -> list[Part]:
     return sorted(moved, key=lambda part: -abs(part.change_ns))
 
 
-def how_a_kernel_changed(part: Part) -> str:
+def how_a_kernel_changed(part: StepPart) -> str:
     """New, gone, more often, slower: what the change of a kernel is made of."""
     if part.state in ("new", "gone"):
         return part.state
@@ -181,7 +181,7 @@ def how_a_kernel_changed(part: Part) -> str:
     return ", ".join(told)
 
 
-def unmatched(change: Change) -> str:
+def unmatched(change: StepChange) -> str:
     """What has no counterpart on the other side, or one by guess alone; empty where all was matched."""
     work = [part for part in change.parts if part.name in ("kernels", *_EXPOSED)]
     leaves = [part for part in walked(tuple(work)) if part.calls]

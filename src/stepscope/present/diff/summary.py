@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from stepscope import units
-from stepscope.compare import Comparison, Part, walked
+from stepscope.compare import Comparison, StepPart, walked
 from stepscope.present.diff.markdown import findings, kernel_rows, part_rows, sides, verdict
 from stepscope.present.diff.phrases import part_name, share, signed, unmatched
 from stepscope.present.markdown import escaped, rows
@@ -40,12 +40,12 @@ def _lines(comparison: Comparison) -> Iterator[str]:
         yield from (f"#{line}" if line.startswith("## ") else line for line in findings(change))
 
 
-def _flat(what: str, parts: Sequence[Part]) -> Iterator[str]:
+def _flat(what: str, parts: Sequence[StepPart]) -> Iterator[str]:
     ordered = sorted(parts, key=lambda part: -abs(part.change_ns))
     shown, left = ordered[:MOST], ordered[MOST:]
     if left:
         ends = sum(part.before_ns for part in left), sum(part.after_ns for part in left)
-        shown = [*shown, Part(f"{units.count(len(left))} more", *ends)]
+        shown = [*shown, StepPart(f"{units.count(len(left))} more", *ends)]
     lines = (
         [
             escaped(part_name(part)),
@@ -59,7 +59,7 @@ def _flat(what: str, parts: Sequence[Part]) -> Iterator[str]:
     yield ""
 
 
-def _kernels(parts: tuple[Part, ...]) -> Iterator[str]:
+def _kernels(parts: tuple[StepPart, ...]) -> Iterator[str]:
     leaves = [part for part in walked(parts) if part.calls and part.change_ns]
     moved = sorted(leaves, key=lambda part: -abs(part.change_ns))[:MOST]
     if moved:

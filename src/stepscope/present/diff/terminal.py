@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from stepscope import units
-from stepscope.compare import Change, Comparison, Part, Side
+from stepscope.compare import Comparison, Side, StepChange, StepPart
 from stepscope.present._lines import broken, fitted, printed, styled, wrapped
 from stepscope.present._markup import shortened
 from stepscope.present.diff.phrases import (
@@ -79,7 +79,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Text]:
     yield from _change(comparison.whole, width)
 
 
-def _verdict(change: Change, width: int) -> Iterator[Text]:
+def _verdict(change: StepChange, width: int) -> Iterator[Text]:
     badge = f" {change.word.upper()} "
     indent = len(badge) + 2
     said = broken(sentence(change), width - indent)
@@ -135,7 +135,7 @@ def _grid(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> Iterator[Text
         yield styled((" " + "  ".join(cells).rstrip(), "bold" if place == 0 else ""))
 
 
-def _change(change: Change, width: int) -> Iterator[Text]:
+def _change(change: StepChange, width: int) -> Iterator[Text]:
     if change.parts:
         yield from _bars(change, width)
         yield styled()
@@ -144,13 +144,13 @@ def _change(change: Change, width: int) -> Iterator[Text]:
         yield from _flat("operator", change.ops, change, width)
         yield from _flat("phase", change.phases, change, width)
     yield from _findings(change, width)
-    if change.unlike:
+    if change.caveats:
         yield styled()
-    for said in change.unlike:
+    for said in change.caveats:
         yield from wrapped(said, width, indent=3, first=" !", style="yellow")
 
 
-def _bars(change: Change, width: int) -> Iterator[Text]:
+def _bars(change: StepChange, width: int) -> Iterator[Text]:
     longest = max(change.before.step_ns, change.after.step_ns)
     room = min(_BAR, width - 38)
     for side, name, end in ((change.before, " before", "before_ns"), (change.after, " after", "after_ns")):
@@ -168,7 +168,7 @@ def _bars(change: Change, width: int) -> Iterator[Text]:
     yield from wrapped(legend, width, indent=_INDENT)
 
 
-def _parts(change: Change, width: int) -> Iterator[Text]:
+def _parts(change: StepChange, width: int) -> Iterator[Text]:
     """What the change is made of: each level sums to the one above."""
     yield _row("", "before", "after", "change", width, "bold")
     least = _SMALL * max(change.before.step_ns, change.after.step_ns)
@@ -180,13 +180,13 @@ def _parts(change: Change, width: int) -> Iterator[Text]:
         if inner and len(part.parts) > 1:
             yield from _rows(inner, part.parts, width, most=_INNER, style="bright_black")
     yield from _rows((), [part for part in parts if part not in moved], width, indent=1)
-    whole = Part("", change.before.step_ns, change.after.step_ns)
+    whole = StepPart("", change.before.step_ns, change.after.step_ns)
     yield _time_row(" the step", whole, width, "bold")
 
 
 def _rows(
-    chosen: Sequence[Part],
-    parts: Sequence[Part],
+    chosen: Sequence[StepPart],
+    parts: Sequence[StepPart],
     width: int,
     *,
     most: int = 0,
@@ -202,10 +202,10 @@ def _rows(
         yield _time_row(f"{' ' * indent}{part_name(part)}", part, width, style)
     if left:
         ends = sum(part.before_ns for part in left), sum(part.after_ns for part in left)
-        yield _time_row(f"{' ' * indent}{len(left)} more", Part("", *ends), width, "bright_black")
+        yield _time_row(f"{' ' * indent}{len(left)} more", StepPart("", *ends), width, "bright_black")
 
 
-def _time_row(name: str, part: Part, width: int, style: str = "") -> Text:
+def _time_row(name: str, part: StepPart, width: int, style: str = "") -> Text:
     ends = units.duration(part.before_ns), units.duration(part.after_ns)
     return _row(name, *ends, signed(part.change_ns), width, style)
 
@@ -215,7 +215,7 @@ def _row(name: str, before: str, after: str, change: str, width: int, style: str
     return styled((f"{shortened(name, room):<{room}}{before:>12}{after:>12}{change:>12}", style))
 
 
-def _kernels(change: Change, width: int) -> Iterator[Text]:
+def _kernels(change: StepChange, width: int) -> Iterator[Text]:
     moved = kernels(change)
     if moved:
         yield styled()
@@ -237,7 +237,7 @@ def _kernels(change: Change, width: int) -> Iterator[Text]:
         yield from wrapped(said, width, indent=1)
 
 
-def _flat(what: str, parts: Sequence[Part], change: Change, width: int) -> Iterator[Text]:
+def _flat(what: str, parts: Sequence[StepPart], change: StepChange, width: int) -> Iterator[Text]:
     least = _SMALL * max(change.before.step_ns, change.after.step_ns)
     moved = [part for part in parts if abs(part.change_ns) >= least]
     if len(parts) < 2 or not moved:
@@ -248,7 +248,7 @@ def _flat(what: str, parts: Sequence[Part], change: Change, width: int) -> Itera
     yield from _rows(ordered, parts, width, most=_OPS)
 
 
-def _findings(change: Change, width: int) -> Iterator[Text]:
+def _findings(change: StepChange, width: int) -> Iterator[Text]:
     told = (
         (" ✓", "resolved", found(change.resolved), "green"),
         (" ✗", "new", found(change.appeared), "red"),

@@ -9,14 +9,14 @@ from stepscope.compare import Side
 from stepscope.findings.facts import Facts
 from stepscope.findings.report import Report
 
-__all__ = ["unlike"]
+__all__ = ["caveats_between"]
 
 _FEW = 3
 _MIX = 0.1
 _STRETCHED = 0.03
 
 
-def unlike(before: Side, after: Side) -> Iterator[str]:
+def caveats_between(before: Side, after: Side) -> Iterator[str]:
     """Each difference as a sentence."""
     facts = before.report.facts, after.report.facts
     yield from _machines(*facts)

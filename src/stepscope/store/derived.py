@@ -1,4 +1,4 @@
-"""Tables that are dear to make and not always asked for: made at first use, and kept beside the others."""
+"""Tables that are expensive to make and not always needed: derived at first use, then kept in the store."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
-from stepscope.schema import MADE, Making
+from stepscope.schema import DERIVED, DerivedTables
 from stepscope.store.layout import locked
 
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
     from stepscope.streams import Progress
 
-__all__ = ["Workshop"]
+__all__ = ["DerivedTableBuilder"]
 
 
-class Workshop:
+class DerivedTableBuilder:
     """Makes the tables of one trace: in its store, or in a temporary place beside a read-only one."""
 
     def __init__(self) -> None:
-        self.made: dict[str, Path] = {}
-        self._making = threading.RLock()
+        self.paths: dict[str, Path] = {}
+        self._lock = threading.RLock()
 
     def have(self, name: str, trace: Trace, progress: Progress | None) -> None:
         """Makes a table unless it is there, and before it those that it is made of."""
-        if name not in self.made:
-            with self._making:
+        if name not in self.paths:
+            with self._lock:
                 self._have(name, trace, progress)
 
     def _have(self, name: str, trace: Trace, progress: Progress | None) -> None:
-        if name in self.made:  # another thread may have been faster
+        if name in self.paths:  # another thread may have been faster
             return
-        making = next(one for one in MADE if name in one.names)
-        for needed in making.needs:
+        tables = next(one for one in DERIVED if name in one.names)
+        for needed in tables.needs:
             self.have(needed, trace, progress)
-        place = self._place(making, trace, progress)
-        self.made |= {made: place / f"{made}.parquet" for made in making.names}
+        place = self._place(tables, trace, progress)
+        self.paths |= {one: place / f"{one}.parquet" for one in tables.names}
 
-    def _place(self, making: Making, trace: Trace, progress: Progress | None) -> Path:
+    def _place(self, tables: DerivedTables, trace: Trace, progress: Progress | None) -> Path:
         """The folder where the tables are now."""
         folder = trace.folder
-        if _is_done(making, folder):
+        if _is_done(tables, folder):
             return folder
         try:
             with locked(folder):
-                if not _is_done(making, folder):  # another process may have been faster
-                    _make(making, trace, folder, progress)
+                if not _is_done(tables, folder):  # another process may have been faster
+                    _make(tables, trace, folder, progress)
                 return folder
         except OSError as refused:
             try:
                 place = Path(tempfile.mkdtemp(prefix="stepscope-"))
                 weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
-                _make(making, trace, place, progress)
+                _make(tables, trace, place, progress)
             except OSError as error:
                 raise StepscopeError(
-                    f"no place for the table {making.names[0]}: {refused}; {error}",
+                    f"no place for the table {tables.names[0]}: {refused}; {error}",
                     hint="free some space, or set TMPDIR to a folder with space",
                 ) from error
             return place
 
 
-def _is_done(making: Making, folder: Path) -> bool:
-    return all((folder / f"{name}.parquet").is_file() for name in making.names)
+def _is_done(tables: DerivedTables, folder: Path) -> bool:
+    return all((folder / f"{name}.parquet").is_file() for name in tables.names)
 
 
-def _make(making: Making, trace: Trace, folder: Path, progress: Progress | None) -> None:
+def _make(tables: DerivedTables, trace: Trace, folder: Path, progress: Progress | None) -> None:
     """Writes tables aside and renames them: a killed run leaves no half of one."""
-    module, _, function = making.maker.partition(":")
+    module, _, function = tables.maker.partition(":")
     write = getattr(importlib.import_module(f"stepscope.store.{module}"), function)
     # One name for all: who writes has the lock, and what a killed run left is written over.
-    partials = [folder / f".{name}.partial" for name in making.names]
+    partials = [folder / f".{name}.partial" for name in tables.names]
     try:
         write(trace, *partials, progress=progress)
-        for name, partial in zip(making.names, partials, strict=True):
+        for name, partial in zip(tables.names, partials, strict=True):
             partial.replace(folder / f"{name}.parquet")
     finally:
         for partial in partials:
             partial.unlink(missing_ok=True)
         if progress:
-            progress(making.doing, 1.0, 0, 0)
+            progress(tables.doing, 1.0, 0, 0)

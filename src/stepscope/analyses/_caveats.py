@@ -13,11 +13,11 @@ from stepscope.analyses.step_classes import step_classes
 from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["DOUBT_READS", "EVENT_CHECKS", "Check", "Doubt", "Steps"]
+__all__ = ["CAVEAT_READS", "EVENT_CHECKS", "Caveat", "Check", "Steps"]
 
 _TIMES = ("event", "start_ns", "dur_ns", "name", "thread", "pid", "category", "phase")
 
-DOUBT_READS: Reads = {
+CAVEAT_READS: Reads = {
     "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns"),
     "device_work": (*_TIMES, "launch", "kind", "communicates", "occupancy_percent"),
     "launches": _TIMES,
@@ -37,7 +37,7 @@ WARM_UP = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
+class Caveat:
     """One thing that could bend figures of this trace."""
 
     rank: Annotated[int, "Rank that recorded the profile."]
@@ -79,17 +79,17 @@ class Steps:
         sweep.finish()
         return sum(parts[0] for parts in sweep.by_window_ns)
 
-    def doubt(self, what: str, count: int, effect_ns: int, text: str, advice: str) -> Doubt:
+    def doubt(self, what: str, count: int, effect_ns: int, text: str, advice: str) -> Caveat:
         """A doubt whose effect is a part of the time of all steps."""
         share = min(1.0, effect_ns / self.total_ns) if self.total_ns else None
-        return Doubt(self._trace.rank, what, count, effect_ns, share, "step time", text, advice, None)
+        return Caveat(self._trace.rank, what, count, effect_ns, share, "step time", text, advice, None)
 
-    def vague(self, what: str, count: int, text: str, advice: str, reason: str) -> Doubt:
+    def vague(self, what: str, count: int, text: str, advice: str, reason: str) -> Caveat:
         """A doubt whose effect is not known."""
-        return Doubt(self._trace.rank, what, count, None, None, None, text, advice, reason)
+        return Caveat(self._trace.rank, what, count, None, None, None, text, advice, reason)
 
 
-Check = Callable[[Trace, Steps], Iterator[Doubt]]
+Check = Callable[[Trace, Steps], Iterator[Caveat]]
 
 
 def _one(trace: Trace, sql: str, **params: Any) -> dict[str, Any]:
@@ -102,7 +102,7 @@ _EARLY = f"launch IS NULL AND coalesce(start_ns < {_FIRST_LINKED}, FALSE)"
 _UNLINKED = f"launch IS NULL AND NOT ({_EARLY})"
 
 
-def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Device work without a launch, among work that has one."""
     count = _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {_UNLINKED}")["n"]
     if count:
@@ -117,7 +117,7 @@ def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def work_launched_before(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def work_launched_before(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Work that was under way when the profile began, and so moves the start of the first step."""
     count = _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {_EARLY}")["n"]
     if count:
@@ -141,7 +141,7 @@ _OVERLAPS = f"""
 """
 
 
-def overlapping_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def overlapping_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Work on one stream at the same time."""
     count = _one(trace, f"SELECT count(*) AS n FROM ({_OVERLAPS})")["n"]
     if count:
@@ -163,7 +163,7 @@ _ENDLESS = " UNION ALL ".join(
 _NO_TIME = ("a negative duration", "a time that is no number")
 
 
-def impossible_times(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def impossible_times(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Durations below zero, times that are no numbers, events of more than an hour."""
     bad = sum(one["count"] for one in trace.meta["damage"] if one["reason"].startswith(_NO_TIME))
     endless = _one(trace, f"SELECT count(*) AS n FROM ({_ENDLESS})")["n"]
@@ -191,7 +191,7 @@ _UNFINISHED = " UNION ALL ".join(
 )
 
 
-def unfinished_events(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def unfinished_events(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events that were open when the profiler stopped, and were ended by it."""
     at = _one(trace, _WINDOW_END)["end_ns"]
     count = _one(trace, f"SELECT count(*) AS n FROM ({_UNFINISHED})", at=at)["n"] if at is not None else 0
@@ -214,7 +214,7 @@ _WAITED = """
 """
 
 
-def blocking_launches(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def blocking_launches(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Launches that return after their kernel: the program was told to wait for each."""
     found = _one(trace, f"SELECT count(*) FILTER (waited) AS waited, count(*) AS launches FROM ({_WAITED})")
     if found["launches"] >= LEAST_LAUNCHES and found["waited"] >= BLOCKING_SHARE * found["launches"]:
@@ -244,7 +244,7 @@ _DISORDER = """
 """
 
 
-def clock_offset(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def clock_offset(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Work that began before its launch did: the clocks of host and device are apart."""
     found = _one(trace, _TOO_EARLY)
     if found["n"]:
@@ -258,7 +258,7 @@ def clock_offset(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def disordered_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def disordered_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Work of one stream that began before work which the same thread had launched earlier."""
     found = _one(trace, _DISORDER)
     if found["n"]:
@@ -272,7 +272,7 @@ def disordered_work(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events in which the profiler itself worked."""
     events = "SELECT start_ns, dur_ns FROM other_events WHERE category = 'overhead' AND phase = 'X'"
     count = _one(trace, f"SELECT count(*) AS n FROM ({events})")["n"]
@@ -287,7 +287,7 @@ def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def warm_up(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def warm_up(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """A first step that is much longer than others of its kind."""
     if len(steps.lengths) < 3:
         return
@@ -310,7 +310,7 @@ def warm_up(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def compilation(trace: Trace, steps: Steps) -> Iterator[Doubt]:
+def compilation(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Compiling inside of steps."""
     found = [row for row in compilations(trace) if row.step is not None]
     if found:
@@ -326,14 +326,14 @@ def compilation(trace: Trace, steps: Steps) -> Iterator[Doubt]:
         )
 
 
-def unknown_occupancy(trace: Trace, _: Steps) -> Iterator[Doubt]:
+def unknown_occupancy(trace: Trace, _: Steps) -> Iterator[Caveat]:
     """Kernels whose occupancy neither the profile says nor can be worked out."""
     rows = [row for row in devices(trace) if row.window == "span" and row.kernel_ns]
     kernel_ns = sum(row.kernel_ns for row in rows)
     unknown_ns = round(sum(row.kernel_ns * (1 - (row.occupancy_known_share or 0.0)) for row in rows))
     if unknown_ns:
         unsaid = "kind = 'kernel' AND coalesce(occupancy_percent, 0) <= 0"
-        yield Doubt(
+        yield Caveat(
             trace.rank,
             "unknown occupancy",
             _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {unsaid}")["n"],

@@ -1,4 +1,4 @@
-"""What waited for what in a trace: the graph on which the critical path is walked, and a step replayed.
+"""What waited for what in a trace: the graph on which the critical path is walked, and steps are simulated.
 
 Nodes are device work and runtime calls, known by their event. A piece of work depends on
 
@@ -34,8 +34,8 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope import _native
-from stepscope.analyses._calls import call_names
 from stepscope.schema import COMMUNICATION_RANGE
+from stepscope.simulation.device_calls import call_names
 from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.analyses._dependencies import dependencies, roles
+from stepscope.simulation.dependencies import dependencies, roles
 from stepscope.store.columns import record_batch, view
 from stepscope.store.trace import Trace
 

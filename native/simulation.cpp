@@ -1,4 +1,4 @@
-#include "replay.hpp"
+#include "simulation.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLongAgo = -(int64_t{1} << 61);
 
-// So many parts of a million of a length of time; a replay is no place to overflow.
+// So many parts of a million of a length of time; a simulation is no place to overflow.
 int64_t scaled(int64_t length, int64_t part) {
   if (part == kWhole) return length;
   int64_t whole;
@@ -53,8 +53,8 @@ int64_t OwnTime::until(int64_t time) const {
 
 // ---- what follows what
 
-void Replay::build() {
-  if (!first_link_.empty()) throw std::logic_error("a replay is built once");
+void Simulation::build() {
+  if (!first_link_.empty()) throw std::logic_error("a simulation is built once");
   find_handovers();
   add_points();
   lay_threads();
@@ -62,7 +62,7 @@ void Replay::build() {
   lay_work();
 }
 
-void Replay::find_handovers() {
+void Simulation::find_handovers() {
   std::vector<int32_t> threads{lead_};
   for (const auto& [thread, role] : handovers_.roles())
     if (thread != lead_ && role != Role::other) threads.push_back(thread);
@@ -84,7 +84,7 @@ void Replay::find_handovers() {
 
 // A thread that goes on after another one waited until then: from the beginning of its pause, or since the other one
 // began to work for it. It did not wait while it came to the end of a step.
-void Replay::pause(int32_t thread, Span gap) {
+void Simulation::pause(int32_t thread, Span gap) {
   if (gap.start >= gap.end) return;
   const Handover found = handovers_.in_pause(thread, lead_, gap.start, gap.end);
   if (found.thread < 0) return;
@@ -101,7 +101,7 @@ void Replay::pause(int32_t thread, Span gap) {
   if (since < found.time) threads_[thread].own.wait({since, found.time});
 }
 
-void Replay::add_points() {
+void Simulation::add_points() {
   const auto add = [this](int32_t thread, int64_t time) { threads_[thread].times.push_back(time); };
   for (const auto& call : graph_.calls()) add(call.thread, call.start), add(call.thread, call.end);
   for (const auto& [found, thread] : handed_) add(thread, found.time), add(found.thread, found.time);
@@ -117,7 +117,7 @@ void Replay::add_points() {
     }
 }
 
-void Replay::lay_threads() {
+void Simulation::lay_threads() {
   for (auto& [number, thread] : threads_) {
     auto& times = thread.times;
     std::sort(times.begin(), times.end());
@@ -130,7 +130,7 @@ void Replay::lay_threads() {
 }
 
 // The own time from point to point, less what is spared there: as far as there is that much of it.
-void Replay::lay(Thread& thread) {
+void Simulation::lay(Thread& thread) {
   auto spared = thread.spared.begin();
   for (size_t i = 0; i < thread.times.size(); ++i) {
     int64_t cost = 0;
@@ -141,13 +141,13 @@ void Replay::lay(Thread& thread) {
   }
 }
 
-int32_t Replay::point(int32_t number, int64_t time) const {
+int32_t Simulation::point(int32_t number, int64_t time) const {
   const Thread& thread = threads_.at(number);
   const auto at = std::lower_bound(thread.times.begin(), thread.times.end(), time);
   return static_cast<int32_t>(thread.first + static_cast<size_t>(at - thread.times.begin()));
 }
 
-void Replay::link_calls() {
+void Simulation::link_calls() {
   for (const auto& [thread, joins] : graph_.joins())
     for (const auto& join : joins) link_join(join, true);
   for (const auto& join : graph_.passed()) link_join(join, false);
@@ -160,7 +160,7 @@ void Replay::link_calls() {
 
 // The end of a call that waits follows the end of the work by what the call took after that. One that found the work
 // done would only not have returned before it.
-void Replay::link_join(const Dependencies::Join& join, bool waited) {
+void Simulation::link_join(const Dependencies::Join& join, bool waited) {
   const auto& call = graph_.calls()[static_cast<size_t>(join.call)];
   const auto& work = graph_.works()[static_cast<size_t>(join.work)];
   if (!join.for_room && (returning_.contains(call.event) || is_beside(join.work))) return;
@@ -169,7 +169,7 @@ void Replay::link_join(const Dependencies::Join& join, bool waited) {
   links_.push_back({point(call.thread, call.end), join.work, true, waited ? tail : 0});
 }
 
-void Replay::lay_work() {
+void Simulation::lay_work() {
   const auto& works = graph_.works();
   pieces_.resize(works.size());
   std::unordered_map<int32_t, std::array<int32_t, 2>> last;  // on each stream: in its order, and beside it
@@ -189,7 +189,7 @@ void Replay::lay_work() {
 
 // What let work begin, as for the path; but the first work of a call that takes longer than launching usually does follows
 // the end of that call, where it began later.
-Dependencies::By Replay::cause_of(size_t at) const {
+Dependencies::By Simulation::cause_of(size_t at) const {
   const auto& works = graph_.works();
   const auto& w = works[at];
   const auto cause = graph_.cause(at);
@@ -201,13 +201,13 @@ Dependencies::By Replay::cause_of(size_t at) const {
 
 // Of a delay that nothing explains some is kept. All of it, where the trace cannot have what explains it: without its
 // launch, or before the first recorded work of its stream.
-int64_t Replay::kept_of(const Dependencies::Work& w, int64_t delay) const {
+int64_t Simulation::kept_of(const Dependencies::Work& w, int64_t delay) const {
   return w.launch < 0 || w.previous < 0 ? delay : std::min(delay, rules_.unexplained);
 }
 
 // Work follows what let it begin by what that took, but by no more than is explained and some; what did not let it begin
 // it would follow by what is usual.
-void Replay::follow(size_t at, int32_t previous) {
+void Simulation::follow(size_t at, int32_t previous) {
   const auto& works = graph_.works();
   const auto& w = works[at];
   Piece& piece = pieces_[at];
@@ -229,7 +229,7 @@ void Replay::follow(size_t at, int32_t previous) {
 }
 
 // Work that began inside its launching call follows the start of that, else its end.
-void Replay::follow_launch(size_t at, bool is_cause) {
+void Simulation::follow_launch(size_t at, bool is_cause) {
   const auto& w = graph_.works()[at];
   const auto& call = graph_.calls()[static_cast<size_t>(w.launch)];
   Piece& piece = pieces_[at];
@@ -249,20 +249,20 @@ void Replay::follow_launch(size_t at, bool is_cause) {
 // ---- playing
 
 // When each point comes and each piece of work begins. A circle, which a clock that runs backwards can draw, is cut.
-struct Replay::Clock {
+struct Simulation::Clock {
   enum class State : int8_t { fresh, open, done };
 
-  Clock(const Replay& replay, bool kept) : replay_(replay), kept_(kept), points_(replay.time_.size()) {
-    state_.resize(points_ + replay.pieces_.size());
+  Clock(const Simulation& simulation, bool kept) : simulation_(simulation), kept_(kept), points_(simulation.time_.size()) {
+    state_.resize(points_ + simulation.pieces_.size());
     times.resize(state_.size());
     for (size_t node = 0; node < state_.size(); ++node) settle(node);
     reach.push_back(kLongAgo);
-    for (const int32_t work : replay.by_launch_) reach.push_back(std::max(reach.back(), end(work)));
+    for (const int32_t work : simulation.by_launch_) reach.push_back(std::max(reach.back(), end(work)));
   }
 
   int64_t at_point(int32_t point) const { return times[static_cast<size_t>(point)]; }
   int64_t start(int32_t work) const { return times[points_ + static_cast<size_t>(work)]; }
-  int64_t end(int32_t work) const { return saturating_add(start(work), replay_.pieces_[static_cast<size_t>(work)].length); }
+  int64_t end(int32_t work) const { return saturating_add(start(work), simulation_.pieces_[static_cast<size_t>(work)].length); }
 
   std::vector<int64_t> times;
   std::vector<int64_t> reach;  // when the first so many of the work in order of launch are done
@@ -272,14 +272,14 @@ struct Replay::Clock {
   template <class Then>
   void each(size_t node, const Then& then) const {
     if (node < points_) {
-      if (replay_.own_[node] != kNull) then(node - 1, replay_.own_[node], false);
-      for (size_t i = replay_.first_link_[node]; i < replay_.first_link_[node + 1]; ++i) {
-        const Link& link = replay_.links_[i];
+      if (simulation_.own_[node] != kNull) then(node - 1, simulation_.own_[node], false);
+      for (size_t i = simulation_.first_link_[node]; i < simulation_.first_link_[node + 1]; ++i) {
+        const Link& link = simulation_.links_[i];
         then(static_cast<size_t>(link.from) + (link.from_work ? points_ : 0), link.delay, link.from_work);
       }
       return;
     }
-    const Piece& piece = replay_.pieces_[node - points_];
+    const Piece& piece = simulation_.pieces_[node - points_];
     for (size_t which = 0; which < piece.after.size(); ++which) {
       if (piece.after[which] < 0) continue;
       const int64_t more = kept_ && piece.cause == static_cast<int8_t>(which) ? piece.unexplained : 0;
@@ -308,22 +308,22 @@ struct Replay::Clock {
     int64_t latest = kNull;
     each(node, [&](size_t other, int64_t delay, bool from_end) {
       if (state_[other] != State::done) return;
-      const int64_t length = from_end ? replay_.pieces_[other - points_].length : 0;
+      const int64_t length = from_end ? simulation_.pieces_[other - points_].length : 0;
       latest = std::max(latest, saturating_add(saturating_add(times[other], length), delay));
     });
     if (latest != kNull) return latest;
-    return node < points_ ? replay_.time_[node] : replay_.graph_.works()[node - points_].start;
+    return node < points_ ? simulation_.time_[node] : simulation_.graph_.works()[node - points_].start;
   }
 
-  const Replay& replay_;
+  const Simulation& simulation_;
   const bool kept_;
   const size_t points_;
   std::vector<State> state_;
   std::vector<size_t> stack_;
 };
 
-std::vector<Replay::Span> Replay::play(bool kept) const {
-  if (first_link_.empty()) throw std::logic_error("a replay is built before it is played");
+std::vector<Simulation::Span> Simulation::run(bool kept) const {
+  if (first_link_.empty()) throw std::logic_error("a simulation is built before it is run");
   const Clock clock(*this, kept);
   const auto& works = graph_.works();
   std::vector<Span> windows;
@@ -341,7 +341,7 @@ std::vector<Replay::Span> Replay::play(bool kept) const {
 }
 
 // A step with a mark: as the table of steps defines it.
-Replay::Span Replay::marked(const Clock& clock, const Step& step, int64_t before) const {
+Simulation::Span Simulation::marked(const Clock& clock, const Step& step, int64_t before) const {
   const auto& works = graph_.works();
   const auto launched = [&](int32_t at) { return graph_.calls()[static_cast<size_t>(works[static_cast<size_t>(at)].launch)].start; };
   const auto since = [&](int64_t time) { return std::partition_point(by_launch_.begin(), by_launch_.end(), [&](int32_t at) { return launched(at) < time; }); };
@@ -353,7 +353,7 @@ Replay::Span Replay::marked(const Clock& clock, const Step& step, int64_t before
 }
 
 // A step that is a window: its ends are those of work, where there is such work, else those of the leading thread.
-Replay::Span Replay::window(const Clock& clock, const Step& step, int64_t) const {
+Simulation::Span Simulation::window(const Clock& clock, const Step& step, int64_t) const {
   const auto& works = graph_.works();
   const auto from = [&](int64_t time) { return std::partition_point(works.begin(), works.end(), [&](const auto& w) { return w.start < time; }) - works.begin(); };
   const auto first = from(step.window.start), last = from(step.window.end);

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stepscope.analyses._costs import Cost, cost_of
-from stepscope.analyses._op_work import OpWork
-from stepscope.analyses._precision import UNKNOWN, operands, precision_of
+from stepscope.costs.op_work import OpWork
+from stepscope.costs.operators import Cost, cost_of
+from stepscope.costs.precision import UNKNOWN, operands, precision_of
 from stepscope.hardware import Accelerator, named, recognised, with_peaks
 from stepscope.store.trace import Trace
 

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from stepscope.analyses._precision import operands
+from stepscope.costs.precision import operands
 
 __all__ = ["UNKNOWN_BACKEND", "Sizes", "backend_of", "is_backward", "product_sizes", "sizes_of"]
 

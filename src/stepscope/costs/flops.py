@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from stepscope.analyses._shapes import Inputs, Tensor, UnknownCostError
+from stepscope.costs.tensor_shapes import Inputs, Tensor, UnknownCostError
 
 __all__ = ["MATRIX_OPS", "MatrixCost"]
 

@@ -1,6 +1,6 @@
 """What recording costs the host: for every event a moment, which is longer on a slower host.
 
-The costs were fitted to the replays of fifty programs on one machine, whose step was timed without the
+The costs were fitted to the simulations of fifty programs on one machine, whose step was timed without the
 profiler, with it, and with all its options. With the host's speed, nine of ten steps without the profiler
 come out within 20 % (eight of ten from recordings with all options).
 """

@@ -1,4 +1,4 @@
-"""Tables that are dear to work out and not always asked for: made at first use, and kept in the store."""
+"""Tables that are expensive to make and not always needed: derived at first use, then kept in the store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from stepscope.schema.events import EVERY_EVENT, Column, StoredTable
 
-__all__ = ["MADE", "Making", "made_table"]
+__all__ = ["DERIVED", "DerivedTables", "derived_table"]
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class DerivedTables:
     """Tables that are made together, at first use, and what has to be made before them."""
 
     tables: tuple[StoredTable, ...]
@@ -28,8 +28,8 @@ class Making:
 
 _EVENT, _THREAD, _NAME, _START, _DURATION, _SHAPE = EVERY_EVENT
 
-MADE = (
-    Making(
+DERIVED = (
+    DerivedTables(
         (
             StoredTable(
                 "host_tree",
@@ -51,7 +51,7 @@ MADE = (
         maker="tree:write_host_tree",
         doing="nesting",
     ),
-    Making(
+    DerivedTables(
         (
             StoredTable(
                 "steps",
@@ -76,7 +76,7 @@ MADE = (
         maker="steps:write_steps",
         doing="finding steps",
     ),
-    Making(
+    DerivedTables(
         (
             StoredTable(
                 "gaps",
@@ -91,7 +91,7 @@ MADE = (
                     Column("thread", "int32", "Thread of that launch."),
                     Column("launch_start_ns", "int64", "When that launch began."),
                     Column(
-                        "late_ns",
+                        "launch_delay_ns",
                         "int64",
                         "How long after the start of the gap the launch began; 0 if it began before.",
                         always=True,
@@ -102,7 +102,7 @@ MADE = (
         maker="gaps:write_gaps",
         doing="finding gaps",
     ),
-    Making(
+    DerivedTables(
         (
             StoredTable(
                 "call_tree",
@@ -128,7 +128,7 @@ MADE = (
                     ),
                     Column("step_self_ns", "int64", "Self time inside the steps.", always=True),
                     Column(
-                        "late_ns",
+                        "starved_ns",
                         "int64",
                         "Self time in the steps while a device was idle and waited for this thread's launch.",
                         always=True,
@@ -148,7 +148,7 @@ MADE = (
                 ),
             ),
             StoredTable(
-                "places",
+                "call_sites",
                 "Where in the program operators, runtime calls and allocations were made; "
                 "for threads that autograd runs backward on, frames and ranges too.",
                 (
@@ -166,7 +166,7 @@ MADE = (
                         always=True,
                     ),
                     Column(
-                        "late_ns",
+                        "starved_ns",
                         "int64",
                         "Such time while a device was idle and waited for a launch of this thread.",
                         always=True,
@@ -188,7 +188,7 @@ MADE = (
         doing="following calls",
         needs=("steps", "gaps"),
     ),
-    Making(
+    DerivedTables(
         (
             StoredTable(
                 "replays",
@@ -218,12 +218,12 @@ MADE = (
         ),
         maker="replays:write_replays",
         doing="following replays",
-        needs=("places",),
+        needs=("call_sites",),
     ),
 )
 """Large tables that are made at first use."""
 
 
-def made_table(name: str) -> StoredTable:
+def derived_table(name: str) -> StoredTable:
     """The declaration of one of them."""
-    return next(table for making in MADE for table in making.tables if table.name == name)
+    return next(table for making in DERIVED for table in making.tables if table.name == name)

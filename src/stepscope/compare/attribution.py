@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from stepscope.compare import Part
-from stepscope.compare.matching import Kernel, Match, matched
+from stepscope.compare import StepPart
+from stepscope.compare.matching import KernelCost, Match, matched
 from stepscope.tables import Table
 
 __all__ = ["ELSEWHERE", "OUTSIDE", "PARTS", "Spent", "by_op", "by_part", "by_phase", "rounded"]
@@ -47,11 +47,11 @@ class Spent:
     steps: int
     costs: Table[Any]
     phases: Table[Any]
-    late_ops: Table[Any]
+    starving_ops: Table[Any]
 
 
 Runs = Sequence[Spent]
-Costs = dict[str, dict[str, list[Kernel]]]
+Costs = dict[str, dict[str, list[KernelCost]]]
 """By part and kind, what is in it."""
 Ends = tuple[int, int]
 """A time before and after."""
@@ -67,7 +67,7 @@ def rounded(values: Mapping[Key, Fraction], whole: int) -> dict[Key, int]:
     return found
 
 
-def by_part(before: Runs, after: Runs, steps_ns: Ends) -> tuple[Part, ...]:
+def by_part(before: Runs, after: Runs, steps_ns: Ends) -> tuple[StepPart, ...]:
     """By what ran and what was waited for; inside, by family or reason; inside, by kernel or call."""
     sides = [_costs(runs) for runs in (before, after)]
     ends = [
@@ -75,20 +75,20 @@ def by_part(before: Runs, after: Runs, steps_ns: Ends) -> tuple[Part, ...]:
         for side, whole in zip(sides, steps_ns, strict=True)
     ]
     return tuple(
-        Part(part, *whole, parts=_kinds(part, sides[0].get(part, {}), sides[1].get(part, {}), whole))
+        StepPart(part, *whole, parts=_kinds(part, sides[0].get(part, {}), sides[1].get(part, {}), whole))
         for part in PARTS
         if part in sides[0] or part in sides[1]
         for whole in [(ends[0].get(part, 0), ends[1].get(part, 0))]
     )
 
 
-def _sum(kinds: Iterable[list[Kernel]]) -> Fraction:
+def _sum(kinds: Iterable[list[KernelCost]]) -> Fraction:
     return sum((one.time_ns for kernels in kinds for one in kernels), Fraction())
 
 
 def _kinds(
-    part: str, before: dict[str, list[Kernel]], after: dict[str, list[Kernel]], whole: Ends
-) -> tuple[Part, ...]:
+    part: str, before: dict[str, list[KernelCost]], after: dict[str, list[KernelCost]], whole: Ends
+) -> tuple[StepPart, ...]:
     if (before.keys() | after.keys()) <= {part}:
         return ()
     ends = [
@@ -101,16 +101,18 @@ def _kinds(
         matches = matched(before.get(kind, ()), after.get(kind, ()))
         named = any(one.name != _NO_CALL for match in matches for one in (*match.before, *match.after))
         found.append(
-            Part(kind, *inside, parts=_matches(matches, inside, exposed=part in _EXPOSED) if named else ())
+            StepPart(
+                kind, *inside, parts=_matches(matches, inside, exposed=part in _EXPOSED) if named else ()
+            )
         )
     return tuple(sorted(found, key=_order))
 
 
-def _order(part: Part) -> tuple[int, int, str]:
+def _order(part: StepPart) -> tuple[int, int, str]:
     return -abs(part.change_ns), -part.before_ns, part.name
 
 
-def _matches(matches: Sequence[Match], whole: Ends, *, exposed: bool) -> tuple[Part, ...]:
+def _matches(matches: Sequence[Match], whole: Ends, *, exposed: bool) -> tuple[StepPart, ...]:
     ends = [
         rounded({place: _sum([list(side)]) for place, side in enumerate(sides)}, end)
         for sides, end in zip(
@@ -124,7 +126,7 @@ def _matches(matches: Sequence[Match], whole: Ends, *, exposed: bool) -> tuple[P
     return tuple(sorted(parts, key=_order))
 
 
-def _kernel(match: Match, ends: Ends, *, exposed: bool) -> Part:
+def _kernel(match: Match, ends: Ends, *, exposed: bool) -> StepPart:
     calls = [sum((one.calls for one in side), Fraction()) for side in (match.before, match.after)]
     longest = (match.before or match.after)[0]
     often = None
@@ -133,7 +135,7 @@ def _kernel(match: Match, ends: Ends, *, exposed: bool) -> Part:
         means = [Fraction(end) / n for end, n in zip(ends, calls, strict=True)]
         often = round((calls[1] - calls[0]) * sum(means, Fraction()) / 2)
     names = tuple(tuple(one.name for one in side) for side in (match.before, match.after))
-    return Part(
+    return StepPart(
         name=longest.name,
         before_ns=ends[0],
         after_ns=ends[1],
@@ -161,11 +163,11 @@ def _costs(runs: Runs) -> Costs:
     for key, time in times.items():
         part, kind, name = key
         op = max(ops[key], key=lambda one: (ops[key][one], one or ""))
-        found[part][kind].append(Kernel(name, op, time, calls[key]))
+        found[part][kind].append(KernelCost(name, op, time, calls[key]))
     return found
 
 
-def by_phase(before: Runs, after: Runs, steps_ns: Ends) -> tuple[Part, ...]:
+def by_phase(before: Runs, after: Runs, steps_ns: Ends) -> tuple[StepPart, ...]:
     """By phase of training on the host, pauses between its calls included."""
 
     def told(run: Spent) -> Iterable[tuple[str, int]]:
@@ -175,11 +177,11 @@ def by_phase(before: Runs, after: Runs, steps_ns: Ends) -> tuple[Part, ...]:
     return tuple(parts[phase] for phase in _PHASES if phase in parts and any(_ends(parts[phase])))
 
 
-def _ends(part: Part) -> Ends:
+def _ends(part: StepPart) -> Ends:
     return part.before_ns, part.after_ns
 
 
-def by_op(before: Runs, after: Runs, steps_ns: Ends) -> tuple[Part, ...]:
+def by_op(before: Runs, after: Runs, steps_ns: Ends) -> tuple[StepPart, ...]:
     """By operator: the device work that it launches, and the time for which the device waits for it."""
     parts = _flat([_mean(runs, _of_ops) for runs in (before, after)], steps_ns)
     return tuple(sorted((part for part in parts if any(_ends(part))), key=_order))
@@ -197,9 +199,9 @@ def _of_ops(run: Spent) -> Iterable[tuple[str, int]]:
         else:
             yield row.part, row.cost_ns
     if late:
-        for op in run.late_ops:
-            late -= op.late_ns
-            yield op.name or OUTSIDE, op.late_ns
+        for op in run.starving_ops:
+            late -= op.starved_ns
+            yield op.name or OUTSIDE, op.starved_ns
         yield ELSEWHERE, late
 
 
@@ -211,11 +213,11 @@ def _mean(runs: Runs, told: Callable[[Spent], Iterable[tuple[str, int]]]) -> dic
     return found
 
 
-def _flat(sides: Sequence[Mapping[str, Fraction]], steps_ns: Ends) -> list[Part]:
+def _flat(sides: Sequence[Mapping[str, Fraction]], steps_ns: Ends) -> list[StepPart]:
     ends = [rounded(side, whole) for side, whole in zip(sides, steps_ns, strict=True)]
     names = dict.fromkeys((*ends[0], *ends[1]))
     return [
-        Part(
+        StepPart(
             name,
             ends[0].get(name, 0),
             ends[1].get(name, 0),

@@ -1,5 +1,5 @@
 #include "bindings.hpp"
-#include "replay.hpp"
+#include "simulation.hpp"
 
 namespace stepscope {
 
@@ -16,14 +16,14 @@ constexpr int64_t kSecond = 1'000'000'000;
 // No change makes anything more than a thousand times as long.
 int64_t part_of(int64_t value) { return std::clamp<int64_t>(value, 0, 1000 * kWhole); }
 
-void add_steps(Replay& self, const Ints& thread, const Ints& host_start, const Ints& host_end, const Ints& start, const Ints& end) {
+void add_steps(Simulation& self, const Ints& thread, const Ints& host_start, const Ints& host_end, const Ints& start, const Ints& end) {
   same_length(thread, host_start, host_end, start, end);
   for (size_t i = 0; i < thread.shape(0); ++i)
     self.add_step({narrow(thread.data()[i]), {instant(host_start.data()[i]), instant(host_end.data()[i])},
                    {instant(start.data()[i]), instant(end.data()[i])}});
 }
 
-void scale_host(Replay& self, const Ints& thread, const Ints& start, const Ints& dur, const Ints& part) {
+void scale_host(Simulation& self, const Ints& thread, const Ints& start, const Ints& dur, const Ints& part) {
   same_length(thread, start, dur, part);
   for (size_t i = 0; i < thread.shape(0); ++i) {
     const int64_t begin = instant(start.data()[i]), end = instant(saturating_add(begin, std::max<int64_t>(0, dur.data()[i])));
@@ -31,46 +31,46 @@ void scale_host(Replay& self, const Ints& thread, const Ints& start, const Ints&
   }
 }
 
-void spare(Replay& self, const Ints& thread, const Ints& time, const Ints& cost, int64_t part) {
+void spare(Simulation& self, const Ints& thread, const Ints& time, const Ints& cost, int64_t part) {
   same_length(thread, time, cost);
   for (size_t i = 0; i < thread.shape(0); ++i)
     self.spare(narrow(thread.data()[i]), instant(time.data()[i]), std::clamp<int64_t>(cost.data()[i], 0, kSecond) * part_of(part) / kWhole);
 }
 
-void scale_works(Replay& self, const Ints& event, const Ints& part) {
+void scale_works(Simulation& self, const Ints& event, const Ints& part) {
   same_length(event, part);
   for (size_t i = 0; i < event.shape(0); ++i) self.scale_work(event.data()[i], part_of(part.data()[i]));
 }
 
-void run_beside(Replay& self, const Ints& event) {
+void run_beside(Simulation& self, const Ints& event) {
   for (size_t i = 0; i < event.shape(0); ++i) self.run_beside(event.data()[i]);
 }
 
-void let_return(Replay& self, const Ints& event) {
+void let_return(Simulation& self, const Ints& event) {
   for (size_t i = 0; i < event.shape(0); ++i) self.let_return(event.data()[i]);
 }
 
 // Start and end of every step.
-nb::tuple play(const Replay& self, bool kept) {
+nb::tuple run(const Simulation& self, bool kept) {
   std::vector<int64_t> start, end;
   {
     nb::gil_scoped_release release;
-    for (const auto& window : self.play(kept)) start.push_back(window.start), end.push_back(window.end);
+    for (const auto& window : self.run(kept)) start.push_back(window.start), end.push_back(window.end);
   }
   return nb::make_tuple(to_column(std::move(start), {}), to_column(std::move(end), {}));
 }
 
 }  // namespace
 
-void bind_replay(nb::module_& m) {
-  nb::class_<Replay>(m, "Replay")
-      .def("__init__", [](Replay* self, const Dependencies& graph, const std::unordered_map<int32_t, int>& roles, int32_t lead, int64_t unexplained, int64_t thread_wait, int64_t host_part) {
+void bind_simulation(nb::module_& m) {
+  nb::class_<Simulation>(m, "Simulation")
+      .def("__init__", [](Simulation* self, const Dependencies& graph, const std::unordered_map<int32_t, int>& roles, int32_t lead, int64_t unexplained, int64_t thread_wait, int64_t host_part) {
         std::unordered_map<int32_t, Role> known;
         for (const auto& [thread, role] : roles) {
           if (role < 0 || role >= kRoles) throw std::invalid_argument("no such role");
           known.emplace(thread, static_cast<Role>(role));
         }
-        new (self) Replay(graph, std::move(known), lead, {unexplained, thread_wait, part_of(host_part)});
+        new (self) Simulation(graph, std::move(known), lead, {unexplained, thread_wait, part_of(host_part)});
       }, nb::arg("graph"), nb::arg("roles"), nb::arg("lead"), nb::arg("unexplained_ns"), nb::arg("thread_wait_ns"), nb::arg("host_part"), nb::keep_alive<1, 2>())
       .def("add_steps", &add_steps, nb::arg("thread"), nb::arg("host_start"), nb::arg("host_end"), nb::arg("start"), nb::arg("end"))
       .def("scale_host", &scale_host, nb::arg("thread"), nb::arg("start"), nb::arg("dur"), nb::arg("part"))
@@ -78,8 +78,8 @@ void bind_replay(nb::module_& m) {
       .def("scale_works", &scale_works, nb::arg("event"), nb::arg("part"))
       .def("run_beside", &run_beside, nb::arg("event"))
       .def("let_return", &let_return, nb::arg("event"))
-      .def("build", &Replay::build, nb::call_guard<nb::gil_scoped_release>())
-      .def("play", &play, nb::arg("kept"));
+      .def("build", &Simulation::build, nb::call_guard<nb::gil_scoped_release>())
+      .def("run", &run, nb::arg("kept"));
 }
 
 }  // namespace stepscope

@@ -7,17 +7,17 @@ from typing import Annotated
 
 from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._dependencies import DEPENDENCY_READS
-from stepscope.analyses._path import KINDS, ON_DEVICE, PATH_STEPS, path_sums, walk_of
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.simulation.critical_path import KINDS, ON_DEVICE, PATH_STEPS, path_sums, walk_of
+from stepscope.simulation.dependencies import DEPENDENCY_READS
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["PathSides", "path_sides"]
+__all__ = ["CriticalPathSides", "critical_path_sides"]
 
 
 @dataclass(frozen=True, slots=True)
-class PathSides:
+class CriticalPathSides:
     """The critical path of one step, by side."""
 
     rank: Annotated[int, "Rank that recorded the profile."]
@@ -34,7 +34,7 @@ class PathSides:
         "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns", "thread"),
     }
 )
-def path_sides(trace: Trace) -> Table[PathSides]:
+def critical_path_sides(trace: Trace) -> Table[CriticalPathSides]:
     """Says how much of the critical path of each step is the device's, and how much the host's.
 
     The same path as in `critical_path`, without what the host did along it, which takes most of the time to
@@ -42,7 +42,7 @@ def path_sides(trace: Trace) -> Table[PathSides]:
     """
     steps = trace.arrow(PATH_STEPS)
     if not steps.num_rows:
-        return Table.of(PathSides, [], ["No events: there is no step to explain."])
+        return Table.of(CriticalPathSides, [], ["No events: there is no step to explain."])
     charge = _native.PathCharge(walk_of(trace, steps), False)  # single pieces are not kept
     charge.finish()
     sums = path_sums(charge.sums()).group_by(["window", "kind"]).aggregate([("path_ns", "sum")])
@@ -50,7 +50,7 @@ def path_sides(trace: Trace) -> Table[PathSides]:
     for row in sums.to_pylist():
         found.setdefault(row["window"], {})[KINDS[row["kind"]]] = row["path_ns_sum"]
     rows = [
-        PathSides(
+        CriticalPathSides(
             rank=trace.rank,
             step=number,
             path_ns=sum(kinds.values()),
@@ -61,4 +61,4 @@ def path_sides(trace: Trace) -> Table[PathSides]:
         for place, number in enumerate(steps["step"].to_pylist())
         if (kinds := found.get(place))
     ]
-    return Table.of(PathSides, rows, how_steps_were_found(trace))
+    return Table.of(CriticalPathSides, rows, how_steps_were_found(trace))

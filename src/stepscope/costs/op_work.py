@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.analyses._costs import COUNTED_OPS, MATRIX_FAMILIES
-from stepscope.analyses._families import family_of
-from stepscope.analyses._precision import is_side_kernel
+from stepscope.costs.families import family_of
+from stepscope.costs.operators import COUNTED_OPS, MATRIX_FAMILIES
+from stepscope.costs.precision import is_side_kernel
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["READS", "OpWork", "work_of_ops"]
@@ -31,7 +31,7 @@ READS: Reads = {
     ),
     "launches": ("event", "name"),
     "ops": ("event", "parent", "name", "args", "dur_ns"),
-    "places": ("event", "step", "phase"),
+    "call_sites": ("event", "step", "phase"),
     "steps": ("step", "source", "start_ns", "end_ns", "thread"),
 }
 """What is read here."""
@@ -90,7 +90,7 @@ _ON_DEVICES = f"""
                p.step, coalesce(p.phase = 'recomputation', false) AS again,
                w.graph_id IS NOT NULL OR coalesce(l.name LIKE '%GraphLaunch%', false) AS replayed
         FROM device_work w LEFT JOIN known k ON k.name = w.name LEFT JOIN launches l ON l.event = w.launch
-        LEFT JOIN places p ON p.event = w.launch),
+        LEFT JOIN call_sites p ON p.event = w.launch),
     work AS MATERIALIZED (
         SELECT w.op, w.rank, coalesce(w.dur_ns, 0) AS ns, w.kind,
                -- One number orders as what multiplies, then time, then rank would, and much faster.
@@ -154,7 +154,7 @@ _ON_HOST = f"""
         SELECT t.said, min(t.event) AS sample, coalesce(p.phase = 'recomputation', false) AS again, p.step,
                count(*) AS calls, 0::BIGINT AS kernels, sum(coalesce(o.dur_ns, 0))::BIGINT AS ns,
                0::BIGINT AS unfilled, 0::BIGINT AS moved
-        FROM tree t JOIN ops o ON o.event = t.event LEFT JOIN places p ON p.event = t.event
+        FROM tree t JOIN ops o ON o.event = t.event LEFT JOIN call_sites p ON p.event = t.event
         WHERE t.kind IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM above WHERE above.around = t.event AND above.kind = t.kind)
         GROUP BY t.said, again, p.step),

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.findings.drawn import MS, busy_pace, drawn, pace
+from tests.findings.drawn import MS, busy_pace, drawn, mean_step
 
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.devices import Device
 from stepscope.analyses.idle_gaps import IdleGap
-from stepscope.analyses.path_sides import PathSides
 from stepscope.analyses.step_limits import StepLimit
 from stepscope.findings import Saving
-from stepscope.findings.pace import Pace, pace_of
+from stepscope.findings.mean_step import MeanStep, mean_step_of
 from stepscope.tables import Table
 
 
@@ -36,9 +36,9 @@ def limits(*left: float) -> Table[StepLimit]:
     )
 
 
-def drawn_pace(*lengths_ms: int, host_ns: int = 12 * MS, played: Table[StepLimit] | None = None) -> Pace:
+def drawn_pace(*lengths_ms: int, host_ns: int = 12 * MS, played: Table[StepLimit] | None = None) -> MeanStep:
     """Two steps of 10 ms: 6 busy, 2 late in Python, 1 of latency, 1 waiting for others."""
-    return pace_of(
+    return mean_step_of(
         drawn(Breakdown, *({"dur_ns": length * MS} for length in lengths_ms or (9, 11))),
         drawn(Device, {"device": "0", "busy_ns": 12 * MS}, {"device": "1", "busy_ns": 1 * MS}),
         drawn(
@@ -49,7 +49,7 @@ def drawn_pace(*lengths_ms: int, host_ns: int = 12 * MS, played: Table[StepLimit
             {"device": "0", "side": "host", "spent_in": "host communication", "idle_ns": 1 * MS},
             {"device": "1", "side": "host", "idle_ns": 19 * MS},
         ),
-        drawn(PathSides, {"path_ns": 20 * MS, "host_ns": host_ns}),
+        drawn(CriticalPathSides, {"path_ns": 20 * MS, "host_ns": host_ns}),
         played or limits(),
     )
 
@@ -57,7 +57,12 @@ def drawn_pace(*lengths_ms: int, host_ns: int = 12 * MS, played: Table[StepLimit
 def test_the_pace_is_that_of_the_busiest_device() -> None:
     step = drawn_pace()
     assert (step.steps, step.step_ns, step.device) == (2, 10 * MS, "0")
-    assert (step.busy_ns, step.late_ns, step.latency_ns, step.waiting_ns) == (6 * MS, 3 * MS, 1 * MS, 1 * MS)
+    assert (step.busy_ns, step.starved_ns, step.latency_ns, step.waiting_ns) == (
+        6 * MS,
+        3 * MS,
+        1 * MS,
+        1 * MS,
+    )
     assert step.host_path_share == 0.6
 
 
@@ -80,26 +85,28 @@ def test_device_work_saved_alike_leaves_what_the_host_takes() -> None:
 
 
 def test_without_devices_the_host_is_all_there_is() -> None:
-    step = pace_of(
+    step = mean_step_of(
         drawn(Breakdown, {"dur_ns": 10 * MS}),
         drawn(Device),
         drawn(IdleGap),
-        drawn(PathSides),
+        drawn(CriticalPathSides),
         drawn(StepLimit),
     )
-    assert (step.device, step.busy_ns, step.late_ns, step.host_path_share) == (None, 0, 0, 1.0)
+    assert (step.device, step.busy_ns, step.starved_ns, step.host_path_share) == (None, 0, 0, 1.0)
     assert step.unprofiled_ns == (10 * MS, 10 * MS)
 
 
 def test_a_trace_without_steps_has_no_length() -> None:
-    step = pace_of(drawn(Breakdown), drawn(Device), drawn(IdleGap), drawn(PathSides), drawn(StepLimit))
+    step = mean_step_of(
+        drawn(Breakdown), drawn(Device), drawn(IdleGap), drawn(CriticalPathSides), drawn(StepLimit)
+    )
     assert (step.steps, step.step_ns, step.per_step(5), step.share(5)) == (0, 0.0, 0.0, 0.0)
-    assert step.gain(Saving(late_ns=(1, 2))).high_ns == 0
+    assert step.gain(Saving(starved_ns=(1, 2))).high_ns == 0
 
 
 def test_late_time_shrinks_without_the_profiler() -> None:
     # Of 5 ms late, 2 to 4 are left in a step of 7 to 9 ms; half of that is saved at the least.
-    gain = pace().gain(Saving(late_ns=(2.5 * MS, 5.0 * MS)))
+    gain = mean_step().gain(Saving(starved_ns=(2.5 * MS, 5.0 * MS)))
     assert (gain.low_ns, gain.high_ns) == (1 * MS, 4 * MS)
     assert [gain.low_share, gain.high_share] == pytest.approx([1 / 7, 4 / 9])
 
@@ -108,29 +115,29 @@ def test_device_time_counts_where_the_device_sets_the_pace() -> None:
     saving = Saving(device_ns=(1.0 * MS, 2.0 * MS))
     busy = busy_pace().gain(saving)
     assert (busy.low_ns, busy.high_ns) == (980_000, 1_980_000)
-    late = pace(host_path_share=1.0).gain(saving)
+    late = mean_step(host_path_share=1.0).gain(saving)
     assert late.low_ns == 0
     assert late.high_ns < 2 * MS
 
 
 def test_what_recording_did_not_stretch_counts_in_full() -> None:
-    gain = pace().gain(Saving(waited_ns=(1.0 * MS, 2.0 * MS)))
+    gain = mean_step().gain(Saving(waited_ns=(1.0 * MS, 2.0 * MS)))
     assert (gain.low_ns, gain.high_ns) == (1 * MS, 2 * MS)
 
 
 def test_what_is_left_of_a_step() -> None:
     # 7 ms with 2 late or 9 ms with 4 late: without half or all of that.
-    assert pace().left(Saving(late_ns=(2.5 * MS, 5.0 * MS))) == (5 * MS, 7 * MS)
+    assert mean_step().left(Saving(starved_ns=(2.5 * MS, 5.0 * MS))) == (5 * MS, 7 * MS)
 
 
 def test_latency_belongs_to_the_late_time_that_it_follows() -> None:
-    assert pace().with_latency(2.0 * MS) == 2.5 * MS
-    assert pace(late_ns=0.0, latency_ns=0.0).with_latency(2.0 * MS) == 0
+    assert mean_step().with_latency(2.0 * MS) == 2.5 * MS
+    assert mean_step(starved_ns=0.0, latency_ns=0.0).with_latency(2.0 * MS) == 0
 
 
 def test_a_saving_must_make_sense() -> None:
     with pytest.raises(ValueError, match="at least 0"):
-        Saving(late_ns=(2.0, 1.0))
+        Saving(starved_ns=(2.0, 1.0))
     with pytest.raises(ValueError, match="at least 0"):
         Saving(device_ns=(-1.0, 1.0))
 
@@ -145,11 +152,11 @@ def test_no_gain_is_more_than_the_step(
     step = busy + late + waiting
     floor = busy + waiting
     bounds = (max(floor, step - cost), max(floor, step - cost / 2))
-    drawn_step = pace(
+    drawn_step = mean_step(
         step_ns=step,
         unprofiled_ns=bounds,
         busy_ns=busy,
-        late_ns=late,
+        starved_ns=late,
         latency_ns=late / 4,
         waiting_ns=waiting,
         host_path_share=host,

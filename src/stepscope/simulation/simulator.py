@@ -1,6 +1,6 @@
-"""Steps played again: how long host work, kernels and copies take is given, when they start is not.
+"""Runs recorded steps again: how long host work, kernels and copies take is given, when they start is not.
 
-A replay goes over the graph of `_dependencies`. A thread is a row of pieces of its own time, between its
+A simulation runs over the graph of `dependencies`. A thread is a row of pieces of its own time, between its
 calls into the runtime and the instants at which threads hand over work. Its own time is given; its waiting
 is not:
 
@@ -12,15 +12,15 @@ is not:
   with the delay that is usual in this trace.
 
 Of a delay that is longer than usual, with nothing in the trace to explain it, `UNEXPLAINED_NS` are kept. So
-an unchanged replay is a test of the graph: where it is not as long as the step was, something is missing.
+an unchanged simulation is a test of the graph: if it is not as long as the step was, something is missing.
 Work whose launch is not in the trace keeps its distance to the work before it. A thread that neither leads
 nor is given work begins when it began.
 
-Recording slows the host (`_recording`): a replay can be spared the moment that each event cost where it was
+Recording slows the host (`recording_cost`): a simulation can leave out what each event cost where it was
 recorded, as far as the host did anything there. That is the step without the profiler; changes are judged by
 what they leave of it.
 
-Of a long trace some steps are played: from the second one on, as many as have no more than `MOST_WORK` pieces
+Of a long trace some steps are simulated: from the second one on, as many as have at most `MOST_WORK` pieces
 of device work or launches, after one step that only leads in.
 """
 
@@ -32,10 +32,11 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.analyses._dependencies import ALL, DEPENDENCY_READS, dependencies, roles
-from stepscope.analyses._path import THREAD_WAIT_NS, leading_thread
-from stepscope.analyses._recording import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
 from stepscope.schema import DATALOADER_RANGE
+from stepscope.simulation.changes import Change
+from stepscope.simulation.critical_path import THREAD_WAIT_NS, leading_thread
+from stepscope.simulation.dependencies import ALL, DEPENDENCY_READS, dependencies, roles
+from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Reads, Trace
 
@@ -43,15 +44,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "ANY_OPERATOR",
-    "NOTHING_TO_PLAY",
-    "REPLAY_READS",
-    "UNCHANGED",
-    "Change",
-    "Player",
-    "Replayed",
+    "NO_STEPS",
+    "SIMULATION_READS",
+    "SimulatedLengths",
+    "Simulator",
     "is_cold",
-    "player_of",
+    "simulator_of",
 ]
 
 UNEXPLAINED_NS = 20_000
@@ -60,7 +58,7 @@ LEAST_STEPS = 2
 WHOLE = 1_000_000
 """Durations change by parts of a million, so that all times stay whole."""
 
-REPLAY_READS: Reads = {
+SIMULATION_READS: Reads = {
     **{
         table: tuple(dict.fromkeys((*DEPENDENCY_READS.get(table, ()), *RECORDING_READS.get(table, ()))))
         for table in (*DEPENDENCY_READS, *RECORDING_READS)
@@ -70,35 +68,7 @@ REPLAY_READS: Reads = {
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What is different in a replay."""
-
-    no_sync: tuple[str, ...] = ()
-    """Patterns of calls, and of operators: these calls, and those of these operators, return without waiting
-    for the device. What is called outside of all operators is in one without a name."""
-    graph: bool = False
-    """What the host does in a step costs nothing after its first launch, but for waiting and loading."""
-    no_loader: bool = False
-    """The dataloader is waited for no more."""
-    overlap_copies: bool = False
-    """Copies to the device run beside the work of their stream, and nothing waits for them."""
-    kernels: tuple[tuple[str, float], ...] = ()
-    """Patterns of names of device work, and how much of its duration it takes; the last that fits counts."""
-    ranges: tuple[tuple[str, float], ...] = ()
-    """The same for operators, runtime calls and ranges of the host, with all that is in them; the innermost
-    counts."""
-    host_times: float = 1.0
-    """How much of its duration host work takes."""
-    spared: float = 0.0
-    """How much of what recording an event costs a host of speed 1 is spared: 0 is as recorded."""
-
-
-UNCHANGED = Change()
-ANY_OPERATOR = ("*", "")
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class SimulatedLengths:
     """Lengths of the steps in their order."""
 
     dur_ns: list[int]
@@ -165,27 +135,28 @@ _GRAPHED = f"""
 """
 
 
-class Player:
-    """Steps of a trace, ready to be played again under one change after the other."""
+class Simulator:
+    """Steps of a trace, ready to be simulated under one change after the other."""
 
     def __init__(self, trace: Trace, *, whole: bool = False) -> None:
         steps = trace.arrow(_STEPS)
         some = steps.num_rows if whole else _how_many(trace, steps.num_rows)
         self._trace = trace
         self._led_in = int(some < steps.num_rows)
-        self._played = steps.slice(0, self._led_in + some)
-        self.steps = self._played.slice(self._led_in)
-        """Those that are played."""
-        window = ALL if whole or some == steps.num_rows else _window(self._played)
+        self._simulated = steps.slice(0, self._led_in + some)
+        self.steps = self._simulated.slice(self._led_in)
+        """Those that are simulated."""
+        window = ALL if whole or some == steps.num_rows else _window(self._simulated)
         self._within = {"since": window[0], "until": window[1]}
         threads = [thread for thread in steps["thread"].to_pylist() if thread is not None]
         self._lead = max(set(threads), key=threads.count) if threads else leading_thread(trace)
         self._roles = roles(trace)
         self._graph = dependencies(trace, window) if steps.num_rows else None
         self._costs: list[pa.RecordBatch] | None = None
+        self._known: dict[Change, SimulatedLengths] = {}
         moment = moment_of(trace)
         self.spared = (moment.least, moment.most)
-        """What a change spares a replay without the profiler: at the least and at the most."""
+        """`Change.spared` of a simulation without the profiler: at least and at most."""
 
     @property
     def recorded_ns(self) -> list[int]:
@@ -204,37 +175,44 @@ class Player:
 
     def mean_ns(self, change: Change) -> int:
         """How long a steady step takes under a change, on average."""
-        return self.mean_of(self.play(change).dur_ns)
+        return self.mean_of(self.run(change).dur_ns)
 
-    def play(self, change: Change) -> Replayed:
-        """How long each of the steps takes under a change."""
+    def run(self, change: Change) -> SimulatedLengths:
+        """How long each of the steps takes under a change; several tables ask for the same ones."""
+        if change not in self._known:
+            self._known[change] = self._run(change)
+        return self._known[change]
+
+    def _run(self, change: Change) -> SimulatedLengths:
         if self._graph is None:
-            return Replayed([], [])
+            return SimulatedLengths([], [])
         host = round(change.host_times * WHOLE)
-        replay = _native.Replay(self._graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, host)
-        replay.add_steps(*(view(column.combine_chunks()) for column in self._played.columns[1:]))
-        self._alter(replay, change)
-        replay.build()
-        return Replayed(self._lengths(replay, kept=True), self._lengths(replay, kept=False))
+        simulation = _native.Simulation(
+            self._graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, host
+        )
+        simulation.add_steps(*(view(column.combine_chunks()) for column in self._simulated.columns[1:]))
+        self._alter(simulation, change)
+        simulation.build()
+        return SimulatedLengths(self._lengths(simulation, kept=True), self._lengths(simulation, kept=False))
 
-    def _alter(self, replay: _native.Replay, change: Change) -> None:
-        """Tells a replay what is different."""
+    def _alter(self, simulation: _native.Simulation, change: Change) -> None:
+        """Tells a simulation what is different."""
         if change.graph:
-            self._tell(replay.scale_host, _GRAPHED)
+            self._tell(simulation.scale_host, _GRAPHED)
         if change.graph or change.no_loader:
-            self._tell(replay.scale_host, _LOADING, part=0 if change.no_loader else WHOLE)
+            self._tell(simulation.scale_host, _LOADING, part=0 if change.no_loader else WHOLE)
         for pattern, times in change.kernels:
-            self._tell(replay.scale_works, _SCALED_WORK, pattern=pattern, part=round(times * WHOLE))
+            self._tell(simulation.scale_works, _SCALED_WORK, pattern=pattern, part=round(times * WHOLE))
         for pattern, times in change.ranges:
-            self._tell(replay.scale_host, _SCALED_RANGES, pattern=pattern, part=round(times * WHOLE))
+            self._tell(simulation.scale_host, _SCALED_RANGES, pattern=pattern, part=round(times * WHOLE))
         if change.overlap_copies:
-            self._tell(replay.run_beside, _COPIES)
+            self._tell(simulation.run_beside, _COPIES)
         for pattern in change.no_sync:
-            self._tell(replay.let_return, _WAITING, pattern=pattern)
+            self._tell(simulation.let_return, _WAITING, pattern=pattern)
         if change.spared:
             for batch in self._recorded():
                 thread, time, cost = map(view, batch.columns)
-                replay.spare(thread, time, cost, round(change.spared * WHOLE))
+                simulation.spare(thread, time, cost, round(change.spared * WHOLE))
 
     def _recorded(self) -> list[pa.RecordBatch]:
         """What recording cost a host of speed 1, and where."""
@@ -249,10 +227,10 @@ class Player:
     def _rows(self, sql: str, **params: Any) -> Iterator[pa.RecordBatch]:
         return self._trace.batches(sql, **params, **self._within)
 
-    def _lengths(self, replay: _native.Replay, *, kept: bool) -> list[int]:
+    def _lengths(self, simulation: _native.Simulation, *, kept: bool) -> list[int]:
         import pyarrow.compute as pc
 
-        start, end = arrays(replay.play(kept))
+        start, end = arrays(simulation.run(kept))
         lengths: list[int] = pc.subtract(end, start).to_pylist()
         return lengths[self._led_in :]
 
@@ -262,16 +240,16 @@ def is_cold(lengths_ns: Sequence[float]) -> bool:
     return len(lengths_ns) > LEAST_STEPS and lengths_ns[0] >= max(lengths_ns[1:])
 
 
-NOTHING_TO_PLAY = "The profile has no step with a length that could be played again."
+NO_STEPS = "The profile has no step with a length, so there is nothing to simulate."
 
 
-def player_of(trace: Trace) -> Player:
-    """The player of a trace, which plays some of its steps if it is a long one."""
-    return trace.once("player", lambda: Player(trace))  # type: ignore[no-any-return]
+def simulator_of(trace: Trace) -> Simulator:
+    """The simulator of a trace; of a long trace it takes some steps."""
+    return trace.once("simulator", lambda: Simulator(trace))  # type: ignore[no-any-return]
 
 
 def _how_many(trace: Trace, steps: int) -> int:
-    """How many steps are played."""
+    """How many steps are simulated."""
     amount = trace.arrow(_AMOUNT)["n"][0].as_py()
     if amount <= MOST_WORK:
         return steps

@@ -4,7 +4,7 @@ A step of an accelerator's program has one of two masters. Where the device is i
 late, the host sets the pace: to save host time shortens the step, to save device time does not. Where the
 device works or has work queued, it is the other way round. And recording slows the host, not the device, so
 that a recorded step is longer than a real one wherever the host sets the pace. Every gain is worked out here,
-from those two facts and from replays of the steps: without what recording costs, and with a device that takes
+from those two facts and from simulations of the steps: without what recording costs, and with a device that takes
 less and less time.
 """
 
@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
-from stepscope.analyses._replay import is_cold
 from stepscope.findings import Bounds, Gain, Saving
+from stepscope.simulation.simulator import is_cold
 
 if TYPE_CHECKING:
     from stepscope.analyses.breakdowns import Breakdown
+    from stepscope.analyses.critical_path_sides import CriticalPathSides
     from stepscope.analyses.devices import Device
     from stepscope.analyses.idle_gaps import IdleGap
-    from stepscope.analyses.path_sides import PathSides
     from stepscope.analyses.step_limits import StepLimit
     from stepscope.tables import Table
 
-__all__ = ["Pace", "pace_of"]
+__all__ = ["MeanStep", "mean_step_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MeanStep:
     """The mean step: all figures are ns for one step of the recorded ones."""
 
     steps: int
@@ -41,7 +41,7 @@ class Pace:
     device: str | None
     """The device with most work, by its index; None without any. What follows is about it."""
     busy_ns: float
-    late_ns: float
+    starved_ns: float
     """Idle, and waiting for the host: until the launch, and then for its latency."""
     latency_ns: float
     """The part of that which is latency of launches."""
@@ -51,13 +51,13 @@ class Pace:
     """Part of the critical path that is the host's."""
     faster_device: tuple[tuple[float, float, float], ...] = ()
     """Parts of the device's time, and how much of the step without the profiler is left when its work takes
-    no longer than that: for the short and for the long step. From replays; 1 comes first."""
+    no longer than that: for the short and for the long step. From simulations; 1 comes first."""
 
     @property
-    def unprofiled_late_ns(self) -> Bounds:
-        """What is left of `late_ns` without the profiler."""
+    def unprofiled_starved_ns(self) -> Bounds:
+        """What is left of `starved_ns` without the profiler."""
         low, high = (max(0.0, step - self.busy_ns - self.waiting_ns) for step in self.unprofiled_ns)
-        return min(low, self.late_ns), min(high, self.late_ns)
+        return min(low, self.starved_ns), min(high, self.starved_ns)
 
     def device_pays(self, which: int, end: int, saved_ns: float = 1.0) -> float:
         """How much of a ns of device work that is saved a step without the profiler is shorter by.
@@ -65,14 +65,14 @@ class Pace:
         At the least it is the device's part of the recorded critical path; without the profiler the host is
         less often late, so at the most it is the time for which the device is busy at all. Where nothing is
         late any more, the device alone sets the pace. The more is saved, the sooner the host is what is
-        left: a replay with a faster device says how soon if all its work is saved alike, which is no bound
+        left: a simulation with a faster device says how soon if all its work is saved alike, which is no bound
         for work that is saved in one place; a device that takes no time at all is one.
         """
         step = self.unprofiled_ns[end]
         if not step or not saved_ns:
             return 1.0
         alike = self._saved_alike(end, saved_ns) / saved_ns
-        if not self.unprofiled_late_ns[end]:
+        if not self.unprofiled_starved_ns[end]:
             on_path = busy = 1.0
         else:
             on_path = min(1.0, (1 - self.host_path_share) * self.step_ns / step)
@@ -102,10 +102,10 @@ class Pace:
         """A time of a step as a part of the recorded step."""
         return ns / self.step_ns if self.step_ns else 0.0
 
-    def with_latency(self, late_ns: float) -> float:
-        """Late host time of a step (`late_ns` of other tables) with its part of the latency of launches."""
-        host = self.late_ns - self.latency_ns
-        return min(self.late_ns, late_ns * self.late_ns / host) if host > 0 else 0.0
+    def with_latency(self, starved_ns: float) -> float:
+        """Late host time of a step (`starved_ns` of other tables) with its part of the latency of launches."""
+        host = self.starved_ns - self.latency_ns
+        return min(self.starved_ns, starved_ns * self.starved_ns / host) if host > 0 else 0.0
 
     def gain(self, saving: Saving) -> Gain:
         """What a saving in the recorded step is worth in a step without the profiler."""
@@ -128,23 +128,23 @@ class Pace:
     def _saved(self, saving: Saving, which: int, end: int) -> float:
         """What a bound of a saving takes off the step without the profiler, at one end of that."""
         step = self.unprofiled_ns[end]
-        late, going = saving.late_ns[which], 0.0
-        if self.late_ns:
-            going = min(1.0, late / self.late_ns)
-            late = going * self.unprofiled_late_ns[end]
+        late, going = saving.starved_ns[which], 0.0
+        if self.starved_ns:
+            going = min(1.0, late / self.starved_ns)
+            late = going * self.unprofiled_starved_ns[end]
         # The more of the host's lateness goes, the more the device sets the pace of what is left.
         device = min(saving.device_ns[which], self.busy_ns or step)
         device *= 1 - (1 - going) * (1 - self.device_pays(which, end, device))
         return min(late + device + saving.waited_ns[which], step)
 
 
-def pace_of(
+def mean_step_of(
     breakdowns: Table[Breakdown],
     devices: Table[Device],
     idle_gaps: Table[IdleGap],
-    path_sides: Table[PathSides],
+    critical_path_sides: Table[CriticalPathSides],
     step_limits: Table[StepLimit],
-) -> Pace:
+) -> MeanStep:
     """The pace of a trace, from its tables."""
     steps = len(breakdowns)
     lengths = [step.dur_ns for step in breakdowns]
@@ -156,19 +156,19 @@ def pace_of(
             # A host that talks to its peers is not slow: recording does not stretch that.
             side = "peers" if gap.spent_in == "host communication" else gap.side
             idle[side] = idle.get(side, 0) + gap.idle_ns
-    late_ns = sum(idle.get(side, 0) for side in ("host", "launch")) / steps if steps else 0.0
+    starved_ns = sum(idle.get(side, 0) for side in ("host", "launch")) / steps if steps else 0.0
     all_idle = sum(idle.values()) / steps if steps else 0.0
     busy_ns = step_ns - all_idle if device else 0.0
-    whole = sum(row.path_ns for row in path_sides)
-    host = sum(row.host_ns for row in path_sides) / whole if whole else 1.0
-    waiting_ns = all_idle - late_ns
-    return Pace(
+    whole = sum(row.path_ns for row in critical_path_sides)
+    host = sum(row.host_ns for row in critical_path_sides) / whole if whole else 1.0
+    waiting_ns = all_idle - starved_ns
+    return MeanStep(
         steps=steps,
         step_ns=step_ns,
         unprofiled_ns=_unprofiled(lengths, step_limits),
         device=device,
         busy_ns=busy_ns,
-        late_ns=late_ns,
+        starved_ns=starved_ns,
         latency_ns=idle.get("launch", 0) / steps if steps else 0.0,
         waiting_ns=waiting_ns,
         host_path_share=host,
@@ -204,6 +204,6 @@ def _faster_device(limits: Table[StepLimit]) -> tuple[tuple[float, float, float]
         return ()
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
     left = [(row.unprofiled_low_ns / low, row.unprofiled_high_ns / high) for row in rows]
-    # Less work never makes a step longer; in a replay it can, by a hair, where what waits for what changes.
+    # Less work never makes a step longer; in a simulation it can, by a hair, where what waits for what changes.
     lows, highs = (accumulate((one[end] for one in left), min) for end in (0, 1))
     return tuple(zip((row.device_times for row in rows), lows, highs, strict=True))

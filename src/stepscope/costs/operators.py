@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from stepscope.analyses._bytes import MEMORY_OPS
-from stepscope.analyses._families import family_of
-from stepscope.analyses._flops import MATRIX_OPS
-from stepscope.analyses._shapes import UnknownCostError, inputs_of
+from stepscope.costs.bytes import MEMORY_OPS
+from stepscope.costs.families import family_of
+from stepscope.costs.flops import MATRIX_OPS
+from stepscope.costs.tensor_shapes import UnknownCostError, inputs_of
 
 __all__ = ["COUNTED_OPS", "MATRIX_FAMILIES", "Cost", "cost_of"]
 

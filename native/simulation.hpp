@@ -17,7 +17,7 @@ namespace stepscope {
 // Durations change by parts of a million.
 constexpr int64_t kWhole = 1'000'000;
 
-struct ReplayRules {
+struct SimulationRules {
   int64_t unexplained = 20'000;  // of a delay that nothing explains no more than this is kept
   int64_t thread_wait = 50'000;  // as for the path
   int64_t host = kWhole;         // what host work takes
@@ -48,7 +48,7 @@ class OwnTime {
 };
 
 // Instants of threads and pieces of work, each after what it waits for. Changes first, then `build`, then `play`.
-class Replay {
+class Simulation {
  public:
   using Span = Dependencies::Span;
   struct Step {
@@ -56,7 +56,7 @@ class Replay {
     Span mark, window;
   };
 
-  Replay(const Dependencies& graph, std::unordered_map<int32_t, Role> roles, int32_t lead, ReplayRules rules = {})
+  Simulation(const Dependencies& graph, std::unordered_map<int32_t, Role> roles, int32_t lead, SimulationRules rules = {})
       : graph_(graph), handovers_(graph, std::move(roles), rules.thread_wait), lead_(lead), rules_(rules) {}
 
   void add_step(const Step& step) { steps_.push_back(step); }  // in their order
@@ -67,7 +67,7 @@ class Replay {
   void let_return(int64_t event) { returning_.insert(event); }  // a call that does not wait
   void build();
   // The windows of the steps; `kept` says whether with the delays that nothing explains.
-  std::vector<Span> play(bool kept) const;
+  std::vector<Span> run(bool kept) const;
 
  private:
   struct Thread {
@@ -109,7 +109,7 @@ class Replay {
   const Dependencies& graph_;
   const Handovers handovers_;
   const int32_t lead_;
-  const ReplayRules rules_;
+  const SimulationRules rules_;
   std::vector<Step> steps_;
   std::unordered_map<int64_t, int64_t> part_of_;
   std::unordered_set<int64_t> beside_, returning_;

@@ -11,25 +11,28 @@ from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["LateOp", "late_ops"]
+__all__ = ["StarvingOp", "starving_ops"]
 
 
 @dataclass(frozen=True, slots=True)
-class LateOp:
+class StarvingOp:
     """One operator with the runtime calls that it made, but without the operators inside it."""
 
     name: Annotated[str | None, "Name of the operator; NULL for what is outside of all."]
-    late_ns: Annotated[int, "Time of the steps in which it was the innermost and a device waited for it."]
+    starved_ns: Annotated[int, "Time of the steps in which it was the innermost and a device waited for it."]
     share: Annotated[float | None, "Part of such time of all operators; NULL without any."]
     own_ns: Annotated[int, "Time of the steps in which it was the innermost, on threads that drive the work."]
 
 
 @analysis(reads=OWN_READS)
-def late_ops(trace: Trace) -> Table[LateOp]:
+def starving_ops(trace: Trace) -> Table[StarvingOp]:
     """Says for each operator how long devices waited while it was the innermost one on the host."""
-    found = [one for one in own_times(trace) if one.late_ns or one.own_ns]
-    whole = sum(one.late_ns for one in found)
-    rows = [LateOp(one.op, one.late_ns, one.late_ns / whole if whole else None, one.own_ns) for one in found]
-    rows.sort(key=lambda row: (-row.late_ns, -row.own_ns, str(row.name)))
+    found = [one for one in own_times(trace) if one.starved_ns or one.own_ns]
+    whole = sum(one.starved_ns for one in found)
+    rows = [
+        StarvingOp(one.op, one.starved_ns, one.starved_ns / whole if whole else None, one.own_ns)
+        for one in found
+    ]
+    rows.sort(key=lambda row: (-row.starved_ns, -row.own_ns, str(row.name)))
     nothing = [] if rows else ["No host calls in the steps."]
-    return Table.of(LateOp, rows, nothing + how_steps_were_found(trace))
+    return Table.of(StarvingOp, rows, nothing + how_steps_were_found(trace))

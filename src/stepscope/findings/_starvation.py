@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stepscope.analyses.idle_gaps import IdleGap
-    from stepscope.findings.pace import Pace
+    from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["Lateness", "lateness_of"]
 
@@ -41,22 +41,22 @@ class Lateness:
         return max(0.0, self.python_ns - self.dispatch_ns)
 
 
-def lateness_of(pace: Pace, idle_gaps: Iterable[IdleGap]) -> Lateness:
+def lateness_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Lateness:
     """The lateness of the mean step."""
-    rows = [gap for gap in idle_gaps if gap.device == pace.device]
+    rows = [gap for gap in idle_gaps if gap.device == mean_step.device]
     python = [gap for gap in rows if gap.side == "host" and gap.spent_in in _PYTHON]
     dispatch = [gap for gap in rows if gap.side == "host" and gap.spent_in in _DISPATCH]
     latency = [gap for gap in rows if gap.side == "launch"]
 
     def mean(gaps: Iterable[IdleGap]) -> float:
-        return pace.per_step(sum(gap.idle_ns for gap in gaps))
+        return mean_step.per_step(sum(gap.idle_ns for gap in gaps))
 
     return Lateness(
         dispatch_ns=mean(dispatch),
         python_ns=mean(python),
-        python_parts=pace.per_step(sum(gap.gaps for gap in python)),
-        longest_python_ns=pace.per_step(max((gap.longest_ns for gap in python), default=0)),
+        python_parts=mean_step.per_step(sum(gap.gaps for gap in python)),
+        longest_python_ns=mean_step.per_step(max((gap.longest_ns for gap in python), default=0)),
         latency_ns=mean(latency),
-        gaps=pace.per_step(sum(gap.gaps for gap in latency)),
+        gaps=mean_step.per_step(sum(gap.gaps for gap in latency)),
         drained_ns=mean(gap for gap in (*dispatch, *python) if gap.drained_by),
     )

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.findings.drawn import drawn
 
-from stepscope.analyses.late_ops import LateOp
 from stepscope.analyses.phases import Phase
+from stepscope.analyses.starving_ops import StarvingOp
 from stepscope.analyses.step_costs import StepCost
-from stepscope.compare import Part, walked
-from stepscope.compare.dividing import ELSEWHERE, OUTSIDE, Spent, by_op, by_part, rounded
+from stepscope.compare import StepPart, walked
+from stepscope.compare.attribution import ELSEWHERE, OUTSIDE, Spent, by_op, by_part, rounded
 from stepscope.tables import Table
 
 
@@ -29,11 +29,11 @@ def cost(part: str, kind: str, name: str | None, ns: int, **more: object) -> Ste
     return StepCost(part=part, kind=kind, name=name, cost_ns=ns, **given)  # type: ignore[arg-type]
 
 
-def spent(*costs: StepCost, steps: int = 1, late: tuple[LateOp, ...] = ()) -> Spent:
-    return Spent(steps, Table.of(StepCost, costs), drawn(Phase), Table.of(LateOp, late))
+def spent(*costs: StepCost, steps: int = 1, late: tuple[StarvingOp, ...] = ()) -> Spent:
+    return Spent(steps, Table.of(StepCost, costs), drawn(Phase), Table.of(StarvingOp, late))
 
 
-def leaf(parts: tuple[Part, ...], name: str) -> Part:
+def leaf(parts: tuple[StepPart, ...], name: str) -> StepPart:
     (found,) = [part for part in walked(parts) if part.name == name]
     return found
 
@@ -81,7 +81,7 @@ def test_operators_have_their_work_and_their_lateness() -> None:
         cost("host", "host op", None, 30),
         cost("syncs", "host op", "cudaStreamSynchronize", 10),
         cost("launches", "launch latency", None, 5),
-        late=(LateOp("aten::mm", 20, None, 20), LateOp(None, 15, None, 15)),
+        late=(StarvingOp("aten::mm", 20, None, 20), StarvingOp(None, 15, None, 15)),
     )
     found = {part.name: part.after_ns for part in by_op([side], [side], (100, 100))}
     assert found == {"aten::mm": 70, OUTSIDE: 20, ELSEWHERE: 5, "launches": 5}

@@ -1,0 +1,30 @@
+"""What a change gains, where a simulation of the steps says it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stepscope.findings import Saving
+from stepscope.findings._waits import of_shares
+
+if TYPE_CHECKING:
+    from stepscope.analyses.changed_steps import ChangedStep
+    from stepscope.findings.mean_step import MeanStep
+    from stepscope.tables import Table
+
+__all__ = ["simulated"]
+
+DOUBT = (0.85, 1.2)
+"""What mending gained, as a part of what simulations of the fault said it would: at the least and at the most, of
+four in five programs."""
+
+
+def simulated(mean_step: MeanStep, changed_steps: Table[ChangedStep]) -> Saving:
+    """What a change takes off the step, as simulations say; they may be as wrong as they are without it."""
+    if not changed_steps:
+        return Saving()
+    (row,) = changed_steps
+    error = (abs(row.simulated_ns - row.recorded_ns) + row.unexplained_ns) / row.recorded_ns
+    low = max(0.0, DOUBT[0] * row.gain_low_share - error)
+    high = min(1.0, DOUBT[1] * max(0.0, row.gain_high_share) + error)
+    return of_shares(mean_step, low, high)

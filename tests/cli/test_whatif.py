@@ -27,7 +27,7 @@ def test_a_change(profile: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", profile, "--no-sync"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "recorded    100 µs a step, the mean of 1 step",
-        "replayed    100 µs unchanged: 0.0 % off, 8.0 % of it delays that nothing explains",
+        "simulated   100 µs unchanged: 0.0 % off, 8.0 % of it delays that nothing explains",
         "unprofiled  96–97 µs, without what recording costs the host",
         "changed     58 µs, 40 % shorter",
     ]
@@ -57,4 +57,4 @@ def test_what_is_no_change(
 def test_a_profile_without_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = Drawing().write(tmp_path / "empty.json")
     assert main(["whatif", str(path), "--graph"]) == 1
-    assert "no steps to play again" in capsys.readouterr().err
+    assert "no steps to simulate" in capsys.readouterr().err

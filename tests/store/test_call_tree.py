@@ -121,10 +121,10 @@ def assert_sums(trace: Trace) -> None:
         trace,
         """
         SELECT (SELECT coalesce(sum(starved_ns), 0)::BIGINT FROM call_tree) AS late,
-               (SELECT coalesce(sum(least(g.start_ns + g.starved_ns, s.end_ns)
+               (SELECT coalesce(sum(least(g.start_ns + g.launch_delay_ns, s.end_ns)
                                     - greatest(g.start_ns, s.start_ns)), 0)::BIGINT
-                FROM gaps g JOIN steps s ON g.start_ns < s.end_ns AND g.start_ns + g.starved_ns > s.start_ns
-                WHERE g.starved_ns > 0 AND g.thread IN (SELECT thread FROM call_tree)) AS waited,
+                FROM gaps g JOIN steps s ON g.start_ns < s.end_ns AND g.start_ns + g.launch_delay_ns > s.start_ns
+                WHERE g.launch_delay_ns > 0 AND g.thread IN (SELECT thread FROM call_tree)) AS waited,
                (SELECT coalesce(sum(device_ns), 0)::BIGINT FROM call_tree) AS device,
                (SELECT coalesce(sum(work_ns), 0)::BIGINT FROM launches) AS launched,
                (SELECT coalesce(sum(inclusive_ns), 0)::BIGINT FROM call_tree

@@ -113,7 +113,7 @@ class TestAnalyses:
 
 
 def sources(module: str, known: tuple[str, ...] = ()) -> list[str]:
-    """The text of a module, and of the private ones of its folder that it imports."""
+    """The text of a module, and of those that it shares with other analyses."""
     text = inspect.getsource(importlib.import_module(module))
-    imported = [found for found in re.findall(r"stepscope\.analyses\._\w+", text) if found not in known]
+    imported = [found for found in re.findall(r"stepscope\.(?:analyses\._\w+|costs\.\w+|simulation\.\w+)", text) if found not in known]
     return [text, *(part for one in set(imported) for part in sources(one, (*known, module, *imported)))]

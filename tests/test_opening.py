@@ -47,7 +47,7 @@ def written(path: Path, raw: bytes) -> Path:
 
 
 def is_whole(trace: Trace) -> bool:
-    return bool(trace.arrow("SELECT count(*) AS n FROM events")["n"][0].as_py() == trace.meta["events"] > 0)
+    return bool(trace.arrow("SELECT count(*) AS n FROM events")["n"][0].as_py() == trace.meta.events > 0)
 
 
 class TestWhatIsOpened:
@@ -65,10 +65,10 @@ class TestWhatIsOpened:
     )
     def test_a_file(self, name: str, raw: bytes, tmp_path: Path, stores: Path) -> None:
         trace = open_trace(written(tmp_path / name, raw))
-        assert trace.meta["events"] == 3
+        assert trace.meta.events == 3
         assert is_whole(trace)
         assert trace.folder.parent == stores
-        assert not trace.meta["damage"]
+        assert not trace.meta.damage
 
     def test_the_one_trace_of_a_folder(self, tmp_path: Path, stores: Path) -> None:
         (tmp_path / "run").mkdir()

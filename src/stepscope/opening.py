@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
-from stepscope.sources import RECORD_ONE
+from stepscope.sources import RECORD_ONE, Input
 from stepscope.store import cache
 from stepscope.store.layout import build, check_place, is_store
 from stepscope.store.trace import Trace
-from stepscope.streams import ByteStream, is_url, open_stream
+from stepscope.streams import is_url, open_stream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,29 +33,33 @@ _ENDINGS = (".json", ".json.gz", ".json.zst")
 def open_trace(
     source: str | Path,
     *,
+    also: Sequence[str | Path] = (),
     store: str | Path | None = None,
     refresh: bool = False,
     progress: Progress | None = None,
 ) -> Trace:
     """Opens a profile: a path, `-`, a URL, a folder with one trace in it, or a store.
 
-    The store is kept in the cache, or in the folder `store`; `refresh` makes it anew.
+    What other sources read of the same run is added from `also`. The store is kept in the cache, or in the
+    folder `store`; `refresh` makes it anew.
     """
     text = str(source)
-    if text != "-" and not is_url(text):
-        path = Path(text)
-        if is_store(path):
-            cache.touch(path)
-            return Trace(path, progress=progress, analyst=_answer)
-        if stat.S_ISDIR(_mode(path)):
-            text = _only_trace(path)
+    if text != "-" and not is_url(text) and is_store(path := Path(text)):
+        if also:
+            raise StepscopeError(
+                f"the store {text} is finished: nothing can be added to it",
+                hint=f"stepscope ingest PROFILE --also {also[0]}",
+            )
+        cache.touch(path)
+        return Trace(path, progress=progress, analyst=_answer)
+    words = [_meant(word) for word in (text, *map(str, also))]
     where = Path(store) if store is not None else cache.root()
-    target = _target(text, where)
+    target = _target(words, where)
     check_place(target)
     if store is None:
         cache.limit()  # says what is wrong with it before a long reading, not after
     if refresh or not is_store(target):
-        _ingest(text, target, progress, replace=refresh)
+        _ingest(words, target, progress, replace=refresh)
         if store is None:
             cache.evict(where, keep=target)
     cache.touch(target)
@@ -97,7 +101,7 @@ def recordings_of(word: str) -> list[str]:
     if word == "-" or is_url(word):
         return [word]
     path = Path(word)
-    if stat.S_ISDIR(_mode(path)) and not is_store(path):
+    if stat.S_ISDIR(_mode(path)) and not is_store(path) and not _reader_of(Input(word)):
         return [str(file) for file in _traces_in(path)]
     if not path.exists() and "," in word:
         return [one for piece in word.split(",") if piece.strip() for one in recordings_of(piece.strip())]
@@ -114,15 +118,16 @@ def _answer(trace: Trace, name: str) -> pa.Table:
     return registry.load("analyses", name)(trace).arrow
 
 
-def _target(source: str, where: Path) -> Path:
-    known = None
-    if is_url(source):
-        known = cache.folder_for_url(source, where)
-    elif source != "-" and not stat.S_ISFIFO(_mode(Path(source))):
-        open_stream(source).close()  # says kindly what is missing
-        known = cache.folder_for(source, where)
+def _target(words: list[str], where: Path) -> Path:
+    for word in words:
+        if (
+            word != "-"
+            and not is_url(word)
+            and stat.S_IFMT(_mode(Path(word))) not in (stat.S_IFIFO, stat.S_IFDIR)
+        ):
+            open_stream(word).close()  # says kindly what is missing
     # What cannot be recognised again, as a pipe, is stored once and not found again.
-    return known or where / f"stream-{uuid.uuid4().hex[:16]}"
+    return cache.folder_for(words[0], where, words[1:]) or where / f"stream-{uuid.uuid4().hex[:16]}"
 
 
 def _mode(path: Path) -> int:
@@ -131,6 +136,14 @@ def _mode(path: Path) -> int:
         return path.stat().st_mode
     except (OSError, ValueError):
         return 0
+
+
+def _meant(word: str) -> str:
+    """What a word names: a folder that no source reads as a whole stands for the one trace in it."""
+    path = Path(word)
+    if word == "-" or is_url(word) or not stat.S_ISDIR(_mode(path)) or _reader_of(Input(word)):
+        return word
+    return _only_trace(path)
 
 
 def _traces_in(folder: Path) -> list[Path]:
@@ -154,31 +167,42 @@ def _only_trace(folder: Path) -> str:
     return str(found[0])
 
 
-def _ingest(source: str, target: Path, progress: Progress | None, *, replace: bool) -> None:
+def _ingest(words: list[str], target: Path, progress: Progress | None, *, replace: bool) -> None:
     from stepscope.store.writer import StoreWriter
 
-    stream = open_stream(source)
-    reader = _reader_of(stream)
+    inputs = [Input(word, progress) for word in words]
 
     def make(folder: Path) -> None:
-        reader(stream, StoreWriter(folder), progress)
+        writer = StoreWriter(folder)
+        for given, (kind, reader) in zip(inputs, readers, strict=True):
+            writer.end_source(given.completed(reader(given, writer), kind))
+        writer.finish()
 
     try:
+        readers = [_known_reader(given) for given in inputs]
         build(target, make, replace=replace)
     finally:
-        stream.close()
+        for given in inputs:
+            given.close()
         if progress:
             progress("reading", 1.0, 0, 0)
 
 
-def _reader_of(stream: ByteStream) -> Source:
-    head = stream.head()
-    for name, _ in registry.names("sources"):
+def _reader_of(given: Input) -> tuple[str, Source] | None:
+    """The source that reads it, with its name; Kineto's is asked last, for it takes any JSON."""
+    found = [name for name, _ in registry.names("sources", installed=True)]
+    for name in sorted(found, key=lambda name: name == "kineto"):
         candidate = cast("Source", registry.load("sources", name))
-        if candidate.sniff(head):
-            return candidate
-    stream.close()
-    raise StepscopeError(f"{stream.name} is not a trace: {_what_is(head, stream.broken)}", hint=RECORD_ONE)
+        if candidate.sniff(given):
+            return name, candidate
+    return None
+
+
+def _known_reader(given: Input) -> tuple[str, Source]:
+    if found := _reader_of(given):
+        return found
+    what = _what_is(given.head, given.stream.broken)
+    raise StepscopeError(f"{given.name} is not a trace: {what}", hint=RECORD_ONE)
 
 
 def _what_is(head: bytes, broken: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from stepscope.errors import StepscopeError
 from stepscope.threads import BoundedQueue
 
-__all__ = ["ByteStream", "Progress", "is_url", "open_stream"]
+__all__ = ["ByteStream", "Progress", "files_in", "is_url", "open_stream"]
 
 Progress = Callable[[str, float | None, int, int], None]
 """Called now and then: what is done, which share of it (1 at the end), bytes of text and events so far."""
@@ -38,6 +38,13 @@ def is_url(source: str) -> bool:
     return "://" in source
 
 
+def files_in(folder: Path) -> Iterator[Path]:
+    """All files of a folder and of the folders in it, in the order of their names."""
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (path for name in sorted(names) if (path := Path(place, name)).is_file())
+
+
 class ByteStream:
     """The decompressed bytes of one profile, piece by piece, and how far the reading has got."""
 
@@ -45,6 +52,8 @@ class ByteStream:
         self.name = name
         self.size = size
         self.read_bytes = 0
+        self.given_bytes = 0
+        self.packed = False
         self.broken = ""
         self._raw = raw
         self._pieces: Iterator[Piece] | None = None
@@ -70,6 +79,7 @@ class ByteStream:
             while piece is not None:
                 if isinstance(piece, BaseException):
                     raise piece
+                self.given_bytes += len(piece)
                 yield piece
                 if isinstance(piece, memoryview):
                     self._free.put(piece.obj)  # type: ignore[arg-type]  # a view of one of our buffers
@@ -106,6 +116,7 @@ class ByteStream:
         first = self._read()
         while len(first) < HEAD and (more := self._read()):
             first += more  # a pipe gives a few bytes at a time
+        self.packed = first[:2] == b"\x1f\x8b" or first[:4] == b"\x28\xb5\x2f\xfd"
         if first[:2] == b"\x1f\x8b":
             if self._raw.seekable() and (fast := _fast_gzip_file()):
                 return self._whole_gzip(fast)

@@ -170,7 +170,7 @@ def test_a_real_profile_with_two_streams(tmp_path: Path) -> None:
     }
     running = union((low, high) for _, low, high, _ in spans["kernel"])
     trace = stepscope.open(path, store=KEPT)
-    base = trace.meta["base_ns"]
+    base = trace.meta.base_ns
     windows = [
         (row["start_ns"] - base, row["end_ns"] - base) for row in trace.arrow("FROM steps").to_pylist()
     ]

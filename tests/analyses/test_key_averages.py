@@ -332,7 +332,7 @@ def test_what_torch_records_here(program: str, options: str, torch: Any, tmp_pat
     file = tmp_path / "now.json"
     profiler = record(torch, program, OPTIONS[options], file)
     trace = stepscope.open(file, store=tmp_path / "stores")
-    assert trace.meta["damage"] == []
+    assert trace.meta.damage == ()
     assert_ops_agree(trace, TorchTable.of(rows_of(profiler.key_averages())), straight=0.5)
     frames = trace.arrow("SELECT count(*) AS n FROM host_tree WHERE name LIKE '%torch_programs.py%: step'")
     assert frames["n"][0].as_py() == (3 if options == "everything" else 0)

@@ -29,7 +29,7 @@ def test_the_store_is_printed_and_can_be_named(capsys: pytest.CaptureFixture[str
     folder, summary = lines(capsys, str(SLOW_ITEM))
     assert Path(folder).parent == cache
     trace = stepscope.open(folder)
-    assert summary.startswith(f"{trace.meta['events']:,} events, ")
+    assert summary.startswith(f"{trace.meta.events:,} events, ")
     assert "/s)" in summary
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.commands import SLOW_ITEM
 from tests.drawing import Drawing
 
 import stepscope
+from stepscope.sources import Input
 from stepscope.sources.kineto import kineto
 from stepscope.store.trace import Trace
 
@@ -24,14 +26,25 @@ def opened(folder: Path, raw: str | bytes, name: str = "a.json") -> Trace:
     return stepscope.open(folder / name, store=folder / "stores")
 
 
+def sniffed(folder: Path, raw: bytes) -> bool:
+    (folder / "a").write_bytes(raw)
+    with closing(Input(str(folder / "a"))) as given:
+        return bool(kineto.sniff(given))  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("head", [b"{", b"[", b" \n\t{", b"\xef\xbb\xbf{", b"\n  [\n"])
-def test_what_looks_like_a_trace(head: bytes) -> None:
-    assert kineto.sniff(head)  # type: ignore[attr-defined]
+def test_what_looks_like_a_trace(head: bytes, tmp_path: Path) -> None:
+    assert sniffed(tmp_path, head)
 
 
 @pytest.mark.parametrize("head", [b"", b"<", b"\x80", b"SQLite format 3\0", b'"a"', b"1", b"\0{"])
-def test_what_does_not(head: bytes) -> None:
-    assert not kineto.sniff(head)  # type: ignore[attr-defined]
+def test_what_does_not(head: bytes, tmp_path: Path) -> None:
+    assert not sniffed(tmp_path, head)
+
+
+def test_a_folder_does_not(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    assert not kineto.sniff(Input(str(tmp_path)))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +63,7 @@ def test_what_does_not(head: bytes) -> None:
 )
 def test_the_rank(name: str, entries: dict[str, Any], rank: int, source: str, tmp_path: Path) -> None:
     trace = opened(tmp_path, Drawing().op("a", 0, 1).meta(**entries).json(), name)
-    assert (trace.meta["rank"], trace.meta["rank_source"]) == (rank, source)
+    assert (trace.meta.rank, trace.meta.rank_source) == (rank, source)
 
 
 def test_a_rank_in_the_name_of_a_folder_is_not_meant(tmp_path: Path) -> None:
@@ -64,7 +77,7 @@ def test_a_rank_in_the_name_of_a_folder_is_not_meant(tmp_path: Path) -> None:
 )
 def test_the_base_time(written: str, base: int, tmp_path: Path) -> None:
     trace = opened(tmp_path, f'{{"baseTimeNanoseconds":{written},"traceEvents":[{EVENT}]}}')
-    assert trace.meta["base_ns"] == base
+    assert trace.meta.base_ns == base
     assert trace.arrow("SELECT start_ns FROM ops")["start_ns"].to_pylist() == [base + 1000]
 
 
@@ -72,10 +85,10 @@ def test_what_the_trace_says(tmp_path: Path) -> None:
     text = DRAWN.meta(host_name="node1", with_stack=1).json()
     trace = opened(tmp_path, gzip.compress(text.encode(), mtime=0))
     meta = trace.meta
-    assert (meta["kind"], meta["events"], meta["bytes"]) == ("kineto", 1, len(text))
-    assert meta["compressed_bytes"] == (tmp_path / "a.json").stat().st_size
-    assert meta["metadata"]["host_name"] == "node1"
-    assert meta["source"] == str(tmp_path / "a.json")
+    assert (meta.kind, meta.events, meta.bytes) == ("kineto", 1, len(text))
+    assert meta.compressed_bytes == (tmp_path / "a.json").stat().st_size
+    assert meta.metadata["host_name"] == "node1"
+    assert meta.source == str(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +110,8 @@ def test_a_cut_file_is_read_up_to_the_cut(share: float, tmp_path: Path) -> None:
     raw = SLOW_ITEM.read_bytes()
     whole = json.loads(gzip.decompress(raw))["traceEvents"]
     trace = opened(tmp_path, raw[: int(len(raw) * share)], "a.json.gz")
-    assert share * 0.8 * len(whole) < trace.meta["events"] <= len(whole)
-    reasons = [one["reason"] for one in trace.meta["damage"]]
+    assert share * 0.8 * len(whole) < trace.meta.events <= len(whole)
+    reasons = [one.reason for one in trace.meta.damage]
     assert any("ends too early" in reason for reason in reasons)
     names = trace.arrow("SELECT name FROM events ORDER BY event")["name"].to_pylist()
     assert names == [event["name"] for event in whole[: len(names)]]
@@ -108,14 +121,14 @@ def test_a_flipped_byte_in_the_middle(tmp_path: Path) -> None:
     raw = bytearray(SLOW_ITEM.read_bytes())
     raw[len(raw) // 2] ^= 0xFF
     trace = opened(tmp_path, bytes(raw), "a.json.gz")
-    assert trace.meta["events"] > 1000
-    assert any("compressed stream" in one["reason"] for one in trace.meta["damage"])
+    assert trace.meta.events > 1000
+    assert any("compressed stream" in one.reason for one in trace.meta.damage)
 
 
 def test_events_that_are_rubbish_are_counted(tmp_path: Path) -> None:
     trace = opened(tmp_path, f"[{EVENT}, {{ 'no': json }}, {EVENT}]")
-    assert trace.meta["events"] == 2
-    assert trace.meta["damage"]
+    assert trace.meta.events == 2
+    assert trace.meta.damage
 
 
 def test_progress_is_told_now_and_then(tmp_path: Path) -> None:
@@ -135,5 +148,5 @@ def test_two_documents_in_one_file_say_that_one_base_time_counts(tmp_path: Path)
     file = tmp_path / "two.json"
     file.write_text("".join(f'{{"baseTimeNanoseconds":{base},"traceEvents":[{event}]}}' for base in (5, 7)))
     trace = stepscope.open(file, store=tmp_path / "stores")
-    assert trace.meta["events"] == 2
-    assert any("2 base times" in one["reason"] for one in trace.meta["damage"])
+    assert trace.meta.events == 2
+    assert any("2 base times" in one.reason for one in trace.meta.damage)

@@ -100,7 +100,7 @@ def test_the_second_time_the_profile_is_not_read(tmp_path: Path, kept: Path) -> 
     second = stepscope.open(file)
     assert second.folder == first.folder
     assert second.meta == first.meta
-    assert not second.meta["damage"]
+    assert not second.meta.damage
 
 
 class TestLimit:

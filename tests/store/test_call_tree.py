@@ -149,7 +149,7 @@ def test_real_calls(name: str, sample: Callable[[str], Path], tmp_path: Path) ->
     path = sample(name)
     trace = stepscope.open(path, store=KEPT)
     assert_sums(trace)
-    if trace.meta["events"] < 12_000:  # the slow search is slow
+    if trace.meta.events < 12_000:  # the slow search is slow
         oracle = Oracle(*read(path))
         # Addresses are left out of names there.
         for event in oracle.events:

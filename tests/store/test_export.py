@@ -164,7 +164,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     trace = stepscope.open(SMALL[0], store=tmp_path / "store")
     out = tmp_path / "out.json"
     out.write_text("before", encoding="utf-8")
-    nothing = Selection(dict.fromkeys(trace.meta["rows"], "false"), always=0)
+    nothing = Selection(dict.fromkeys(trace.meta.rows, "false"), always=0)
     with pytest.raises(StepscopeError, match="no event of the trace lies in the window"):
         export(trace, str(out), nothing)
     assert out.read_text(encoding="utf-8") == "before"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,11 @@ from stepscope.store.layout import (
     remove,
     write_meta,
 )
+from stepscope.store.meta import Damage, SourceMeta, TraceMeta
+
+META = TraceMeta(
+    (SourceMeta(source="a", damage=(Damage("lost", 2, 3, (4, 5)),), metadata={"m": [1]}),), {"ops": 1}
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -32,7 +38,7 @@ def names(folder: Path) -> list[str]:
 
 def finish(folder: Path) -> None:
     (folder / "rows.parquet").write_text("rows")
-    write_meta(folder, {"source": "a"})
+    write_meta(folder, META)
 
 
 def test_a_store_is_there_when_it_is_whole(tmp_path: Path) -> None:
@@ -48,7 +54,7 @@ def test_a_store_is_there_when_it_is_whole(tmp_path: Path) -> None:
     assert names(tmp_path) == ["a"]
     assert seen[0].startswith(".a.")
     assert seen[0].endswith(".partial")
-    assert read_meta(tmp_path / "a") == {"format": FORMAT, "source": "a"}
+    assert read_meta(tmp_path / "a") == META
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])
@@ -114,6 +120,11 @@ def test_no_store_and_no_meta(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text(json.dumps({"format": 0}))
     with pytest.raises(StepscopeError, match=f"has format 0, this stepscope reads format {FORMAT}"):
         read_meta(tmp_path)
+    broken: list[dict[str, Any]] = [{}, {"sources": [{}], "rows": {}}]
+    for rest in (*broken, {"sources": [{"damage": [], "other": 1}], "rows": {}}):
+        (tmp_path / "meta.json").write_text(json.dumps({"format": FORMAT, **rest}))
+        with pytest.raises(StepscopeError, match="cannot be read"):
+            read_meta(tmp_path)
     assert not is_store(tmp_path / ("n" * 300))
 
 

@@ -105,9 +105,7 @@ class TestRowGroups:
 
     def test_all_is_there_and_linked(self, large: Trace) -> None:
         events = THREADS * CALLS
-        assert large.meta["rows"] == {
-            table.name: events if table.name in self.TABLES else 0 for table in STORED
-        }
+        assert large.meta.rows == {table.name: events if table.name in self.TABLES else 0 for table in STORED}
         found = columns(
             large,
             "SELECT count(*), count(w.launch), count(w.op), bool_and(l.event = w.event - 1),"
@@ -196,4 +194,4 @@ class TestRowGroups:
     def test_nothing_of_the_work_in_between_stays(self, large: Trace) -> None:
         names = {file.name for file in large.folder.iterdir()}
         assert not {name for name in names if "staged" in name or "partial" in name}
-        assert json.loads((large.folder / "meta.json").read_text())["events"] == 4 * THREADS * CALLS
+        assert json.loads((large.folder / "meta.json").read_text())["sources"][0]["events"] == 4 * THREADS * CALLS

@@ -39,7 +39,7 @@ def test_typed_rows(trace: Trace) -> None:
     table = trace.query(Named, "SELECT name, count(*) AS calls FROM ops GROUP BY name ORDER BY 2 DESC, 1")
     rows = list(table)
     assert isinstance(rows[0], Named)
-    assert sum(row.calls for row in rows) == trace.meta["rows"]["ops"]
+    assert sum(row.calls for row in rows) == trace.meta.rows["ops"]
     with pytest.raises(TypeError, match="Named has the columns"):
         trace.query(Named, "SELECT 1 AS a")
 
@@ -48,7 +48,7 @@ def test_batches_are_the_whole(trace: Trace) -> None:
     sql = "SELECT event FROM events"
     batches = list(trace.batches(sql, rows=2048))
     assert len(batches) > 1
-    assert sum(batch.num_rows for batch in batches) == trace.meta["events"]
+    assert sum(batch.num_rows for batch in batches) == trace.meta.events
 
 
 def test_two_answers_at_once(trace: Trace) -> None:
@@ -56,7 +56,7 @@ def test_two_answers_at_once(trace: Trace) -> None:
     head = next(first).num_rows
     # The tree makes a new connection; the answer that is being read goes on.
     assert trace.arrow("SELECT count(*) AS n FROM host_tree")["n"][0].as_py() > 0
-    assert head + sum(batch.num_rows for batch in first) == trace.meta["events"]
+    assert head + sum(batch.num_rows for batch in first) == trace.meta.events
 
 
 def test_what_it_says_of_itself(trace: Trace, tmp_path: Path) -> None:

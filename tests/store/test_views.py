@@ -51,13 +51,11 @@ def test_every_event_is_there_once(trace: Trace) -> None:
         "SELECT count(*) AS n, count(DISTINCT event) AS distinct_n, min(event) AS first, max(event) AS last"
         " FROM events",
     )
-    events = trace.meta["events"]
+    events = trace.meta.events
     assert found == {"n": events, "distinct_n": events, "first": 0, "last": events - 1}
-    assert sum(trace.meta["rows"].values()) == events
+    assert sum(trace.meta.rows.values()) == events
     for table in STORED:
-        assert (
-            rows(trace, f"SELECT count(*) AS n FROM {table.name}")[0]["n"] == trace.meta["rows"][table.name]
-        )
+        assert rows(trace, f"SELECT count(*) AS n FROM {table.name}")[0]["n"] == trace.meta.rows[table.name]
 
 
 def test_events_by_category_are_those_of_the_analysis(trace: Trace) -> None:
@@ -179,7 +177,7 @@ def test_what_the_profile_says_of_itself(trace: Trace, path: Path) -> None:
     found = {row["key"]: json.loads(row["value"]) for row in rows(trace, "FROM meta")}
     metadata = json.loads(json.dumps(read(path)[0], default=float))
     assert {key: found[key] for key in metadata} == metadata
-    assert found["events"] == trace.meta["events"]
+    assert found["events"] == trace.meta.events
 
 
 def test_a_base_time_before_or_after_the_events_is_the_same(tmp_path: Path) -> None:

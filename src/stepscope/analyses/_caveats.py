@@ -165,7 +165,7 @@ _NO_TIME = ("a negative duration", "a time that is no number")
 
 def impossible_times(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Durations below zero, times that are no numbers, events of more than an hour."""
-    bad = sum(one["count"] for one in trace.meta["damage"] if one["reason"].startswith(_NO_TIME))
+    bad = sum(one.count for one in trace.meta.damage if one.reason.startswith(_NO_TIME))
     endless = _one(trace, f"SELECT count(*) AS n FROM ({_ENDLESS})")["n"]
     text = (
         f"{units.count(bad)} durations were negative or no numbers and count as 0, {units.count(endless)} "

@@ -170,7 +170,7 @@ def _slices(trace: Trace, steps: pa.Table) -> list[tuple[int, int]]:
     """Stretches of time with not too many host events each; the first also takes all that began before."""
     import pyarrow.compute as pc
 
-    events = sum(trace.meta["rows"].get(table, 0) for table in _NAMED_IN[1:])
+    events = sum(trace.meta.rows.get(table, 0) for table in _NAMED_IN[1:])
     first, last = pc.min(steps["start_ns"]).as_py(), pc.max(steps["end_ns"]).as_py()
     count = events // SLICE + 1
     cuts = [-(1 << 62), *(first + (last - first) * number // count for number in range(1, count)), last]

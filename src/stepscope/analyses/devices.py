@@ -121,7 +121,7 @@ def devices(trace: Trace) -> Table[Device]:
 
 
 def _rows(trace: Trace) -> Iterator[Device]:
-    properties = _properties(trace.meta["metadata"].get("deviceProperties"))
+    properties = _properties(trace.meta.metadata.get("deviceProperties"))
     marked = trace.arrow(_MARKED).to_pylist()
     steps = Windows([row["start_ns"] for row in marked], [row["end_ns"] for row in marked])
     for span in trace.arrow(_SPANS).to_pylist():

@@ -210,7 +210,7 @@ def _kinds_by_kernels(trace: Trace) -> dict[int, str]:
         _ATTENTION_KERNELS,
         "bool_or(e.decodes) AS decodes, bool_or(e.prefills) AS prefills",
         "GROUP BY m.place",
-        base=int(trace.meta["base_ns"]),
+        base=trace.meta.base_ns,
     )
     kinds = {(True, True): "mixed", (True, False): "decode", (False, True): "prefill"}
     return {row["place"]: kinds[row["decodes"], row["prefills"]] for row in found}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Check, Steps
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.store.meta import NO_RANK, Damage
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -32,11 +32,11 @@ def trust(trace: Trace) -> Table[Caveat]:
 
 def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Bytes that were lost, and text that was repaired while reading."""
-    lost: list[dict[str, Any]] = []
-    repaired: list[dict[str, Any]] = []
-    odd: list[dict[str, Any]] = []
-    for one in trace.meta["damage"]:
-        reason = one["reason"]
+    lost: list[Damage] = []
+    repaired: list[Damage] = []
+    odd: list[Damage] = []
+    for one in trace.meta.damage:
+        reason = one.reason
         if reason.startswith(("a negative duration", "a time that is no number")):
             continue
         place = repaired if reason.startswith("repaired") else lost if _loses(one) else odd
@@ -62,22 +62,22 @@ def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         ),
     ):
         if entries:
-            named = "; ".join(f"{units.count(one['count'])} x {one['reason']}" for one in entries)
-            size = sum(one["bytes"] for one in entries)
+            named = "; ".join(f"{units.count(one.count)} x {one.reason}" for one in entries)
+            size = sum(one.bytes for one in entries)
             said = f"{text}: {named}" + (f" ({units.size(size)})." if size else ".")
             reason = "What was there is not known." if what == "lost bytes" else "No event was lost."
-            yield steps.vague(what, sum(one["count"] for one in entries), said, advice, reason)
+            yield steps.vague(what, sum(one.count for one in entries), said, advice, reason)
 
 
-def _loses(one: dict[str, Any]) -> bool:
+def _loses(one: Damage) -> bool:
     """Whether a kind of damage lost events: bytes are gone, or the file ended too early."""
     early = ("cut short", "ends inside damage", "does not end", "stream is broken", "ends too early")
-    return bool(one["bytes"]) or any(word in str(one["reason"]) for word in early)
+    return bool(one.bytes) or any(word in one.reason for word in early)
 
 
 def profiler_options(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Options that make the program slower while it is recorded."""
-    chosen = [text for key, text in _OPTIONS.items() if trace.meta["metadata"].get(key)]
+    chosen = [text for key, text in _OPTIONS.items() if trace.meta.metadata.get(key)]
     if chosen:
         yield steps.vague(
             "profiler options",
@@ -171,7 +171,7 @@ _TALKS = """
 
 def unknown_rank(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """A program of several ranks whose rank nothing says; alone, a program is rank 0."""
-    if str(trace.meta["rank_source"]).startswith("nothing") and trace.arrow(_TALKS).to_pylist()[0]["talks"]:
+    if trace.meta.rank_source == NO_RANK and trace.arrow(_TALKS).to_pylist()[0]["talks"]:
         yield steps.vague(
             "unknown rank",
             1,

@@ -19,7 +19,12 @@ DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
 
 
 def open_with_progress(
-    trace: str | None, *, store: Path | None = None, demo: bool = False, refresh: bool = False
+    trace: str | None,
+    *,
+    also: Sequence[str] = (),
+    store: Path | None = None,
+    demo: bool = False,
+    refresh: bool = False,
 ) -> Trace:
     """Opens the trace of a command line."""
     import stepscope
@@ -29,7 +34,7 @@ def open_with_progress(
         problem = "a trace and --demo do not go together" if demo else "a trace is missing"
         raise StepscopeError(problem, hint="name a profile, or try it with --demo", exit_code=2)
     source = str(DEMO) if trace is None else trace
-    return stepscope.open(source, store=store, refresh=refresh, progress=ProgressLine())
+    return stepscope.open(source, also=also, store=store, refresh=refresh, progress=ProgressLine())
 
 
 def compared(words: Sequence[str], *, store: Path | None = None) -> Comparison:

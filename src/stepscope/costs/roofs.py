@@ -41,7 +41,7 @@ def device_of(
     if hardware is not None:
         kind: tuple[Accelerator | None, str] = named(hardware), ""
     else:
-        kind = _recognised(trace.meta["metadata"].get("deviceProperties"), used)
+        kind = _recognised(trace.meta.metadata.get("deviceProperties"), used)
     found = with_peaks(kind[0], peak_tflops, peak_gb_s)
     return Device(found, kind[1] if found is None else "", max(len(used), 1))
 

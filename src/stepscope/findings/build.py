@@ -153,7 +153,7 @@ class _Tables:
             while waiting:
                 if tell:
                     done = min(0.99, 1 - len(waiting) / len(asked))
-                    tell("working out the report", done, 0, self._trace.meta["events"])
+                    tell("working out the report", done, 0, self._trace.meta.events)
                 with contextlib.suppress(IndexError):  # the other thread may have been faster
                     self._try(waiting.popleft())
 

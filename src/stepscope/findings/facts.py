@@ -53,7 +53,7 @@ class Facts:
 
 def facts_of(trace: Trace) -> Facts:
     """Reads the facts of a trace."""
-    told = trace.meta["metadata"]
+    told = trace.meta.metadata
     group = told.get("distributedInfo")
     group = group if isinstance(group, dict) else {}
     size, backend = group.get("world_size"), group.get("backend")

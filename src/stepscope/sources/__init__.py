@@ -1,34 +1,36 @@
-"""Readers of profiles, one file each: `sniff` tells from the first bytes whether a reader is meant."""
+"""Readers of profiles, one file each: `sniff` says whether a reader is meant."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from stepscope.sources._input import Input
+from stepscope.store.meta import Damage, SourceMeta
+
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
-    from stepscope.streams import ByteStream, Progress
 
-__all__ = ["RECORD_ONE", "Source", "source"]
+__all__ = ["RECORD_ONE", "Damage", "Input", "Source", "SourceMeta", "source"]
 
 RECORD_ONE = "record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')"
 """What to type for someone whose file is no profile."""
 
 
 class Source(Protocol):
-    """Reads a stream into a store."""
+    """Reads an input into a store."""
 
-    sniff: Callable[[bytes], bool]
+    sniff: Callable[[Input], bool]
 
-    def __call__(self, stream: ByteStream, writer: StoreWriter, progress: Progress | None) -> None:
-        """Reads everything and finishes the store."""
+    def __call__(self, given: Input, writer: StoreWriter) -> SourceMeta:
+        """Reads everything, and tells what was read."""
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def source(*, sniff: Callable[[bytes], bool]) -> Callable[[Function], Function]:
-    """Marks a function as a reader of profiles."""
+def source(*, sniff: Callable[[Input], bool]) -> Callable[[Function], Function]:
+    """Marks a function as a reader; `sniff` looks at `head`, `path` and `listing` of what is to be read."""
 
     def mark(function: Function) -> Function:
         function.sniff = sniff  # type: ignore[attr-defined]

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import METADATA_KEYS, STORED, native_tables
-from stepscope.sources import RECORD_ONE, source
+from stepscope.sources import RECORD_ONE, Damage, Input, SourceMeta, source
+from stepscope.store.meta import NO_RANK
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
-    from stepscope.streams import ByteStream, Progress
+    from stepscope.streams import ByteStream
 
 __all__ = ["kineto", "new_reader"]
 
@@ -24,8 +25,8 @@ _REPORT_EVERY = 16 << 20
 _WAITING = 4  # batches that may wait to be written
 
 
-def _looks_like_json(head: bytes) -> bool:
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
+def _looks_like_json(given: Input) -> bool:
+    return given.head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
 def new_reader(**options: int | bool) -> _native.Reader:
@@ -44,8 +45,14 @@ def new_reader(**options: int | bool) -> _native.Reader:
 
 
 @source(sniff=_looks_like_json)
-def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = None) -> None:
+def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads a Kineto trace: the JSON that the PyTorch profiler writes."""
+    stream, progress = given.stream, given.progress
+    if writer.sources:  # the native reader numbers from 0, and two clocks and sets of correlations would mix
+        raise StepscopeError(
+            f"{given.name} cannot be added to {writer.sources[0].source}: a Kineto trace begins a trace",
+            hint="name it first, and the other one with --also",
+        )
     _native.keep_memory()
     reader = new_reader()
     with BackgroundWorker(_WAITING) as aside:
@@ -69,7 +76,8 @@ def kineto(stream: ByteStream, writer: StoreWriter, progress: Progress | None = 
         aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=True)))
     if reader.events and not any(writer.phases):
         raise _not_a_trace(stream, "none of its objects has the phase of an event")
-    writer.finish(reader.threads, _meta(stream, reader))
+    writer.add_threads(reader.threads)
+    return _meta(stream, reader)
 
 
 def _not_a_trace(stream: ByteStream, why: str) -> StepscopeError:
@@ -89,33 +97,25 @@ def _refuse(stream: ByteStream, reader: _native.Reader) -> None:
         raise _not_a_trace(stream, f"it has no traceEvents (its keys: {keys or 'none'})")
 
 
-def _meta(stream: ByteStream, reader: _native.Reader) -> dict[str, Any]:
+def _meta(stream: ByteStream, reader: _native.Reader) -> SourceMeta:
     metadata = {key: json.loads(text) for key, text in reader.metadata}
-    damage = [
-        {"reason": reason, "count": count, "bytes": lost, "offsets": offsets}
-        for reason, count, lost, offsets in reader.damage
-    ]
-    said = [stream.broken] if stream.broken else []
+    damage = [Damage(reason, count, lost, tuple(at)) for reason, count, lost, at in reader.damage]
     bases = {text for key, text in reader.metadata if key == "baseTimeNanoseconds"}
     if len(bases) > 1:
-        said.append(f"{len(bases)} base times in one file: all times are taken from the last")
-    damage += [{"reason": reason, "count": 1, "bytes": 0, "offsets": []} for reason in said]
+        damage.append(Damage(f"{len(bases)} base times in one file: all times are taken from the last"))
     rank, rank_source = _rank(metadata, stream.name)
-    return {
-        "source": stream.name,
-        "kind": "kineto",
-        "compressed_bytes": stream.read_bytes,
-        "bytes": reader.bytes,
-        "events": reader.events,
-        "base_ns": _integer(metadata.get("baseTimeNanoseconds")) or 0,
-        "rank": rank,
-        "rank_source": rank_source,
-        "damage": damage,
-        "template_hits": reader.template_hits,
-        "template_checks": reader.template_checks,
-        "template_mismatches": reader.template_mismatches,
-        "metadata": metadata,
-    }
+    return SourceMeta(
+        base_ns=_integer(metadata.get("baseTimeNanoseconds")) or 0,
+        rank=rank,
+        rank_source=rank_source,
+        damage=tuple(damage),
+        metadata=metadata,
+        counters={
+            "template_hits": reader.template_hits,
+            "template_checks": reader.template_checks,
+            "template_mismatches": reader.template_mismatches,
+        },
+    )
 
 
 def _integer(value: Any) -> int | None:
@@ -135,4 +135,4 @@ def _rank(metadata: dict[str, Any], name: str) -> tuple[int, str]:
     found = re.search(r"rank[-_.]?(\d{1,7})", PurePath(name).name, re.IGNORECASE)
     if found:
         return int(found[1]), "file name"
-    return 0, "nothing says it; taken as 0"
+    return 0, NO_RANK

@@ -6,14 +6,17 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
 from stepscope.store.layout import explained, is_store, read_meta, remove
+from stepscope.streams import files_in, is_url
 
 __all__ = ["Entry", "clear", "entries", "evict", "folder_for", "limit", "root", "touch"]
 
@@ -52,20 +55,37 @@ def limit() -> int:
     return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 
-def folder_for(source: str, where: Path) -> Path:
-    """The store of a profile in a cache folder: its name and a digest of size, time, head and tail."""
+def folder_for(source: str, where: Path, also: Sequence[str] = ()) -> Path | None:
+    """The store of a profile, and of what was added to it, in a cache folder: its name and a digest of all.
+
+    None where one of them cannot be recognised again, as a pipe.
+    """
     digest = hashlib.sha256(f"format {FORMAT}".encode())
+    for one in (source, *also):
+        version = _url_version(one) if is_url(one) else _version(one)
+        if version is None:
+            return None
+        digest.update(version)
+    return where / f"{_plain(source.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
+
+
+def _version(source: str) -> bytes | None:
+    """What tells a file from its other versions: size, time, head and tail; of a folder, names and times."""
     path = Path(source)
-    status = path.stat()
-    digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+    if source == "-" or stat.S_ISFIFO((status := path.stat()).st_mode):
+        return None
+    if path.is_dir():
+        files = [(file, file.stat()) for file in files_in(path)]
+        return repr([(str(f.relative_to(path)), s.st_size, s.st_mtime_ns) for f, s in files]).encode()
+    digest = hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode())
     with path.open("rb") as file:
         digest.update(file.read(_EDGE))
         file.seek(max(0, status.st_size - _EDGE))
         digest.update(file.read(_EDGE))
-    return where / f"{_plain(path.name)}-{digest.hexdigest()[:16]}"
+    return digest.digest()
 
 
-def folder_for_url(source: str, where: Path) -> Path | None:
+def _url_version(source: str) -> bytes | None:
     """The same for a URL, as far as its file system tells versions apart; None where it does not."""
     try:
         import fsspec
@@ -79,8 +99,7 @@ def folder_for_url(source: str, where: Path) -> Path | None:
     ]
     if not version:
         return None
-    digest = hashlib.sha256(f"format {FORMAT} {source} {info.get('size')} {version}".encode())
-    return where / f"{_plain(path.rpartition('/')[2])}-{digest.hexdigest()[:16]}"
+    return hashlib.sha256(f"{source} {info.get('size')} {version}".encode()).digest()
 
 
 def _plain(name: str) -> str:
@@ -111,7 +130,7 @@ def entries(where: Path) -> list[Entry]:
 
 def _source_of(folder: Path) -> str:
     try:
-        return str(read_meta(folder)["source"])
+        return read_meta(folder).source
     except StepscopeError:
         return "(another format)"
 

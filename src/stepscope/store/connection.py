@@ -16,6 +16,8 @@ from stepscope.store.layout import check_place
 if TYPE_CHECKING:
     import duckdb
 
+    from stepscope.store.meta import TraceMeta
+
 __all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "run"]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
@@ -35,7 +37,7 @@ _SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECAS
 """Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
 
 
-def connect(folder: Path, meta: dict[str, Any], extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
     import duckdb
     import pyarrow as pa
@@ -92,12 +94,24 @@ def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _meta_table(meta: dict[str, Any]) -> Any:
+def _meta_table(meta: TraceMeta) -> Any:
     import json
 
     import pyarrow as pa
 
-    entries = {**{key: value for key, value in meta.items() if key != "metadata"}, **meta["metadata"]}
+    written = meta.as_json()
+    sources = [{key: value for key, value in one.items() if key != "metadata"} for one in written["sources"]]
+    summed = {"events": meta.events, "bytes": meta.bytes, "compressed_bytes": meta.compressed_bytes}
+    damage = [one for source in sources for one in source["damage"]]
+    entries = {
+        **{key: value for key, value in written.items() if key != "sources"},
+        **sources[0]["counters"],
+        **{key: value for key, value in sources[0].items() if key != "counters"},
+        **summed,
+        "damage": damage,
+        "sources": sources,
+        **meta.metadata,
+    }
     return pa.table(
         {
             "key": pa.array(list(entries), pa.string()),

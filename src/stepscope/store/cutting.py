@@ -48,7 +48,7 @@ def step_numbers(trace: Trace) -> list[int]:
 
 def steps_window(trace: Trace, first: int, last: int) -> Window:
     """From the start of the first mark to the end of the last, and on until what they launched is done."""
-    base = int(trace.meta["base_ns"])
+    base = trace.meta.base_ns
     found = trace.arrow(
         """
         WITH marks AS (SELECT min(start_ns) AS first, max(start_ns + dur_ns) AS last FROM step_marks

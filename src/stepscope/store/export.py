@@ -60,7 +60,7 @@ def export(trace: Trace, path: str, selection: Selection | None = None) -> Expor
     """Writes events as a Kineto trace, compressed as the name says (.gz, .zst); `-` is standard output."""
     selection = selection or Selection()
     with _sink(path) as (file, raw), tempfile.TemporaryDirectory(prefix="stepscope-") as folder:
-        stretches = _Stretches(folder, trace.meta["events"])
+        stretches = _Stretches(folder, trace.meta.events)
         writer = event_writer(trace)
         for number, table in enumerate(STORED):
             for batch in trace.batches(_sql(table, selection)):
@@ -70,7 +70,7 @@ def export(trace: Trace, path: str, selection: Selection | None = None) -> Expor
                 "no event of the trace lies in the window",
                 hint="stepscope info TRACE tells its steps and length",
             )
-        file.write(_head(trace.meta["metadata"]))
+        file.write(_head(trace.meta.metadata))
         skipped = 2  # the comma before the first event
         for text in stretches:
             file.write(text[skipped:])

@@ -36,7 +36,7 @@ _LAUNCHES = "SELECT event, thread, start_ns FROM stored.launches WHERE work_even
 def write_gaps(trace: Trace, target: Path, *, progress: Progress | None = None) -> None:
     """Sweeps the work of every device in order of time; memory is 24 bytes a launch, and DuckDB's."""
     devices = _Devices(trace)
-    total = max(trace.meta["rows"].get("device_work", 0), 1)
+    total = max(trace.meta.rows.get("device_work", 0), 1)
     done = 0
     finder = _native.GapFinder()
     # Faster than a join: most work ends a gap, and looks for its launch near the last one.

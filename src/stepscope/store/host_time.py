@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
@@ -70,7 +70,7 @@ def host_time(
         if thread in given_by:
             found.hand(thread, given_by[thread])
     wanted = sorted({*threads, *(given_by[thread] for thread in threads if thread in given_by)})
-    given = {"threads": wanted, "not_host": list(NOT_HOST), "base": trace.meta["base_ns"]}
+    given: dict[str, Any] = {"threads": wanted, "not_host": list(NOT_HOST), "base": trace.meta.base_ns}
     for batch in trace.batches(_EVENTS, **given):
         found.add(*(view(column) for column in batch.columns))
     return found

@@ -12,10 +12,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
+from stepscope.store.meta import TraceMeta
 
 __all__ = ["build", "check_place", "explained", "is_store", "locked", "read_meta", "remove", "write_meta"]
 
@@ -39,13 +39,13 @@ def check_place(folder: Path) -> None:
         )
 
 
-def write_meta(folder: Path, meta: dict[str, Any]) -> None:
+def write_meta(folder: Path, meta: TraceMeta) -> None:
     """The last file of a store: where it is, the store is whole."""
-    text = json.dumps({"format": FORMAT, **meta}, indent=1, ensure_ascii=False)
+    text = json.dumps(meta.as_json(), indent=1, ensure_ascii=False)
     (folder / META).write_text(text + "\n", encoding="utf-8")
 
 
-def read_meta(folder: Path) -> dict[str, Any]:
+def read_meta(folder: Path) -> TraceMeta:
     """What the store says of itself; an error for what is no store or one of another format."""
     try:
         meta = json.loads((folder / META).read_text(encoding="utf-8"))
@@ -55,17 +55,23 @@ def read_meta(folder: Path) -> dict[str, Any]:
             hint="stepscope ingest TRACE --store DIR makes one",
         ) from None
     except (ValueError, OSError) as error:
-        raise StepscopeError(
-            f"the store {folder} cannot be read: {error}",
-            hint=f"remove it and ingest again: rm -r {folder}",
-        ) from error
+        raise _unreadable(folder, error) from error
     found = meta.get("format") if isinstance(meta, dict) else None
     if found != FORMAT:
         raise StepscopeError(
             f"the store {folder} has format {found}, this stepscope reads format {FORMAT}",
             hint="ingest the profile again, into another folder",
         )
-    return cast("dict[str, Any]", meta)
+    try:
+        return TraceMeta.of_json(meta)
+    except (KeyError, TypeError) as error:
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: Path, error: Exception) -> StepscopeError:
+    return StepscopeError(
+        f"the store {folder} cannot be read: {error}", hint=f"remove it and ingest again: rm -r {folder}"
+    )
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def write_replays(trace: Trace, target: Path, *, progress: Progress | None = Non
             file.write_table(arrow_schema(REPLAYS).empty_table())
         return
     finder = _native.StretchFinder()
-    total, done = max(trace.meta["rows"].get("device_work", 0), 1), 0
+    total, done = max(trace.meta.rows.get("device_work", 0), 1), 0
     for sql, add in ((_REPLAYED, finder.add_replayed), (_EAGER, finder.add_eager)):
         for batch in trace.batches(sql):
             add(*(view(column) for column in batch.columns))

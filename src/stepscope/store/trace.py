@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from stepscope.store.meta import TraceMeta
     from stepscope.streams import Progress
 
 __all__ = ["Reads", "Trace"]
@@ -103,19 +104,19 @@ class Trace:
         self._shared = _Shared(folder)
 
     @property
-    def meta(self) -> dict[str, Any]:
-        """What the store says of itself, and under `metadata` the profile."""
+    def meta(self) -> TraceMeta:
+        """What the store says of itself: its sources, and under `metadata` what the profile says."""
         return self._shared.meta
 
     @property
     def path(self) -> str:
         """The profile that the trace was made from."""
-        return str(self.meta["source"])
+        return self.meta.source
 
     @property
     def rank(self) -> int:
         """The rank that recorded it."""
-        return int(self.meta["rank"])
+        return self.meta.rank
 
     @property
     def derived(self) -> dict[str, Path]:
@@ -128,7 +129,7 @@ class Trace:
 
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
-        return bool(self.meta["rows"].get(table))
+        return bool(self.meta.rows.get(table))
 
     def query(self, row: type[Row], sql: str, /, **params: Any) -> Table[Row]:
         """The answer to a query as typed rows."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from stepscope.schema import COPIES, DERIVED, KERNELS, STEP_MARK, STORED, StoredTable
+
+if TYPE_CHECKING:
+    from stepscope.store.meta import TraceMeta
 
 __all__ = ["VIEWS", "View"]
 
@@ -27,7 +30,7 @@ class View:
     derived: str = ""
     """The table behind it that is made at first use."""
 
-    def sql(self, meta: dict[str, Any], only: tuple[str, ...] | None = None) -> str:
+    def sql(self, meta: TraceMeta, only: tuple[str, ...] | None = None) -> str:
         """The SELECT of the view, or of some of its columns."""
         wanted = [column for column in self.columns if only is None or column[0] in only]
         columns = ", ".join(f'{expression} AS "{name}"' for name, expression, _ in wanted)
@@ -35,7 +38,7 @@ class View:
         # A join costs something for each row, even where nothing is asked of it.
         needed = [join for letter, join in self.joins if re.search(rf"\b{letter}\.", columns + where)]
         text = f"SELECT {columns} FROM {' LEFT JOIN '.join([self.source, *needed])}{where}"
-        return text.format(base=int(meta["base_ns"]), rank=int(meta["rank"]))
+        return text.format(base=meta.base_ns, rank=meta.rank)
 
 
 _EVENT = (

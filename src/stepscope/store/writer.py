@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.errors import StepscopeError
 from stepscope.schema import DICTIONARIES, STORED, StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch
 from stepscope.store.layout import write_meta
 from stepscope.store.links import Staged, write_linked
+from stepscope.store.meta import SourceMeta, TraceMeta
+from stepscope.store.rows import SHARED, PlainRows, shown, stored_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +23,7 @@ __all__ = ["StoreWriter"]
 
 
 class StoreWriter:
-    """Takes batches in any order and leaves a finished store in `folder`."""
+    """Takes the rows of one source or several, in any order, and leaves a finished store in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,9 +39,38 @@ class StoreWriter:
         self._dictionaries: dict[str, Any] = {}
         self._runs: list[tuple[str, int, int, int, int, int]] = []
         self.phases: set[str | None] = set()
+        self.sources: list[SourceMeta] = []
+        """The sources that have been read, the one that began the trace first."""
+        self._filled: dict[str, str] = {}
+        self._plain = PlainRows(self._keep)
+
+    def add_rows(self, table: str, rows: pa.RecordBatch | pa.Table) -> None:
+        """Stores rows of a table: names, threads and categories as texts, times in ns.
+
+        The recipe “Add a source” in CONTRIBUTING.md lists the columns. Events are numbered, linked and nested
+        as those of a Kineto trace are.
+        """
+        stored = stored_table(table)
+        if table in self._filled and table not in SHARED:
+            raise StepscopeError(
+                f"no other source can add to the table {table}: {self._filled[table]} has filled it",
+                hint="read the second one on its own",
+            )
+        base = self.sources[0].base_ns if self.sources else 0
+        for batch in rows.to_batches() or [rows] if hasattr(rows, "to_batches") else [rows]:
+            self._plain.add(stored, batch, sum(self.rows.values()), base)
+            self.rows[table] += batch.num_rows
+
+    def _keep(
+        self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
+    ) -> None:
+        if table.name in self._staged:
+            self._staged[table.name].add(records, runs)
+        else:
+            self._write(table, records, runs)
 
     def add(self, batch: Batch) -> None:
-        """Stores one batch of a table."""
+        """Stores one batch of a table that a native reader filled; its numbers count from 0."""
         table = STORED[batch.table]
         self.rows[table.name] += batch.rows
         columns, runs = batch.take()
@@ -65,9 +98,11 @@ class StoreWriter:
         self._row_groups[table.name] = group - -records.num_rows // ROW_GROUP
 
     def add_dictionary(self, drained: dict[str, Any]) -> None:
-        """Stores the texts that were numbered since the last time."""
+        """Stores the texts that a native reader numbered since the last time."""
         first = drained["first_name"]
         names = drained["names"]
+        self._plain.first_name = first + len(names)
+        self._plain.first_shape = drained["first_shape"] + len(drained["shapes"])
         self._append("names", [range(first, first + len(names)), names])
         first, shapes = drained["first_shape"], drained["shapes"]
         self.phases.update(drained["phases"])
@@ -85,6 +120,10 @@ class StoreWriter:
             ],
         )
 
+    def add_threads(self, threads: list[tuple[str, str]]) -> None:
+        """Stores process and thread, as JSON, of every number that a native reader gave."""
+        self._plain.add_threads(threads)
+
     def _append(self, name: str, columns: list[Any]) -> None:
         import pyarrow as pa
 
@@ -95,28 +134,35 @@ class StoreWriter:
         arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
         self._dictionaries[name].write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
-    def finish(self, threads: list[tuple[str, str]], meta: dict[str, Any]) -> None:
-        """Sweeps, links and closes; after this the store is whole."""
-        import json
+    def end_source(self, meta: SourceMeta) -> None:
+        """Notes what a source that has been read says of itself; the next one may begin."""
+        self._plain.flush()
+        before = sum(one.events for one in self.sources)
+        self.sources.append(replace(meta, events=sum(self.rows.values()) - before))
+        for table, rows in self.rows.items():
+            if rows:
+                self._filled.setdefault(table, meta.source)
 
+    def finish(self) -> None:
+        """Sweeps, links and closes; after this the store is whole."""
+        self._append_plain()
         for staged in self._staged.values():
             staged.close()
         write_linked(self.folder, self._staged)
         for writer in self._parquet.values():
             writer.close()
-        plain = [[json.loads(text) if text else "" for text in pair] for pair in threads]
-        shown = [[str(part) for part in pair] for pair in plain]
-        self._append(
-            "threads",
-            [
-                range(len(threads)),
-                [pid for pid, _ in shown],
-                [tid for _, tid in shown],
-                [pid for pid, _ in threads],
-                [tid for _, tid in threads],
-            ],
-        )
         self._append("runs", list(zip(*self._runs, strict=True)) or [()] * 6)
         for dictionary in self._dictionaries.values():
             dictionary.close()
-        write_meta(self.folder, {**meta, "rows": self.rows})
+        write_meta(self.folder, TraceMeta(tuple(self.sources), self.rows))
+
+    def _append_plain(self) -> None:
+        """The threads of all rows, and the texts that plain rows brought."""
+        plain = self._plain
+        pairs, threads = shown(plain.threads), plain.threads
+        columns: list[Any] = [[pid for pid, _ in pairs], [tid for _, tid in pairs]]
+        columns += [[pid for pid, _ in threads], [tid for _, tid in threads]]
+        self._append("threads", [range(len(threads)), *columns])
+        self._append("names", [plain.names.values(), plain.names])
+        shapes = [astuple(shape) for shape in plain.shapes.values()]
+        self._append("shapes", list(zip(*shapes, strict=True)) or [()] * 7)

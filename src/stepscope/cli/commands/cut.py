@@ -55,7 +55,7 @@ def cut(
     window, shown = _steps(opened, steps) if steps is not None else _time(opened, time or "")
     written = export(opened, output, inside(opened, window))
     where = "standard output" if output == "-" else f"{output}, {units.size(written.bytes)}"
-    kept, total = units.count(written.events), units.count(opened.meta["events"])
+    kept, total = units.count(written.events), units.count(opened.meta.events)
     print(f"kept {kept} of {total} events, {shown}: {where}", file=sys.stderr)
 
 

@@ -10,6 +10,7 @@ from stepscope import registry, units
 from stepscope.cli.traces import open_with_progress
 
 if TYPE_CHECKING:
+    from stepscope.store.meta import Damage
     from stepscope.store.trace import Trace
 
 __all__ = ["info"]
@@ -25,7 +26,9 @@ def info(
     """Says what a profile is: where it was recorded, what it holds, what was damaged."""
     opened = open_with_progress(trace, store=store, demo=demo)
     if format == "json":
-        print(json.dumps({"store": str(opened.folder), **opened.meta}, indent=2, ensure_ascii=False))
+        print(
+            json.dumps({"store": str(opened.folder), **opened.meta.as_json()}, indent=2, ensure_ascii=False)
+        )
         return
     for label, text in _lines(opened):
         print(f"{label:<10}{text}")
@@ -33,19 +36,24 @@ def info(
 
 def _lines(trace: Trace) -> list[tuple[str, str]]:
     meta = trace.meta
+    text = "of JSON" if {one.kind for one in meta.sources} == {"kineto"} else "unpacked"
     lines = [
-        ("profile", meta["source"]),
-        ("recorded", _recorded(meta["metadata"])),
-        ("devices", _devices(meta["metadata"].get("deviceProperties"))),
-        ("rank", f"{meta['rank']} ({meta['rank_source']})"),
-        ("size", f"{units.size(meta['compressed_bytes'])} on disk, {units.size(meta['bytes'])} of JSON"),
-        ("events", units.count(meta["events"])),
+        ("profile", meta.source),
+        *(
+            ("also", f"{one.source} ({one.kind}, {units.count(one.events)} events)")
+            for one in meta.sources[1:]
+        ),
+        ("recorded", _recorded(meta.metadata)),
+        ("devices", _devices(meta.metadata.get("deviceProperties"))),
+        ("rank", f"{meta.rank} ({meta.rank_source})"),
+        ("size", f"{units.size(meta.compressed_bytes)} on disk, {units.size(meta.bytes)} {text}"),
+        ("events", units.count(meta.events)),
     ]
     for row in registry.load("analyses", "categories")(trace):
         if row.phase == "X":
             label = row.category or "(none)"
             lines.append(("", f"{units.count(row.events):>12}  {label:<20} {units.duration(row.total_ns)}"))
-    lines += [("damage", _damage(one)) for one in meta["damage"]] or [("damage", "none")]
+    lines += [("damage", _damage(one)) for one in meta.damage] or [("damage", "none")]
     lines.append(("store", str(trace.folder)))
     lines.append(("next", "stepscope show  ·  stepscope query TRACE --schema"))
     return lines
@@ -67,10 +75,10 @@ def _devices(properties: Any) -> str:
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none listed"
 
 
-def _damage(one: dict[str, Any]) -> str:
-    text = f"{units.count(one['count'])} x {one['reason']}"
-    if one["bytes"]:
-        text += f", {units.size(one['bytes'])} lost"
-    if one["offsets"]:
-        text += f", first at byte {units.count(one['offsets'][0])}"
+def _damage(one: Damage) -> str:
+    text = f"{units.count(one.count)} x {one.reason}"
+    if one.bytes:
+        text += f", {units.size(one.bytes)} lost"
+    if one.offsets:
+        text += f", first at byte {units.count(one.offsets[0])}"
     return text

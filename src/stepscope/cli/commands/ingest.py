@@ -15,19 +15,24 @@ __all__ = ["ingest"]
 def ingest(
     trace: Annotated[str, "a profile: path, URL, or - for standard input"],
     *,
+    also: Annotated[tuple[str, ...], "something else of the same run to add, such as a snapshot"] = (),
     store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
     refresh: Annotated[bool, "read it again even if its store is there"] = False,
 ) -> None:
     """Reads a profile into a store, so that every later question is quick.
 
     Other commands do this by themselves. Prints the folder of the store, which may be named instead of TRACE.
+    With --also, which may be given several times, the store holds what several files tell of one run.
     """
     began = time.monotonic()
-    opened = open_with_progress(trace, store=store, refresh=refresh)
+    opened = open_with_progress(trace, also=also, store=store, refresh=refresh)
     spent = (time.monotonic() - began) * 1e9
     meta = opened.meta
     print(opened.folder)
-    read = f"{units.count(meta['events'])} events, {units.size(meta['bytes'])} of JSON"
-    print(f"{read}, in {units.duration(spent)} ({units.rate(meta['bytes'], spent)})")
-    for one in meta["damage"]:
-        print(f"damage: {units.count(one['count'])} x {one['reason']}")
+    text = "of JSON" if {one.kind for one in meta.sources} == {"kineto"} else "unpacked"
+    read = f"{units.count(meta.events)} events, {units.size(meta.bytes)} {text}"
+    print(f"{read}, in {units.duration(spent)} ({units.rate(meta.bytes, spent)})")
+    for added in meta.sources[1:]:
+        print(f"also: {units.count(added.events)} events from {added.source} ({added.kind})")
+    for one in meta.damage:
+        print(f"damage: {units.count(one.count)} x {one.reason}")

@@ -1,0 +1,363 @@
+"""Rows as a source gives them, names and threads as texts, made into rows as they are stored.
+
+A source knows nothing of our numbers: it names the process, the thread, the category, and the writer numbers
+them. What an event says beyond its columns it gives as JSON in `args`; with it and the names of the columns
+the event's shape is built, so that such rows are read, shown and cut like those of a Kineto trace.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import StepscopeError
+from stepscope.schema import EVERY_EVENT, STORED, StoredTable
+from stepscope.store.columns import arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SHARED", "PlainRows", "Shape", "stored_table", "wrong"]
+
+SHARED = ("annotations", "other_events")
+"""Tables that several sources may fill; in others the same thing would be counted twice."""
+
+BATCH = 1 << 16
+_FAR = 1 << 62  # a time beyond this leaves no room for sums
+_EARLIEST = -(1 << 63)  # how native code sees NULL
+_TEXTS = ("name", "process", "thread", "category", "phase", "args")
+_NUMBERED = ("event", "shape")
+
+Runs = list[tuple[int, int, int, int]]
+"""Stretches of one thread in a batch: thread, first row, rows, earliest start."""
+
+
+def wrong(table: str, column: str, problem: str, hint: str = "") -> StepscopeError:
+    """What is wrong with a column that a source gave."""
+    given = "CONTRIBUTING.md says under “Add a source” which columns there are"
+    return StepscopeError(f"rows for {table}: the column {column} {problem}", hint=hint or given)
+
+
+def stored_table(name: str) -> StoredTable:
+    """The stored table of that name."""
+    for table in STORED:
+        if table.name == name:
+            return table
+    raise StepscopeError(
+        f"there is no stored table {name}", hint=f"there are: {', '.join(table.name for table in STORED)}"
+    )
+
+
+@dataclass(slots=True)
+class Shape:
+    """One row of `shapes`, and what was counted for it."""
+
+    number: int
+    text: str
+    phase: str
+    category: str | None
+    stored_in: str
+    events: int = 0
+    total_ns: int = 0
+
+
+class PlainRows:
+    """Numbers the texts of rows and hands them on in sorted batches, as the native reader would."""
+
+    def __init__(self, keep: Callable[[StoredTable, pa.RecordBatch, Runs], None]) -> None:
+        self.threads: list[tuple[str, str]] = []
+        """Process and thread of every number, as JSON."""
+        self.names: dict[str, int] = {}
+        """Names that rows brought."""
+        self.shapes: dict[tuple[Any, ...], Shape] = {}
+        """Shapes that were built for rows."""
+        self.first_name = 0
+        self.first_shape = 0
+        self._known_threads: dict[tuple[str, str], int] = {}
+        self._keep = keep
+        self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
+
+    def add_threads(self, threads: list[tuple[str, str]]) -> None:
+        """Threads that a native reader numbered, from 0."""
+        self.threads += threads
+        for number, pair in enumerate(shown(threads)):
+            self._known_threads.setdefault(pair, number)
+
+    def add(self, table: StoredTable, rows: pa.RecordBatch, first_event: int, base_ns: int) -> None:
+        """Checks and numbers rows; they are handed on when there are enough of them."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        given = _checked(table, rows)
+        count = rows.num_rows
+        start = given.get("start_ns")
+        if start is None:
+            start = pc.subtract(given["epoch_ns"], base_ns)
+        place = [given["process"], given["thread"]]
+        found = {
+            "event": pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first_event - 1),
+            "thread": _numbers(place, self._thread),
+            "name": _numbers([given["name"]], self._name),
+            "start_ns": start,
+            "dur_ns": given.get("dur_ns", pa.nulls(count, pa.int64())),
+            "shape": self._shapes_of(table, given),
+        }
+        schema = arrow_schema(table.read_columns)
+        arrays = [
+            found[field.name] if field.name in found else given.get(field.name, pa.nulls(count, field.type))
+            for field in schema
+        ]
+        self._count(found["shape"], found["dur_ns"])
+        batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for at in range(0, count, BATCH):
+            waiting = self._waiting[table.name]
+            waiting.append(batch.slice(at, BATCH))
+            if sum(one.num_rows for one in waiting) >= BATCH:
+                self._hand_on(table)
+
+    def flush(self) -> None:
+        """Hands on what waits."""
+        for table in STORED:
+            if self._waiting[table.name]:
+                self._hand_on(table)
+
+    def _hand_on(self, table: StoredTable) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        batches = self._waiting.pop(table.name)
+        (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        keys = pa.table(
+            {
+                "thread": rows["thread"],
+                "start": rows["start_ns"].fill_null(_EARLIEST),
+                "dur": rows["dur_ns"].fill_null(-1),
+                "event": rows["event"],
+            }
+        )
+        order = [
+            ("thread", "ascending"),
+            ("start", "ascending"),
+            ("dur", "descending"),
+            ("event", "ascending"),
+        ]
+        rows = rows.take(pc.sort_indices(keys, sort_keys=order))
+        stretches = pc.run_end_encode(rows["thread"])
+        runs, first = [], 0
+        for thread, end in zip(stretches.values.to_pylist(), stretches.run_ends.to_pylist(), strict=True):
+            start = rows["start_ns"][first].as_py()
+            runs.append((thread, first, end - first, _EARLIEST if start is None else start))
+            first = end
+        self._keep(table, rows, runs)
+
+    def _name(self, text: str | None) -> int | None:
+        if text is None:
+            return None
+        return self.names.setdefault(text, self.first_name + len(self.names))
+
+    def _thread(self, process: str, thread: str) -> int:
+        number = self._known_threads.setdefault((process, thread), len(self.threads))
+        if number == len(self.threads):
+            self.threads.append((_scalar_json(process), _scalar_json(thread)))
+        return number
+
+    def _shapes_of(self, table: StoredTable, given: dict[str, pa.Array]) -> pa.Array:
+        """The number of each row's shape: it depends on category, phase and args, and on what is NULL."""
+        import pyarrow.compute as pc
+
+        filled = [name for name, array in given.items() if name not in _TEXTS[3:] and len(array)]
+        filled = [name for name in filled if given[name].null_count < len(given[name])]
+        partly = [name for name in filled if given[name].null_count]
+        whole = frozenset(filled) - frozenset(partly)
+
+        def number(category: str | None, phase: str, args: str | None, *there: bool) -> int:
+            has = whole | {name for name, one in zip(partly, there, strict=True) if one}
+            key = (table.name, category, phase, args, has)
+            if key not in self.shapes:
+                text = _shape_text(table, category, phase, args, has)
+                place = self.first_shape + len(self.shapes)
+                self.shapes[key] = Shape(place, text, phase, category, table.name)
+            return self.shapes[key].number
+
+        told = [given["category"], given["phase"], given["args"]]
+        return _numbers([*told, *(pc.is_valid(given[name]) for name in partly)], number)
+
+    def _count(self, shapes: pa.Array, durations: pa.Array) -> None:
+        import pyarrow as pa
+
+        known = list(self.shapes.values())
+        counted = pa.table({"shape": shapes, "dur": durations}).group_by("shape")
+        sums = counted.aggregate([("dur", "sum"), ("shape", "count")])
+        for row in sums.to_pylist():
+            shape = known[row["shape"] - self.first_shape]
+            shape.events += row["shape_count"]
+            shape.total_ns += row["dur_sum"] or 0
+
+
+def shown(threads: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Process and thread as people read them, of their JSON."""
+
+    def plain(text: str) -> str:
+        return str(json.loads(text)) if text else ""
+
+    return [(plain(pid), plain(tid)) for pid, tid in threads]
+
+
+def _scalar_json(text: str) -> str:
+    """A number stays one, as profilers write it."""
+    return text if re.fullmatch(r"0|-?[1-9]\d{0,17}", text) else json.dumps(text, ensure_ascii=False)
+
+
+def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.Array:
+    """What `number` says of each row; it is asked once for every distinct one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows: list[tuple[Any, ...]] = [()]
+    which = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        values = encoded.dictionary.to_pylist()
+        codes = pc.add(pc.multiply(which, len(values)), encoded.indices.cast(pa.int64())).dictionary_encode()
+        pairs = [divmod(code, len(values)) for code in codes.dictionary.to_pylist()]
+        rows = [(*rows[before], values[value]) for before, value in pairs]
+        which = codes.indices.cast(pa.int64())
+    return pa.array([number(*row) for row in rows], pa.int32()).take(which)
+
+
+def _shape_text(
+    table: StoredTable, category: str | None, phase: str, args: str | None, has: frozenset[str]
+) -> str:
+    """The event as JSON, null for each value that has a column."""
+    event: dict[str, Any] = {"ph": phase}
+    if category is not None:
+        event["cat"] = category
+    if "name" in has:
+        event["name"] = None
+    event |= {"pid": None, "tid": None}
+    if has & {"start_ns", "epoch_ns"}:
+        event["ts"] = None
+    if "dur_ns" in has:
+        event["dur"] = None
+    event |= {column.key: None for column in table.columns if column.top and column.name in has}
+    inside = {column.key: None for column in table.columns if not column.top and column.name in has}
+    inside |= _arguments(table, args)
+    return json.dumps(event | ({"args": inside} if inside else {}), ensure_ascii=False)
+
+
+def _arguments(table: StoredTable, args: str | None) -> dict[str, Any]:
+    """What the event says beyond its columns."""
+    if args is None:
+        return {}
+    try:
+        told = json.loads(args)
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise wrong(table.name, "args", f"is no JSON object: {args[:80]}")
+    for column in table.columns:
+        if not column.top and column.key in told:
+            raise wrong(table.name, "args", f"has {column.key!r}", f"give it as the column {column.name}")
+    return told
+
+
+def _checked(table: StoredTable, rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    """The columns, each of its stored type, what may be left out filled in; an error says what is wrong."""
+    import pyarrow as pa
+
+    given: dict[str, pa.Array] = {}
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        if name in given:
+            raise wrong(table.name, name, "is there twice")
+        given[name] = _cast(table, name, array)
+    if "start_ns" in given and "epoch_ns" in given:
+        raise wrong(table.name, "epoch_ns", "says what start_ns says", "give one of them")
+    count = rows.num_rows
+    if table.name == "device_work":
+        given = _placed_on_device(given)
+    category = table.categories[0] if table.categories else None
+    given.setdefault("category", pa.repeat(pa.scalar(category, pa.string()), count))
+    given.setdefault("args", pa.nulls(count, pa.string()))
+    if not table.phases:
+        given.setdefault("phase", pa.repeat(pa.scalar(table.phase), count))
+    for name in ("name", "process", "thread", "phase"):
+        if name not in given:
+            raise wrong(table.name, name, "is missing")
+        if name != "name" and given[name].null_count:
+            raise wrong(table.name, name, f"is NULL in {given[name].null_count:,} rows; it never is")
+    _check_times(table, given)
+    _check_kinds(table, given)
+    return given
+
+
+def _placed_on_device(given: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """Device and stream in place of process and thread, as Kineto has it."""
+    import pyarrow as pa
+
+    names = {"process": "device", "thread": "stream"}
+    placed = {to: given[of].cast(pa.string()) for to, of in names.items() if of in given and to not in given}
+    return given | placed
+
+
+def _cast(table: StoredTable, name: str, array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    types = {column.name: column.type for column in (*EVERY_EVENT, *table.columns)}
+    types |= {"epoch_ns": "int64", **dict.fromkeys(_TEXTS, "string")}
+    if name in _NUMBERED or name in [column.name for column in table.linked]:
+        raise wrong(table.name, name, "is worked out by stepscope", "leave it out")
+    if name not in types:
+        known = ", ".join(one for one in types if one not in _NUMBERED)
+        raise wrong(table.name, name, "does not exist", f"there are: {known}")
+    if pa.types.is_dictionary(array.type):
+        array = array.cast(array.type.value_type)
+    whole, kind = pa.types.is_integer(array.type), types[name]
+    fits = {
+        "int64": whole,
+        "double": whole or pa.types.is_floating(array.type),
+        "string": _is_text(array.type) or (whole and name in ("process", "thread")),
+    }
+    wanted = {"int64": pa.int64(), "double": pa.float64(), "string": pa.string()}[kind]
+    if not fits[kind] and not pa.types.is_null(array.type):
+        raise wrong(table.name, name, f"is of type {array.type}, not {kind}")
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid as error:
+        raise wrong(table.name, name, f"does not fit into {kind}: {error}") from error
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or str(kind) == "string_view")
+
+
+def _check_times(table: StoredTable, given: dict[str, pa.Array]) -> None:
+    import pyarrow.compute as pc
+
+    times = [name for name in ("start_ns", "epoch_ns") if name in given]
+    if not times:
+        raise wrong(table.name, "start_ns", "is missing", "give start_ns, or epoch_ns for times since 1970")
+    if table.categories and table.phase == "X" and "dur_ns" not in given:
+        raise wrong(table.name, "dur_ns", "is missing")
+    for name in [*times, "dur_ns"]:
+        if name not in given or given[name].null_count == len(given[name]):
+            continue
+        first, last = pc.min_max(given[name]).as_py().values()
+        if first < (0 if name == "dur_ns" else -_FAR) or last > _FAR:
+            raise wrong(table.name, name, f"goes from {first:,} to {last:,}: that is no time")
+
+
+def _check_kinds(table: StoredTable, given: dict[str, pa.Array]) -> None:
+    """Category and phase decide which table an event is in: they have to be ones of this table."""
+    import pyarrow.compute as pc
+
+    phases = table.phases or ((table.phase,) if table.categories else ())
+    for name, known in (("category", table.categories), ("phase", phases)):
+        for value in pc.unique(given[name]).to_pylist() if known else ():
+            if value not in known:
+                raise wrong(table.name, name, f"is {value!r}", f"it can be: {', '.join(known)}")

@@ -194,4 +194,7 @@ class TestRowGroups:
     def test_nothing_of_the_work_in_between_stays(self, large: Trace) -> None:
         names = {file.name for file in large.folder.iterdir()}
         assert not {name for name in names if "staged" in name or "partial" in name}
-        assert json.loads((large.folder / "meta.json").read_text())["sources"][0]["events"] == 4 * THREADS * CALLS
+        assert (
+            json.loads((large.folder / "meta.json").read_text())["sources"][0]["events"]
+            == 4 * THREADS * CALLS
+        )

@@ -57,7 +57,7 @@ class Input:
         """
         self.stream.head()  # tells whether it is compressed
         if self.path is not None and _is(self.path, stat.S_ISREG) and not self.stream.packed:
-            return self.path
+            return self.path.absolute()
         if self._unpacked is None:
             handle, name = tempfile.mkstemp(prefix="stepscope-")
             self._unpacked = Path(name)

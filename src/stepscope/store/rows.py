@@ -21,7 +21,7 @@ from stepscope.store.columns import arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SHARED", "PlainRows", "Shape", "stored_table", "wrong"]
+__all__ = ["SHARED", "PlainRows", "Shape", "batches_of", "shown", "stored_table", "wrong"]
 
 SHARED = ("annotations", "other_events")
 """Tables that several sources may fill; in others the same thing would be counted twice."""
@@ -50,6 +50,15 @@ def stored_table(name: str) -> StoredTable:
     raise StepscopeError(
         f"there is no stored table {name}", hint=f"there are: {', '.join(table.name for table in STORED)}"
     )
+
+
+def batches_of(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
+    """Rows as record batches, at least one, so that columns are checked even where there is no row."""
+    import pyarrow as pa
+
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    return rows.to_batches() or [pa.RecordBatch.from_pylist([], schema=rows.schema)]
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, rec
 from stepscope.store.layout import write_meta
 from stepscope.store.links import Staged, write_linked
 from stepscope.store.meta import SourceMeta, TraceMeta
-from stepscope.store.rows import SHARED, PlainRows, shown, stored_table
+from stepscope.store.rows import SHARED, PlainRows, batches_of, shown, stored_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,7 +57,7 @@ class StoreWriter:
                 hint="read the second one on its own",
             )
         base = self.sources[0].base_ns if self.sources else 0
-        for batch in rows.to_batches() or [rows] if hasattr(rows, "to_batches") else [rows]:
+        for batch in batches_of(rows):
             self._plain.add(stored, batch, sum(self.rows.values()), base)
             self.rows[table] += batch.num_rows
 

@@ -120,11 +120,8 @@ def _answer(trace: Trace, name: str) -> pa.Table:
 
 def _target(words: list[str], where: Path) -> Path:
     for word in words:
-        if (
-            word != "-"
-            and not is_url(word)
-            and stat.S_IFMT(_mode(Path(word))) not in (stat.S_IFIFO, stat.S_IFDIR)
-        ):
+        local = word != "-" and not is_url(word)
+        if local and stat.S_IFMT(_mode(Path(word))) not in (stat.S_IFIFO, stat.S_IFDIR):
             open_stream(word).close()  # says kindly what is missing
     # What cannot be recognised again, as a pipe, is stored once and not found again.
     return cache.folder_for(words[0], where, words[1:]) or where / f"stream-{uuid.uuid4().hex[:16]}"
@@ -143,6 +140,10 @@ def _meant(word: str) -> str:
     path = Path(word)
     if word == "-" or is_url(word) or not stat.S_ISDIR(_mode(path)) or _reader_of(Input(word)):
         return word
+    if is_store(path):
+        raise StepscopeError(
+            f"{word} is a store, which cannot be added to another", hint="name the file that it was made from"
+        )
     return _only_trace(path)
 
 

@@ -154,11 +154,11 @@ class TestAddingToATrace:
         folder, summary, *added = out.splitlines()
         assert summary.startswith("8 events, ")
         assert added == [
-            f"also: 3 events from {memory} (memory_csv)",
-            f"also: 1 events from {tmp_path / 'logs'} (compile_logs)",
+            f"also {memory} (memory_csv), events: 3",
+            f"also {tmp_path / 'logs'} (compile_logs), events: 1",
         ]
         told = printed(capsys, "info", folder)
-        assert f"also      {memory} (memory_csv, 3 events)" in told
+        assert f"also      {memory} (memory_csv), events: 3" in told
         assert "rank      0 (nothing says it; taken as 0)" in told
 
     def test_a_table_is_not_filled_twice(self, tmp_path: Path) -> None:
@@ -180,6 +180,8 @@ class TestAddingToATrace:
         with pytest.raises(StepscopeError, match="nothing can be added") as found:
             stepscope.open(folder, also=["memory.csv"])
         assert "--also memory.csv" in found.value.hint
+        with pytest.raises(StepscopeError, match="cannot be added to another"):
+            stepscope.open(tmp_path / "a.json", also=[folder])
 
     def test_what_is_added_has_to_be_there(self, tmp_path: Path) -> None:
         with pytest.raises(StepscopeError, match="there is no file"):
@@ -269,3 +271,12 @@ class TestADatabase:
         trace = stepscope.open("-")
         self.check(trace)
         assert (trace.path, trace.meta.bytes) == ("standard input", database.stat().st_size)
+
+    def test_a_folder_for_temporary_files_that_cannot_be_written(
+        self, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+        (tmp_path / "a.gz").write_bytes(gzip.compress(database.read_bytes(), mtime=0))
+        with pytest.raises(StepscopeError, match="could not be written to") as found:
+            stepscope.open(tmp_path / "a.gz")
+        assert "TMPDIR" in found.value.hint

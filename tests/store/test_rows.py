@@ -83,8 +83,8 @@ def test_what_kineto_says_said_in_plain_rows_is_the_same_trace(name: str, tmp_pa
         "SELECT * EXCLUDE (event, thread, args) FROM other_events ORDER BY ALL",
         "SELECT category, phase, sum(events), sum(total_ns) FROM shapes GROUP BY ALL ORDER BY ALL",
         """SELECT w.name, w.start_ns, l.start_ns AS launched, o.name AS op, o.start_ns AS began,
-           p.name AS parent FROM device_work w LEFT JOIN launches l ON l.event = w.launch LEFT JOIN ops o ON o.event = w.op
-           LEFT JOIN ops p ON p.event = o.parent ORDER BY ALL""",
+           p.name AS parent FROM device_work w LEFT JOIN launches l ON l.event = w.launch
+           LEFT JOIN ops o ON o.event = w.op LEFT JOIN ops p ON p.event = o.parent ORDER BY ALL""",
         "SELECT l.start_ns, o.start_ns AS op FROM launches l LEFT JOIN ops o ON o.event = l.op ORDER BY ALL",
         "SELECT * EXCLUDE (thread) FROM steps ORDER BY ALL",
     ]
@@ -111,8 +111,8 @@ def test_many_threads_in_many_batches(tmp_path: Path) -> None:
     trace = stored(tmp_path / "a", fill)
     assert trace.meta.rows["ops"] == trace.meta.rows["annotations"] == count
     sql = """SELECT count(*), count(DISTINCT w.event), count(w.launch), count(w.op),
-             bool_and(l.start_ns = w.start_ns), bool_and(o.start_ns = w.start_ns), sum(o.device_self_ns) FROM device_work w
-             JOIN launches l ON l.event = w.launch JOIN ops o ON o.event = w.op"""
+             bool_and(l.start_ns = w.start_ns), bool_and(o.start_ns = w.start_ns), sum(o.device_self_ns)
+             FROM device_work w JOIN launches l ON l.event = w.launch JOIN ops o ON o.event = w.op"""
     assert [*trace.arrow(sql).to_pylist()[0].values()] == [count, count, count, count, True, True, 4 * count]
     assert rows(trace, "SELECT name, count(*) FROM ops GROUP BY ALL ORDER BY 1") == [
         ("even", count // 2),

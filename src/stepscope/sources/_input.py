@@ -59,15 +59,15 @@ class Input:
         if self.path is not None and _is(self.path, stat.S_ISREG) and not self.stream.packed:
             return self.path.absolute()
         if self._unpacked is None:
-            handle, name = tempfile.mkstemp(prefix="stepscope-")
-            self._unpacked = Path(name)
             try:
+                handle, name = tempfile.mkstemp(prefix="stepscope-")
+                self._unpacked = Path(name)
                 with os.fdopen(handle, "wb") as file:
                     for piece in self.stream:
                         file.write(piece)
             except OSError as error:
                 raise StepscopeError(
-                    f"{self.name} could not be written to {self._unpacked.parent}: {error.strerror or error}",
+                    f"{self.name} could not be written to {tempfile.gettempdir()}: {error.strerror or error}",
                     hint="name a folder with more room: export TMPDIR=DIR",
                 ) from error
         return self._unpacked

@@ -40,7 +40,7 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
     lines = [
         ("profile", meta.source),
         *(
-            ("also", f"{one.source} ({one.kind}, {units.count(one.events)} events)")
+            ("also", f"{one.source} ({one.kind}), events: {units.count(one.events)}")
             for one in meta.sources[1:]
         ),
         ("recorded", _recorded(meta.metadata)),

@@ -15,7 +15,7 @@ __all__ = ["ingest"]
 def ingest(
     trace: Annotated[str, "a profile: path, URL, or - for standard input"],
     *,
-    also: Annotated[tuple[str, ...], "something else of the same run to add, such as a snapshot"] = (),
+    also: Annotated[tuple[str, ...], "another file or folder of the same run, whose rows are added"] = (),
     store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
     refresh: Annotated[bool, "read it again even if its store is there"] = False,
 ) -> None:
@@ -33,6 +33,6 @@ def ingest(
     read = f"{units.count(meta.events)} events, {units.size(meta.bytes)} {text}"
     print(f"{read}, in {units.duration(spent)} ({units.rate(meta.bytes, spent)})")
     for added in meta.sources[1:]:
-        print(f"also: {units.count(added.events)} events from {added.source} ({added.kind})")
+        print(f"also {added.source} ({added.kind}), events: {units.count(added.events)}")
     for one in meta.damage:
         print(f"damage: {units.count(one.count)} x {one.reason}")

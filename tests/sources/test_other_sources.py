@@ -252,6 +252,10 @@ class TestADatabase:
     def test_it_is_opened_where_it_lies(self, database: Path) -> None:
         self.check(stepscope.open(database))
 
+    def test_times_that_count_from_another_base_are_not_added(self, database: Path, tmp_path: Path) -> None:
+        with pytest.raises(StepscopeError, match=f"base_ns 1,000, but its rows .* from {BASE:,}"):
+            stepscope.open(Drawing(base_ns=BASE).op("a", 0, 1).write(tmp_path / "a.json"), also=[database])
+
     def test_it_may_be_compressed(
         self, database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

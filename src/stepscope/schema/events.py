@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-FORMAT = 3
+FORMAT = 4
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

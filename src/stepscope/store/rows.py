@@ -84,6 +84,8 @@ class PlainRows:
         """Names that rows brought."""
         self.shapes: dict[tuple[Any, ...], Shape] = {}
         """Shapes that were built for rows."""
+        self.since_1970 = False
+        """Whether rows gave absolute times."""
         self.first_name = 0
         self.first_shape = 0
         self._known_threads: dict[tuple[str, str], int] = {}
@@ -105,6 +107,7 @@ class PlainRows:
         count = rows.num_rows
         start = given.get("start_ns")
         if start is None:
+            self.since_1970 = True
             start = pc.subtract(given["epoch_ns"], base_ns)
         place = [given["process"], given["thread"]]
         found = {

@@ -136,6 +136,12 @@ class StoreWriter:
 
     def end_source(self, meta: SourceMeta) -> None:
         """Notes what a source that has been read says of itself; the next one may begin."""
+        base = self.sources[0].base_ns if self.sources else 0
+        if meta.base_ns not in (0, base) and (self.sources or self._plain.since_1970):
+            raise StepscopeError(
+                f"{meta.source} has base_ns {meta.base_ns:,}, but its rows were taken to count from {base:,}",
+                hint="its source is to give epoch_ns, and no base_ns",
+            )
         self._plain.flush()
         before = sum(one.events for one in self.sources)
         self.sources.append(replace(meta, events=sum(self.rows.values()) - before))

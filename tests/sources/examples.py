@@ -18,7 +18,7 @@ from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.store.writer import StoreWriter
 
 ROOT = Path(__file__).parent.parent.parent
-RECIPE = re.compile(r"\*\*Add a source\.\*\*.*?```py\n(.*?)```", re.DOTALL)
+RECIPE = re.compile(r"\*\*Add a source\.\*\*.*?```text\n(.*?)```", re.DOTALL)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

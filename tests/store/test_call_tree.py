@@ -39,7 +39,7 @@ def names_of(trace: Trace) -> dict[int, tuple[str, ...]]:
     return found
 
 
-def places(trace: Trace) -> dict[int, dict[str, Any]]:
+def call_sites(trace: Trace) -> dict[int, dict[str, Any]]:
     sql = """
         SELECT p.event, p.node, p.step, p.forward, p.phase, m.name AS module, u.name AS user_frame
         FROM call_sites p LEFT JOIN call_tree m ON m.node = p.module
@@ -123,7 +123,8 @@ def assert_sums(trace: Trace) -> None:
         SELECT (SELECT coalesce(sum(starved_ns), 0)::BIGINT FROM call_tree) AS late,
                (SELECT coalesce(sum(least(g.start_ns + g.launch_delay_ns, s.end_ns)
                                     - greatest(g.start_ns, s.start_ns)), 0)::BIGINT
-                FROM gaps g JOIN steps s ON g.start_ns < s.end_ns AND g.start_ns + g.launch_delay_ns > s.start_ns
+                FROM gaps g JOIN steps s
+                ON g.start_ns < s.end_ns AND g.start_ns + g.launch_delay_ns > s.start_ns
                 WHERE g.launch_delay_ns > 0 AND g.thread IN (SELECT thread FROM call_tree)) AS waited,
                (SELECT coalesce(sum(device_ns), 0)::BIGINT FROM call_tree) AS device,
                (SELECT coalesce(sum(work_ns), 0)::BIGINT FROM launches) AS launched,
@@ -132,7 +133,7 @@ def assert_sums(trace: Trace) -> None:
                (SELECT coalesce(sum(self_ns), 0)::BIGINT FROM call_tree) AS own,
                (SELECT count(*) FROM call_sites p JOIN (SELECT event FROM ops
                 UNION ALL SELECT event FROM launches
-                UNION ALL SELECT event FROM memory_events) USING (event)) AS places,
+                UNION ALL SELECT event FROM memory_events) USING (event)) AS call_sites,
                (SELECT count(*) FROM ops) + (SELECT count(*) FROM launches)
                + (SELECT count(*) FROM memory_events) AS events
         """,
@@ -163,7 +164,7 @@ def test_real_calls(name: str, sample: Callable[[str], Path], tmp_path: Path) ->
 def test_a_range_that_outlives_the_frame_it_began_in(tmp_path: Path) -> None:
     # The range 5..20 begins inside the frame 0..10. The operator at 12 is in the range alone.
     trace = opened(Drawing().frame("f", 0, 10).annotation("r", 5, 15).op("aten::mm", 12, 2), tmp_path)
-    assert names_of(trace)[places(trace)[2]["node"]] == ("r", "aten::mm")
+    assert names_of(trace)[call_sites(trace)[2]["node"]] == ("r", "aten::mm")
 
 
 def test_ranges_that_are_merely_numbered_are_one(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_backward_belongs_to_its_forward(tmp_path: Path) -> None:
     backward(drawing, "ReluBackward0", 110, 8, thread=2)
     backward(drawing, "AddmmBackward0", 130, 7, thread=2)
     drawing.op("autograd::engine::evaluate_function: AccumulateGrad", 150, 10, thread=2)
-    found = places(opened(drawing, tmp_path))
+    found = call_sites(opened(drawing, tmp_path))
     linear, addmm, relu = 5, 6, 7
     for event in (8, 9, 10):
         assert (found[event]["forward"], found[event]["module"]) == (relu, "nn.Module: ReLU_0")
@@ -221,7 +222,7 @@ def test_recomputation_is_forward_numbered_anew_inside_backward(tmp_path: Path) 
     drawing.frame("nn.Module: Dropout_0", 110, 30, thread=2)
     forward(drawing, "aten::linear", 112, 20, 3, thread=2).op("aten::addmm", 114, 4, thread=2)
     drawing.op("aten::mm", 150, 5, thread=2)
-    found = places(opened(drawing, tmp_path))
+    found = call_sites(opened(drawing, tmp_path))
     assert [found[event]["phase"] for event in (2, 4, 5, 6)] == [
         "backward",
         "recomputation",
@@ -240,7 +241,7 @@ def test_phases_by_their_ranges(tmp_path: Path) -> None:
     drawing.op("aten::stack", 2, 3).op("aten::mm", 20, 5).annotation("Optimizer.step#SGD.step", 40, 10)
     drawing.op("aten::add_", 42, 3).launch("cudaLaunchKernel", 60, 2)
     drawing.frame("torch/nn/utils/clip_grad.py(20): clip_grad_norm_", 70, 10).op("aten::norm", 72, 3)
-    found = places(opened(drawing, tmp_path))
+    found = call_sites(opened(drawing, tmp_path))
     assert {event: row["phase"] for event, row in found.items()} == {
         1: "dataloader",
         2: "forward",
@@ -278,7 +279,7 @@ def test_the_step_of_a_call(tmp_path: Path) -> None:
     drawing = Drawing().mark(3, 10, 10).mark(4, 20, 10)
     for start in (9, 10, 19, 20, 29, 30):
         drawing.op("aten::mm", start, 1)
-    found = places(opened(drawing, tmp_path))
+    found = call_sites(opened(drawing, tmp_path))
     assert [found[event]["step"] for event in range(2, 8)] == [None, 3, 3, 4, 4, None]
 
 
@@ -312,7 +313,7 @@ def test_a_servers_frames_count_where_there_are_no_others(tmp_path: Path) -> Non
         Drawing().frame("vllm/engine.py(3): run", 0, 50).frame("torch/nn/functional.py(1): linear", 1, 20)
     )
     drawing.op("aten::mm", 2, 5)
-    assert places(opened(drawing, tmp_path))[2]["user_frame"] == "vllm/engine.py(3): run"
+    assert call_sites(opened(drawing, tmp_path))[2]["user_frame"] == "vllm/engine.py(3): run"
     drawing.frame("serve.py(1): main", -10, 90)
     trace = stepscope.open(drawing.write(tmp_path / "b.json"), store=tmp_path / "store")
-    assert places(trace)[2]["user_frame"] == "serve.py(1): main"
+    assert call_sites(trace)[2]["user_frame"] == "serve.py(1): main"

@@ -115,5 +115,6 @@ class TestAnalyses:
 def sources(module: str, known: tuple[str, ...] = ()) -> list[str]:
     """The text of a module, and of those that it shares with other analyses."""
     text = inspect.getsource(importlib.import_module(module))
-    imported = [found for found in re.findall(r"stepscope\.(?:analyses\._\w+|costs\.\w+|simulation\.\w+)", text) if found not in known]
+    shared = re.findall(r"stepscope\.(?:analyses\._\w+|costs\.\w+|simulation\.\w+)", text)
+    imported = [found for found in shared if found not in known]
     return [text, *(part for one in set(imported) for part in sources(one, (*known, module, *imported)))]

@@ -36,9 +36,9 @@ def test_a_whole_number_will_do(tmp_path: Path) -> None:
         ("[tool.stepscope.blocking-launches]\nleast_shore = 1", "no threshold 'least_shore'", "least_share?"),
         ("[tool.stepscope.blocking-launches]\nleast_share = 'x'", "least_share is 'x'", "like 0.02"),
         ("[tool.stepscope.blocking-launches]\nleast_share = true", "least_share is True", "like 0.02"),
-        ("[tool.stepscope]\nblocking-launches = 3", "is no table", "[tool.stepscope.blocking-launches]"),
-        ("[tool]\nstepscope = 3", "is no table", "[tool.stepscope.RULE]"),
-        ("[tool.stepscope", "cannot be read", "mend the file"),
+        ("[tool.stepscope]\nblocking-launches = 3", "is not a table", "[tool.stepscope.blocking-launches]"),
+        ("[tool]\nstepscope = 3", "is not a table", "[tool.stepscope.RULE]"),
+        ("[tool.stepscope", "cannot be read", "fix the file"),
     ],
 )
 def test_mistakes_are_said_with_what_to_type(tmp_path: Path, text: str, said: str, hint: str) -> None:

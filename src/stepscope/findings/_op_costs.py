@@ -1,4 +1,4 @@
-"""What groups of operators cost a mean step: shared by rules that want some of them gone."""
+"""What groups of operators cost a mean step; shared by rules that advise to remove some of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope import units
 from stepscope.findings import Bounds, Location, locations_of
+from stepscope.findings._counts import often
 
 if TYPE_CHECKING:
     from stepscope.analyses.kernel_families import KernelFamily
@@ -26,18 +26,18 @@ class OpCost:
 
     calls: float
     starved_ns: float
-    """Time in them while a device was idle and waited for a launch."""
+    """Time in them while a GPU was idle and waited for a launch."""
     device_ns: float
     launches: float
 
     @property
     def mean_device_ns(self) -> float:
-        """Device time of one call."""
+        """GPU time of one call."""
         return self.device_ns / self.calls if self.calls else 0.0
 
 
 def cost_of(ops: Iterable[StepOp], mean_step: MeanStep) -> OpCost:
-    """The sum of rows that do not lie inside one another."""
+    """The sum of rows; none of them may be inside another."""
     rows = list(ops)
     return OpCost(
         calls=mean_step.per_step(sum(row.calls for row in rows)),
@@ -50,9 +50,10 @@ def cost_of(ops: Iterable[StepOp], mean_step: MeanStep) -> OpCost:
 def waits_of(
     starved_ns: float, launches: float, mean_step: MeanStep, starving_phases: Iterable[StarvingPhase]
 ) -> Bounds:
-    """Late time of a step together with the latency of launches.
+    """How long the GPU waits in a step, together with the latency of launches.
 
-    The latency is shared out in proportion to late time, or to launches: one is the least, one the most.
+    The latency is divided in proportion to waiting time, or to launches: one is the lower bound, one the
+    upper.
     """
     every = mean_step.per_step(sum(phase.launches for phase in starving_phases))
     latency_ns = mean_step.latency_ns * launches / every if every else 0.0
@@ -64,9 +65,9 @@ def waits_of(
 def python_beside(
     cost: OpCost, mean_step: MeanStep, starving_phases: Iterable[StarvingPhase], step_ops: Iterable[StepOp]
 ) -> float:
-    """Late time in the Python around these calls: that of the mean call, and no more than their own.
+    """How long the GPU waits for Python around these calls: as for the mean call, at most as for the calls.
 
-    Phase `other` is what runs between operators; autograd and the optimizer have their own.
+    Phase `other` is what runs between operators; autograd and the optimizer have their own phases.
     """
     between_ns = mean_step.per_step(
         sum(phase.starved_ns for phase in starving_phases if phase.phase == "other")
@@ -75,21 +76,21 @@ def python_beside(
     return min(cost.starved_ns, between_ns * cost.calls / calls) if calls else 0.0
 
 
-def places_of(ops: Iterable[StepOp], what: str = "calls") -> tuple[Location, ...]:
-    """Where operators were called from, dearest first, with how often."""
+def places_of(ops: Iterable[StepOp], what: str = "call") -> tuple[Location, ...]:
+    """Where operators were called from, most expensive first, with how often."""
     found: dict[str, tuple[float, float]] = {}
     for row in ops:
         if row.user_frame:
             spent, calls = found.get(row.user_frame, (0.0, 0.0))
             found[row.user_frame] = spent + row.starved_ns + row.device_ns, calls + row.per_step
     order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
-    return locations_of((frame, f"{units.tally(calls)} {what} a step") for frame, (_, calls) in order)
+    return locations_of((frame, often(calls, what)) for frame, (_, calls) in order)
 
 
 def part_in_steps(kernels: Table[Kernel], kernel_families: Table[KernelFamily]) -> float:
-    """The part of the kernels' time that lies inside steps: the table of kernels knows the whole trace only.
+    """The part of the kernels' time that is inside steps: the table of kernels covers the whole trace.
 
-    Copies are left out, for theirs is not in the table of kernels.
+    Copies are left out, because they are not in the table of kernels.
     """
     whole = sum(kernel.total_ns for kernel in kernels if kernel.family != "copy")
     inside = sum(family.total_ns for family in kernel_families if family.family != "copy")

@@ -38,18 +38,18 @@ __all__ = [
 ]
 
 FINDING_SHARE = 0.15
-"""An optimizer that takes more of a step is worth a finding of its own."""
+"""An optimizer that takes more of the step gets a finding of its own."""
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
-"""Optimizers of torch.optim that know `fused=True`."""
+"""Optimizers of torch.optim that have `fused=True`."""
 FOREACH = (*FUSED, "NAdam", "RAdam", "RMSprop", "Adadelta", "Adamax", "Rprop", "ASGD")
-"""Those that know `foreach=True`."""
+"""Those that have `foreach=True`."""
 
 # torch names the range of a step `Optimizer.step#AdamW.step`.
 _RANGE = re.compile(r"Optimizer\.step#(\w+)\.step")
 # One call for all tensors: torch's own, and an optimizer under torch.compile.
 _ONE_CALL = re.compile(r"fused_(adam|adamw|sgd|adagrad)|^Torch-Compiled Region|^(## )?Call CompiledFxGraph")
 _FOREACH = re.compile(r"^aten::_foreach_(?!norm|zero_|copy)")
-# What torch.optim's updates are made of, with the tensors that each reads and writes.
+# Operators of torch.optim's updates, with how many tensors each reads and writes.
 _TRAFFIC = {
     "add": 3, "add_": 3, "sub": 3, "sub_": 3, "mul": 2, "mul_": 2, "div": 2, "div_": 2, "sqrt": 2, "sqrt_": 2,
     "lerp_": 3, "addcmul": 4, "addcmul_": 3, "addcdiv": 4, "addcdiv_": 4, "maximum": 3, "maximum_": 3,
@@ -65,20 +65,20 @@ class Update:
 
     kind: Kind
     name: str | None
-    """Of the optimizer's class, where its range was recorded."""
+    """Of the optimizer's class, if its range was recorded."""
     ops: tuple[StepOp, ...]
     """The operators that do it, without those that only read or count."""
     turns: float
     """How often each of them is called: once for every tensor, or for every list of tensors."""
     calls_per_turn: float
     fills: tuple[StepOp, ...]
-    """What zero_grad fills gradients with zeros with."""
+    """The operators with which zero_grad fills gradients with zeros."""
     reads: tuple[StepOp, ...]
     """Reads of the step counters, which a fused optimizer does not need."""
 
 
 def update_of(step_ops: Iterable[StepOp], annotations: Iterable[Annotation]) -> Update | None:
-    """How the optimizer of the steps works; None without one that launches anything."""
+    """How the optimizer of the steps works; None if there is none that launches anything."""
     own = [op for op in step_ops if op.phase == "optimizer" and op.within is None and op.name]
     working = [op for op in own if op.launches]
     name = next((found[1] for row in annotations if (found := _RANGE.match(row.name or ""))), None)
@@ -103,7 +103,7 @@ def _launches(ops: Iterable[StepOp]) -> int:
 
 
 def turns_of(ops: Iterable[StepOp]) -> tuple[float, float]:
-    """How often the rarest of the frequent operators is called in a step; and all of them."""
+    """How often the rarest of the frequent operators is called in a step; and all of them together."""
     counts: dict[str | None, float] = defaultdict(float)
     for op in ops:
         counts[op.name] += op.per_step
@@ -114,15 +114,17 @@ def turns_of(ops: Iterable[StepOp]) -> tuple[float, float]:
 def fusing_saves(update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase]) -> Saving:
     """What a fused kernel would save of a step.
 
-    The host: n calls for every tensor become one call for all. The Python that looks up every tensor and its
-    state stays; it costs as much as two of the calls, so that 2/(n+2) of the time stays at the least. At the
-    most none of it, for it may run while the device is still busy with backward. Where lists of tensors are
-    updated, that Python stays as it is, and all calls but one go, with the reads of the step counters.
+    The host: n calls for every tensor become one call for all. The Python that looks up each tensor and its
+    state costs as much as two of the calls. At least n/(n+2) of the waiting goes, because that Python
+    stays. At most all of it goes, because that Python may run while the GPU is still busy with backward. If
+    lists of tensors are updated, that Python stays as it is, and all calls except one go, with the reads of
+    the step counters.
 
-    The device: a fused kernel reads and writes a weight, its gradient and its states once. Every operator
-    goes through two to four tensors, so that the time of one such pass is known: its median over the
-    operators. 85 % of the difference is the least, since fused kernels do not quite reach the bandwidth of
-    simple ones. At the most, one of n operators stays, for short kernels take their time whatever they move.
+    The GPU: a fused kernel reads and writes a weight, its gradient and its states once. Every operator goes
+    through two to four tensors, which gives the time of one such pass: the median over the operators. At
+    least 85 % of the difference goes, because fused kernels do not quite reach the bandwidth of simple
+    ones. At most all but one of n operators go, because short kernels take the same time whatever they
+    move.
     """
     work = cost_of(update.ops, mean_step)
     n = update.calls_per_turn
@@ -146,7 +148,7 @@ def fusing_saves(update: Update, mean_step: MeanStep, starving_phases: Table[Sta
 
 
 def cost_of_phase(mean_step: MeanStep, starving_phases: Iterable[StarvingPhase]) -> OpCost:
-    """The optimizer's phase in a mean step, with the Python in it."""
+    """The optimizer's phase in a mean step, including its Python."""
     rows = [row for row in starving_phases if row.phase == "optimizer"]
     return OpCost(
         calls=0.0,
@@ -159,7 +161,7 @@ def cost_of_phase(mean_step: MeanStep, starving_phases: Iterable[StarvingPhase])
 def merged_device_ns(
     ops: Sequence[StepOp], turns: float, calls_per_turn: float, mean_step: MeanStep
 ) -> Bounds:
-    """Device time of operators that one kernel for all of them saves, as `fusing_saves` argues."""
+    """GPU time that one kernel instead of these operators saves; `fusing_saves` explains why."""
     whole_ns = cost_of(ops, mean_step).device_ns
     fused_ns = min(whole_ns, _passes(ops) * turns * _pass_ns(ops, mean_step))
     return 0.85 * (whole_ns - fused_ns), max(whole_ns - fused_ns, whole_ns * (1 - 1 / calls_per_turn))
@@ -174,7 +176,7 @@ def _passes(ops: Iterable[StepOp]) -> int:
 
 
 def _pass_ns(ops: Iterable[StepOp], mean_step: MeanStep) -> float:
-    """Device time of going through one tensor (or list) once."""
+    """GPU time of going through one tensor (or list) once."""
     times = [
         mean_step.per_step(op.device_ns) / (op.per_step * _TRAFFIC.get(_short(op.name), 3))
         for op in ops
@@ -190,10 +192,10 @@ def _short(name: str | None) -> str:
 def optimizer_time(
     mean_step: MeanStep, phases: Iterable[Phase], starving_phases: Iterable[StarvingPhase]
 ) -> float:
-    """How long a mean step is in its optimizer, in ns.
+    """How long a mean step spends in its optimizer, in ns.
 
-    As far as the host sets the pace, it is the host's time in that phase; otherwise the device's work for it
-    and the idle time before its launches.
+    As far as the host sets the pace, it is the host's time in that phase; otherwise the GPU's work for it and
+    the idle time before its launches.
     """
     stretch_ns = mean_step.per_step(sum(row.stretch_ns for row in phases if row.phase == "optimizer"))
     phase = cost_of_phase(mean_step, starving_phases)
@@ -202,7 +204,7 @@ def optimizer_time(
 
 
 def accumulates(step_classes: Iterable[StepClass]) -> bool:
-    """Whether most steps hold several backward passes, as gradient accumulation has."""
+    """Whether most steps have several backward passes, as with gradient accumulation."""
     passes = [(row.backward_passes or 0, row.steps) for row in step_classes]
     several = sum(steps for count, steps in passes if count > 1)
     return several * 2 > sum(steps for _, steps in passes)
@@ -214,9 +216,9 @@ def can_be_fused(update: Update) -> bool:
 
 
 def fused_line(name: str | None) -> str:
-    """The line of code that makes an optimizer with few calls."""
+    """The line of code that makes the optimizer fused, or at least uses lists of tensors."""
     if name is None or name in FUSED:
         return f"optimizer = torch.optim.{name or 'AdamW'}(parameters, lr=lr, fused=True)"
     if name in FOREACH:
         return f"optimizer = torch.optim.{name}(parameters, lr=lr, foreach=True)"
-    return "step = torch.compile(optimizer.step)    # and call step() in place of optimizer.step()"
+    return "step = torch.compile(optimizer.step)    # and call step() instead of optimizer.step()"

@@ -1,6 +1,6 @@
-"""Matrix products, convolutions and attention in one data type, and what another would make of them.
+"""Matrix products, convolutions and attention in one data type, and what another type would save.
 
-Shared by the rules about data types: they differ in the types that they look for and in the one they advise.
+Shared by the rules about data types, which differ in the types they look for and in the one they advise.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ __all__ = [
 ]
 
 NARROW = ("bf16", "fp16", "fp8", "fp4", "int8")
-"""Data types of 16 bits and less."""
+"""Data types of 16 bits or less."""
 
 _SHORTEST_NS = 2_000
-"""What the shortest kernels of products take on an H200, however little they have to do."""
+"""What the shortest kernels of matrix products take on an H200, however little they do."""
 _SHORT_NS = 6_000
-"""What kernels of small products take where the library has none that fits them well."""
+"""What kernels of small products take if the library has none that fits them well."""
 
 _NEARER = {"tf32": 0.8}
-"""Kernels in TF32 stay farther from their peak: 0.64 of it where bf16 reached 0.80, in one model (H200)."""
+"""TF32 kernels stay further below their peak: in one model (H200) at 0.64 of it, bf16 at 0.80."""
 _LONG_NS = 10_000
-"""Kernels below this are mostly latency: no data type makes them faster."""
+"""Shorter kernels are mostly latency: no data type makes them faster."""
 
 _WORDS = {"matmul": "matrix products", "convolution": "convolutions", "attention": "attention"}
-# Operators that launch these kernels themselves: those of ATen for products, convolutions and attention.
+# ATen operators that launch these kernels themselves: matrix products, convolutions and attention.
 _HEAVY_OPS = re.compile(
     r"aten::(_?(add|badd)?b?mm_?|_scaled_mm|(cudnn|miopen|mkldnn)_convolution.*|convolution_backward"
     r"|_(cudnn|miopen)_rnn|_thnn_conv2d_forward|_conv_depthwise2d|_(scaled_dot_product_)?\w+_attention\w*)"
@@ -55,7 +55,7 @@ _HEAVY_OPS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Products:
-    """Work of some data types: its time and calls in a step, on average."""
+    """Work in some data types: its time and calls in a mean step."""
 
     rows: tuple[Precision, ...]
     ns: float
@@ -97,9 +97,9 @@ def products_in(
 
 
 def is_tf32(rows: Iterable[Precision]) -> bool:
-    """Whether products and convolutions of fp32 numbers run in TF32, for most of their time.
+    """Whether matrix products and convolutions of fp32 numbers mostly run in TF32.
 
-    Torch's attention has no TF32: in such a program fp32 is what it has to use, and 16 bits mend both.
+    Torch's attention has no TF32: in such a program it has to use fp32, and 16 bits fix both.
     """
     times: dict[str, int] = defaultdict(int)
     for row in rows:
@@ -109,22 +109,21 @@ def is_tf32(rows: Iterable[Precision]) -> bool:
 
 
 def peak_of(device: DeviceFacts | None, precision: str) -> float | None:
-    """Operations a second in a data type on matrix units, or where it has none there, beside them."""
+    """Operations per second in a data type on matrix units, or without them if they do not support it."""
     peaks = device.peak_flops if device else {}
     return peaks.get(f"{precision}_matrix", peaks.get(precision))
 
 
 def half_type(device: DeviceFacts | None) -> str | None:
-    """The data type of 16 bits to advise: bf16 needs no scaling of the loss, but old devices lack it."""
+    """The 16-bit data type to advise: bf16 needs no loss scaling, but old GPUs lack it."""
     return next((name for name in ("bf16", "fp16") if peak_of(device, name)), None)
 
 
 def saved_ns(products: Products, new: str, device: DeviceFacts, mean_step: MeanStep) -> Bounds:
-    """What work would save in another data type: at the least and at the most.
+    """What this work would save in another data type, at least and at most.
 
-    At the most the work gets faster as the peaks say. At the least by the root of that, for what is not large
-    does not reach its peak: half of the way from nothing to all, on a scale of factors. And no kernel gets
-    shorter than kernels are.
+    At most it gets faster in the ratio of the peaks. At least by the square root of that, because small
+    products do not reach the peak. No kernel gets shorter than the shortest kernels are.
     """
     low, high = 0.0, 0.0
     new_rate = peak_of(device, new) or 0.0
@@ -140,10 +139,10 @@ def saved_ns(products: Products, new: str, device: DeviceFacts, mean_step: MeanS
 
 
 def heaviest(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location, ...]:
-    """The user's functions whose products, convolutions and attention take the device longest."""
+    """The user's functions whose matrix products, convolutions and attention take the most GPU time."""
     times: dict[str | None, int] = defaultdict(int)
     for op in step_ops:
-        # One inside another, as the products of an attention, is counted with it.
+        # An operator inside another, such as the products of attention, is counted with that one.
         if (
             op.user_frame
             and _HEAVY_OPS.fullmatch(op.name or "")
@@ -152,27 +151,27 @@ def heaviest(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location,
             times[op.user_frame] += op.device_ns
     longest = sorted(((ns, frame or "") for frame, ns in times.items() if ns), reverse=True)
     return locations_of(
-        (frame, f"{units.duration(mean_step.per_step(ns))} of the device a step") for ns, frame in longest
+        (frame, f"{units.duration(mean_step.per_step(ns))} of GPU time a step") for ns, frame in longest
     )
 
 
 def is_worth(
     found: Products, counted_ns: float, saving: Saving, mean_step: MeanStep, least_gain: float
 ) -> bool:
-    """Whether to speak of it: it gains something, or would if the host did not set the pace.
+    """Whether it is worth a finding: it gains something, or would if the host did not set the pace.
 
-    Then it takes time enough of a step, and kernels so long that other ones would be faster.
+    In the second case it must take enough of the step, in kernels so long that others would be faster.
     """
     would_gain = mean_step.share(counted_ns) >= least_gain and found.ns >= _LONG_NS * found.calls
     return would_gain or mean_step.gain(saving).high_share >= least_gain
 
 
 def off_device(bounds: Bounds, mean_step: MeanStep) -> Saving:
-    """A saving of device time, no more than the device works."""
+    """A saving of GPU time, no more than the GPU works."""
     low, high = (min(bound, mean_step.busy_ns) for bound in bounds)
     return Saving(device_ns=(low, high))
 
 
 def claims_of(families: Iterable[str]) -> frozenset[str]:
-    """The device's time that these families take."""
+    """The GPU time that these families take."""
     return frozenset(f"device:{family}" for family in families)

@@ -1,4 +1,4 @@
-"""What a change gains, where a simulation of the steps says it."""
+"""What a change gains, from a simulation of the steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["simulated"]
 
 DOUBT = (0.85, 1.2)
-"""What mending gained, as a part of what simulations of the fault said it would: at the least and at the most, of
-four in five programs."""
+"""What fixing a fault gained, as a part of what the simulation predicted: at least and at most, in four of
+five programs."""
 
 
 def simulated(mean_step: MeanStep, changed_steps: Table[ChangedStep]) -> Saving:
-    """What a change takes off the step, as simulations say; they may be as wrong as they are without it."""
+    """What a change saves of the step in a simulation, which may be as wrong as the one without it is."""
     if not changed_steps:
         return Saving()
     (row,) = changed_steps

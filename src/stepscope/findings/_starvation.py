@@ -1,4 +1,4 @@
-"""What the host did while the device waited for it: operators, Python between them, launches."""
+"""What the host did while the GPU waited for it: operators, Python between them, launches."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ _DISPATCH = ("host op", "other runtime call")
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """Idle time of the busiest device in the mean step, in ns, by what the launching thread did in it."""
+    """Idle time of the busiest GPU in the mean step, in ns, by what the launching thread did during it."""
 
     dispatch_ns: float
-    """It was inside operators and calls of the runtime."""
+    """It was inside operators and runtime calls."""
     python_ns: float
     """It was outside of them: the program's own Python, or nothing that was recorded."""
     python_parts: float
-    """In how many gaps that was so."""
+    """In how many gaps it was there."""
     longest_python_ns: float
-    """The longest of these, spread over all steps."""
+    """The longest of these gaps, divided by the number of steps."""
     latency_ns: float
-    """It had launched."""
+    """It had launched already: the latency of the launch."""
     gaps: float
-    """How many gaps the host ended."""
+    """How many gaps ended with a launch."""
     drained_ns: float
-    """Part of dispatch and Python that followed a call in which the host had waited for the device."""
+    """The part of dispatch and Python that followed a call in which the host waited for the GPU."""
 
     @property
     def excess_python_ns(self) -> float:
-        """Python beyond what operators take: an eager program spends no more between them than in them."""
+        """Python beyond the time in operators: an eager program spends no more between them than in them."""
         return max(0.0, self.python_ns - self.dispatch_ns)
 
 
 def lateness_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Lateness:
-    """The lateness of the mean step."""
+    """What the host did while the GPU waited, in the mean step."""
     rows = [gap for gap in idle_gaps if gap.device == mean_step.device]
     python = [gap for gap in rows if gap.side == "host" and gap.spent_in in _PYTHON]
     dispatch = [gap for gap in rows if gap.side == "host" and gap.spent_in in _DISPATCH]

@@ -1,4 +1,4 @@
-"""Calls in which the host waits for the device: what asked for each, and what is gained without it."""
+"""Calls in which the host waits for the GPU: what caused each, and what is gained without it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.findings import Bounds, Location, Saving, locations_of
+from stepscope.findings._counts import often, times
 
 if TYPE_CHECKING:
     from stepscope.analyses.copies import Copy
@@ -51,8 +52,8 @@ DOWNLOAD = "copy to the host"
 OTHER = "other"
 
 NODE = "autograd::engine::evaluate_function"
-"""How torch names the run of one node of autograd: this, a colon and the node."""
-# .item(), float(t) and int(t) are aten::item, `if t:` is aten::is_nonzero around it; on a device both end in
+"""How torch names the run of an autograd node: this, a colon and the node."""
+# .item(), float(t) and int(t) are aten::item, `if t:` is aten::is_nonzero around it; on a GPU both call
 # aten::_local_scalar_dense, which copies the scalar and waits.
 _READS = ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero")
 _ASKED_BY_PROGRAM = (None, "aten::is_nonzero")
@@ -61,45 +62,47 @@ _ASKED_BY_PROGRAM = (None, "aten::is_nonzero")
 _CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 _SYNCHRONISES = re.compile(r"Synchroni[sz]e")
-# Compilers time kernels, collectives wait for peers: nothing that the program asked for.
+# Compilers time kernels, collectives wait for peers: the program did not ask for these waits.
 _NOT_ASKED = re.compile(r"^_?c10d|dynamo_timed|^nccl:|^gloo:")
 _NOT_OURS = ("dataloader",)
 LARGE_BYTES = 1 << 20
+_WORTH_A_WORD_NS = 1_000
+"""Less idle time than this is left out of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Calls that waited for the device for one cause, at one place; over all steps."""
+    """Calls that waited for the GPU for one cause, at one place; over all steps."""
 
     cause: str
-    """One of the names above, or the operator that had to wait."""
+    """One of the names above, or the operator that waited."""
     frame: str | None
     calls: float
     waited_ns: float
     starved_ns: float
 
     def part(self, cause: str, share: float) -> Wait:
-        """A share of them, for another cause."""
+        """A part of them, for another cause."""
         return Wait(cause, self.frame, self.calls * share, self.waited_ns * share, self.starved_ns * share)
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """What a host is ahead by in a step if it does not wait, beside the waits themselves."""
+    """How far the host gets ahead in a step if it does not wait, besides the waits themselves."""
 
     beside_ns: Bounds
-    """What it does around the waits and no longer does; less than nothing where more takes its place."""
+    """Host time around the waits that goes with them; negative if what replaces it takes longer."""
     kernels: tuple[Kernel, ...]
     launch_ns: float
     """Recorded host time of an operator that launches a kernel."""
     busy_ns: float
-    """Work of the device in a step."""
+    """Work of the GPU in a step."""
     carried: bool
-    """Whether a step follows that can use it."""
+    """Whether a step follows that can use the lead."""
 
     def ahead_ns(self, speed: float) -> float:
-        """How far it can get ahead of the device if operators take so much of their recorded time."""
-        # The table of kernels is that of the whole trace: as many as fill the device's time in a step.
+        """How far it can get ahead of the GPU if operators take this part of their recorded time."""
+        # The table of kernels covers the whole trace: take as many as fill the GPU's time in a step.
         work = sum(row.total_ns for row in self.kernels)
         inside = min(self.busy_ns / work, 1.0) if work else 0.0
         longer = (row.calls * max(0.0, row.mean_ns - speed * self.launch_ns) for row in self.kernels)
@@ -107,13 +110,13 @@ class Lead:
 
 
 def anomaly_checks(step_ops: Iterable[StepOp]) -> list[StepOp]:
-    """The operators of anomaly detection; empty where it is off."""
+    """The operators of anomaly detection; empty if it is off."""
     found = [row for row in step_ops if row.name in _CHECKS and (row.within or "").startswith(NODE)]
     return found if {"aten::isnan", "aten::item"} <= {row.name for row in found} else []
 
 
 def read_ops(step_ops: Iterable[StepOp]) -> list[tuple[str, StepOp]]:
-    """Operators that read a scalar of a device, each with its cause; reads of the host's own are left out."""
+    """Operators that read a scalar from a GPU, each with its cause; reads of host memory are left out."""
     rows = list(step_ops)
     anomaly = bool(anomaly_checks(rows))
     found = []
@@ -134,7 +137,7 @@ def _cause_of_read(within: str | None, *, anomaly: bool) -> str:
 def waits_of(
     host_syncs: Iterable[HostSync], step_ops: Iterable[StepOp], copies: Iterable[Copy] = ()
 ) -> list[Wait]:
-    """The waits by cause; `copies`, by operator or by frame, tell which way copies went."""
+    """The waits by cause; `copies`, by operator or by frame, tell the direction of copies."""
     reads, moved = read_ops(step_ops), list(copies)
     found: list[Wait] = []
     for row in host_syncs:
@@ -160,7 +163,7 @@ def _shared(wait: Wait, shares: dict[str, float]) -> Iterator[Wait]:
 
 
 def _shares_of_reads(reads: list[tuple[str, StepOp]], frame: str | None) -> dict[str, float]:
-    """How often each cause read a scalar from this place; from anywhere, where the place is not known."""
+    """How often each cause read a scalar from this place; from anywhere if the place is not known."""
     here = [(cause, row) for cause, row in reads if row.user_frame == frame] or reads
     shares: dict[str, float] = {}
     for cause, row in here:
@@ -169,9 +172,9 @@ def _shares_of_reads(reads: list[tuple[str, StepOp]], frame: str | None) -> dict
 
 
 def _shares_of_copies(moved: list[Copy], row: HostSync, *, by_bytes: bool) -> dict[str, float]:
-    """Which way the copies of an operator or a place went, by their number or by their bytes.
+    """The direction of the copies of an operator or a place, weighted by their number or by their bytes.
 
-    The driver's own call waits for many bytes; torch's call behind it waits for any pageable copy.
+    The driver's own call waits for large copies; torch's call after it waits for any pageable copy.
     """
     shares: dict[str, float] = {}
     for copy in moved:
@@ -194,14 +197,16 @@ def lead_won(
 ) -> Saving:
     """What a step saves if the host no longer makes these waits.
 
-    A host that does not wait is ahead of the device by all the time that the waits took. It needs that lead
-    wherever it is late now, so the step shrinks by the smaller of the two: the lead, or the lateness in
-    reach. Out of reach is what follows other waits, and what waits for workers. With others about, only the
-    gaps right after these waits are sure. Where no step follows, they are the most, too.
+    A host that does not wait is ahead of the GPU by all the time that the waits took. That lead helps
+    wherever the GPU waits for the host now, so the step shrinks by the smaller of the two: the lead, or the
+    GPU's waiting that the lead can reach. It cannot reach what follows other waits, or what waits for data
+    loader workers. If there are other waits, only the gaps right after these waits are sure. If no step
+    follows, these gaps are also the upper bound.
 
-    Recording stretches what the host does and the lateness, not the waits. Without it the host is quicker,
-    and waits longer, by no more than recording cost, and than it can get ahead of the device at all: by what
-    kernels take beyond the operators that launch them. The step is longer by that, and so is the saving.
+    Recording slows down what the host does, and so makes the GPU wait longer; it does not lengthen the
+    waits of the host. Without recording the host is faster and waits longer: by no more than recording
+    cost, and no more than it can get ahead of the GPU at all, which is what kernels take beyond the
+    operators that launch them. The step is longer by that, and so is the saving.
     """
     starved = min(
         mean_step.starved_ns,
@@ -227,8 +232,8 @@ def lead_won(
 def of_shares(mean_step: MeanStep, low: float, high: float) -> Saving:
     """Parts of the step without the profiler, whatever its length, as a saving.
 
-    Of a short and of a long step it is the same part if it is that part of what differs between them, which
-    is how late the host is, and of the rest.
+    The short and the long step differ only in how long the GPU waits for the host. So the saving is the same
+    part of both if it is that part of this waiting and of the rest.
     """
     if not mean_step.starved_ns:
         most = high * mean_step.unprofiled_ns[0]
@@ -247,7 +252,7 @@ def lead_of(
     step_ops: Iterable[StepOp],
     iterations: Iterable[Iteration],
 ) -> Lead:
-    """The lead that a host wins which no longer waits."""
+    """The lead that the host wins if it no longer waits."""
     steps = list(iterations)
     return Lead(
         beside_ns=beside_ns,
@@ -259,7 +264,7 @@ def lead_of(
 
 
 def launch_costs(step_ops: Iterable[StepOp]) -> Bounds:
-    """Host time of an operator that launches one kernel, in ns: of the cheapest kind, and the mean."""
+    """Host time of an operator that launches one kernel, in ns: of the cheapest kind, and on average."""
     rows = [row for row in step_ops if row.launches and row.name not in (*_READS, *_COPIES)]
     single = [row.host_ns / row.calls for row in rows if row.launches == row.calls]
     outer = [row for row in rows if row.within is None]
@@ -269,34 +274,27 @@ def launch_costs(step_ops: Iterable[StepOp]) -> Bounds:
 
 
 def locations_of_waits(waits: Iterable[Wait], steps: int, what: str) -> tuple[Location, ...]:
-    """The places of waits, the dearest first, with how often each waits in a step."""
+    """The places of waits, most expensive first, with how often each waits in a step."""
     places: dict[str, list[float]] = {}
     for wait in waits:
         if wait.frame:
             sums = places.setdefault(wait.frame, [0.0, 0.0])
             sums[0] += wait.waited_ns + wait.starved_ns
             sums[1] += wait.calls
-    dearest = sorted(places.items(), key=lambda place: (-place[1][0], place[0]))
+    ordered = sorted(places.items(), key=lambda place: (-place[1][0], place[0]))
     return locations_of(
-        (frame, f"{times(calls / steps if steps else calls, what)} a step") for frame, (_, calls) in dearest
+        (frame, often(calls / steps if steps else calls, what)) for frame, (_, calls) in ordered
     )
 
 
 def held_up(mean_step: MeanStep, host_ns: float, waits: Iterable[Wait]) -> str:
-    """What waits cost, as text, and how to see their lines where nobody knows them."""
+    """What waits cost, as text, and how to see their lines if they are not known."""
     rows = list(waits)
     starved = mean_step.per_step(sum(wait.starved_ns for wait in rows))
-    unknown = "" if any(wait.frame for wait in rows) else " Record with with_stack=True to see the lines."
-    return (
-        f"{units.duration(host_ns)} of the host ({units.share(mean_step.share(host_ns))} of the step). The GPU "
-        f"stands idle for {units.duration(starved)} right behind, and waits {units.duration(mean_step.starved_ns)} "
-        f"of the step for the host in all.{unknown}"
-    )
-
-
-def times(calls: float, what: str) -> str:
-    """How often something happens in a step, as text: `10 reads`."""
-    whole = round(calls)
-    if whole and abs(calls - whole) < 0.05 * whole:
-        return f"{units.count(whole)} {what}{'' if whole == 1 else 's'}"
-    return f"{units.tally(calls)} {what}s"
+    text = f"{units.duration(host_ns)} of host time ({units.share(mean_step.share(host_ns))} of the step)."
+    if starved >= _WORTH_A_WORD_NS:
+        text += f" Right after that the GPU is idle for {units.duration(starved)}."
+    if mean_step.starved_ns >= _WORTH_A_WORD_NS:
+        text += f" Over the whole step, the GPU waits {units.duration(mean_step.starved_ns)} for the host."
+    known = any(wait.frame for wait in rows)
+    return text if known else f"{text} Record with with_stack=True to see which lines these are."

@@ -1,4 +1,4 @@
-"""Loops of the program that go through its weights one by one, outside of any optimizer."""
+"""Loops in the program that go through its weights one by one, outside of any optimizer."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 __all__ = ["WeightLoop", "loop_saves", "weight_loop_of"]
 
 MOST_TURNS = 4
-"""An operator is called once for every tensor, or a few times: Adam written out multiplies twice."""
+"""An operator is called once for every tensor, or a few times: hand-written Adam multiplies twice."""
 TOLERANCE = 0.1
-"""A loop over the weights may leave some out, or take frozen ones along."""
+"""A loop over the weights may leave some out, or include frozen ones."""
 
-# Arithmetic that torch has for lists of tensors as well (torch._foreach_…); only what changes a tensor in
-# place shows that a loop updates something.
+# Arithmetic that torch also has for lists of tensors (torch._foreach_…). Only operators in place show that a
+# loop updates something.
 _IN_PLACE = re.compile(
     r"aten::(add|sub|mul|div|lerp|addcmul|addcdiv|copy|clamp|clamp_min|clamp_max|sqrt|pow|neg|sign|maximum)_"
 )
 _BESIDE = re.compile(r"aten::(add|sub|rsub|mul|div|lerp|addcmul|addcdiv|sqrt|pow|neg|sign|maximum)")
-# A node of the graph of autograd: MulBackward0, CopyBackwards.
+# An autograd node: MulBackward0, CopyBackwards.
 _NODE = re.compile(r"(\w+?)Backwards?\d*")
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _NORM_NODE = re.compile(r"\w*BatchNorm\w*Backward\d*")
@@ -50,16 +50,16 @@ class WeightLoop:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it calls, as torch's functions are named."""
+        """What it calls, by the names of torch's functions."""
         return tuple(dict.fromkeys((op.name or "").removeprefix("aten::") for op in self.ops))
 
 
 def weight_loop_of(step_ops: Iterable[StepOp], step_classes: Iterable[StepClass]) -> WeightLoop | None:
-    """The loop, if operators in place are called as often as there are weights, and autograd knows nothing.
+    """The loop, if operators in place are called as often as there are weights, outside of autograd.
 
-    Gradients are gathered once for every weight and pass, which tells how many weights there are. What is
-    called under autograd has a node in its graph; what is called without, and for every weight, is an
-    optimizer written out, a moving mean of the weights, a copy of them, or gradients that are clipped.
+    Gradients are accumulated once for each weight and pass, which tells how many weights there are. A call
+    under autograd has a node in its graph. Calls without a node, for every weight, are a hand-written
+    optimizer, a moving average of the weights, a copy of them, or clipping of gradients.
     """
     rows = list(step_ops)
     lengths = _lengths(rows, step_classes)
@@ -83,7 +83,7 @@ def weight_loop_of(step_ops: Iterable[StepOp], step_classes: Iterable[StepClass]
 
 
 def _lengths(rows: list[StepOp], step_classes: Iterable[StepClass]) -> set[float]:
-    """How many tensors a loop over all weights meets, with the running means of batch norms or without."""
+    """How many tensors a loop over all weights has, with and without the running means of batch norms."""
     classes = [(one.backward_passes or 0, one.steps) for one in step_classes]
     steps = sum(count for _, count in classes)
     passes = sum(count * several for several, count in classes) / steps if steps else 0.0
@@ -91,7 +91,7 @@ def _lengths(rows: list[StepOp], step_classes: Iterable[StepClass]) -> set[float
     if not gathered or not passes:
         return set()
     norms = sum(op.per_step for op in rows if _NORM_NODE.fullmatch(op.name or ""))
-    # Passes share their weights (accumulation), or each has its own (two networks).
+    # Passes share weights (accumulation), or each has its own (two networks).
     return {(gathered + means) / times for means in (0.0, 2 * norms) for times in (1.0, max(1.0, passes))}
 
 
@@ -103,10 +103,11 @@ def _goes_through(count: float, lengths: Iterable[float]) -> bool:
 
 
 def _outside_of_autograd(rows: list[StepOp], own: list[StepOp]) -> dict[str | None, float]:
-    """Calls in a step of operators that change a tensor, or that go with these, beyond autograd's nodes.
+    """Calls in a step of operators that change a tensor, or go with these, that have no autograd node.
 
-    An operator in place has nodes of the same name as the other. They are taken to belong to what operators
-    call inside (a dropout multiplies), then to what is not in place, and to what is in place last.
+    Operators in place and not in place have nodes of the same name. The nodes are assigned first to what
+    other operators call inside (a dropout multiplies), then to what is not in place, and last to what is in
+    place.
     """
     nodes: dict[str, float] = defaultdict(float)
     inside: dict[str, float] = defaultdict(float)
@@ -136,7 +137,7 @@ def _kind(name: str) -> str:
 
 
 def _part(op: StepOp, part: float) -> StepOp:
-    """Some of its calls, with their part of everything."""
+    """A part of its calls, with the same part of its times."""
     return replace(
         op,
         calls=round(op.calls * part),
@@ -158,9 +159,9 @@ def loop_saves(
 ) -> Saving:
     """What a few calls for lists of all tensors would save of a step.
 
-    The host: at the most the calls, with the Python between them. At the least that Python stays, for
-    something has to make the lists; and an optimizer that looks up the states of every tensor costs no less
-    than two of the calls for it. The device: as for an optimizer that is fused.
+    The host: at most the calls, with the Python between them. At least that Python stays, because something
+    has to make the lists; and an optimizer that looks up the states of each tensor costs at least two of
+    its calls. The GPU: as for a fused optimizer.
     """
     work = cost_of(loop.ops, mean_step)
     n = loop.calls_per_tensor

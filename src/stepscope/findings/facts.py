@@ -1,4 +1,4 @@
-"""What a profile says of itself: devices, what was recorded, where it belongs."""
+"""What a profile says about itself: devices, what was recorded, rank and world size."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class DeviceFacts:
     memory_bytes: int | None
     multiprocessors: int | None
     capability: tuple[int, int] | None
-    """Compute capability; None where there is none, as for AMD."""
+    """Compute capability; None if there is none, as on AMD."""
     peak_flops: dict[str, float]
-    """Operations a second by data type, dense; empty where the product is not known."""
+    """Operations per second by data type, dense; empty if the GPU model is not known."""
     bytes_per_s: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a profile says of itself."""
+    """What a profile says about itself."""
 
     source: str
     rank: int
     world_size: int | None
     backend: str | None
-    """Of the process group: nccl, gloo …"""
+    """Of the process group: nccl, gloo, …"""
     devices: tuple[DeviceFacts, ...]
     stacks: bool
     shapes: bool
@@ -44,10 +44,10 @@ class Facts:
     device_work: bool
     host_ops: bool
     cuda: str | None
-    """Version of the runtime, as `CUDA 13.0` or `HIP 6.2`."""
+    """Version of the runtime, such as `CUDA 13.0` or `HIP 6.2`."""
 
     def device(self, index: str | None) -> DeviceFacts | None:
-        """The device of that index."""
+        """The device with that index."""
         return next((one for one in self.devices if one.index == index), None)
 
 

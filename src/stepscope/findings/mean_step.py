@@ -1,11 +1,11 @@
 """How long a step takes, with and without the profiler, and what sets its pace.
 
-A step of an accelerator's program has one of two masters. Where the device is idle because the host launched
-late, the host sets the pace: to save host time shortens the step, to save device time does not. Where the
-device works or has work queued, it is the other way round. And recording slows the host, not the device, so
-that a recorded step is longer than a real one wherever the host sets the pace. Every gain is worked out here,
-from those two facts and from simulations of the steps: without what recording costs, and with a device that takes
-less and less time.
+Either the host or the GPU sets the pace of a step. Where the GPU is idle because it waits for the host, the
+host sets the pace: saving host time shortens the step, saving GPU time does not. Where the GPU works or has
+work queued, it is the other way round. Recording slows down the host, not the GPU, so a recorded step is
+longer than a real one wherever the host sets the pace. Every gain is computed here, from these two facts
+and from simulations of the steps: without the cost of recording, and with a GPU that takes less and less
+time.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ __all__ = ["MeanStep", "mean_step_of"]
 
 @dataclass(frozen=True, slots=True)
 class MeanStep:
-    """The mean step: all figures are ns for one step of the recorded ones."""
+    """The mean of the recorded steps: all figures are ns for one step."""
 
     steps: int
     step_ns: float
     """As it was recorded."""
     unprofiled_ns: Bounds
-    """As it would be without the profiler: at the least and at the most."""
+    """As it would be without the profiler: at least and at most."""
     device: str | None
-    """The device with most work, by its index; None without any. What follows is about it."""
+    """The index of the device with the most work; None without any. What follows is about it."""
     busy_ns: float
     starved_ns: float
-    """Idle, and waiting for the host: until the launch, and then for its latency."""
+    """Idle, waiting for the host: until the launch, and then for its latency."""
     latency_ns: float
-    """The part of that which is latency of launches."""
+    """The part of that which is the latency of launches."""
     waiting_ns: float
-    """Idle for other reasons: other streams, events, graphs, collectives of the host, or nobody knows."""
+    """Idle for other reasons: other streams, events, graphs, collectives of the host, or unknown."""
     host_path_share: float
-    """Part of the critical path that is the host's."""
+    """The host's part of the critical path."""
     faster_device: tuple[tuple[float, float, float], ...] = ()
-    """Parts of the device's time, and how much of the step without the profiler is left when its work takes
-    no longer than that: for the short and for the long step. From simulations; 1 comes first."""
+    """Parts of the GPU's time, and which part of the step without the profiler is left if its work takes only
+    that part: for the short and for the long step. From simulations; 1 comes first."""
 
     @property
     def unprofiled_starved_ns(self) -> Bounds:
@@ -60,13 +60,13 @@ class MeanStep:
         return min(low, self.starved_ns), min(high, self.starved_ns)
 
     def device_pays(self, which: int, end: int, saved_ns: float = 1.0) -> float:
-        """How much of a ns of device work that is saved a step without the profiler is shorter by.
+        """By how much a step without the profiler gets shorter for each ns of GPU work that is saved.
 
-        At the least it is the device's part of the recorded critical path; without the profiler the host is
-        less often late, so at the most it is the time for which the device is busy at all. Where nothing is
-        late any more, the device alone sets the pace. The more is saved, the sooner the host is what is
-        left: a simulation with a faster device says how soon if all its work is saved alike, which is no bound
-        for work that is saved in one place; a device that takes no time at all is one.
+        At least it is the GPU's part of the recorded critical path. Without the profiler the GPU waits less
+        for the host, so at most it is the part of the step in which the GPU is busy. Where the GPU no
+        longer waits for the host, the GPU alone sets the pace. The more is saved, the sooner the host is
+        what is left: a simulation with a faster GPU says how soon, if all of its work gets shorter alike.
+        That is no bound for work that is saved in one place; a GPU that takes no time at all is one.
         """
         step = self.unprofiled_ns[end]
         if not step or not saved_ns:
@@ -84,7 +84,7 @@ class MeanStep:
         return min(max(busy, alike), self._saved_alike(end, self.busy_ns) / saved_ns)
 
     def _saved_alike(self, end: int, saved_ns: float) -> float:
-        """What a step is shorter by where all device work takes as much less of its time."""
+        """How much shorter a step gets if all GPU work gets shorter by the same factor."""
         if not self.faster_device or not self.busy_ns:
             return saved_ns
         times = max(0.0, 1 - saved_ns / self.busy_ns)
@@ -103,7 +103,7 @@ class MeanStep:
         return ns / self.step_ns if self.step_ns else 0.0
 
     def with_latency(self, starved_ns: float) -> float:
-        """Late host time of a step (`starved_ns` of other tables) with its part of the latency of launches."""
+        """Waiting for the host in a step (`starved_ns` of other tables) plus its part of launch latency."""
         host = self.starved_ns - self.latency_ns
         return min(self.starved_ns, starved_ns * self.starved_ns / host) if host > 0 else 0.0
 
@@ -113,7 +113,7 @@ class MeanStep:
         shares = [
             [ns / (step or 1.0) for ns, step in zip(ends, self.unprofiled_ns, strict=True)] for ends in saved
         ]
-        # A fixed wait is the larger part of a shorter step, late time the smaller: so look at both ends.
+        # A fixed wait is a larger part of a shorter step, waiting for the host a smaller one: try both ends.
         return Gain(round(min(saved[0])), round(max(saved[1])), min(shares[0]), max(shares[1]))
 
     def left(self, saving: Saving) -> Bounds:
@@ -126,13 +126,13 @@ class MeanStep:
         return min(steps), max(steps)
 
     def _saved(self, saving: Saving, which: int, end: int) -> float:
-        """What a bound of a saving takes off the step without the profiler, at one end of that."""
+        """What one bound of a saving takes off the step without the profiler, at one end of that step."""
         step = self.unprofiled_ns[end]
         late, going = saving.starved_ns[which], 0.0
         if self.starved_ns:
             going = min(1.0, late / self.starved_ns)
             late = going * self.unprofiled_starved_ns[end]
-        # The more of the host's lateness goes, the more the device sets the pace of what is left.
+        # The less the GPU waits for the host, the more it sets the pace of what is left.
         device = min(saving.device_ns[which], self.busy_ns or step)
         device *= 1 - (1 - going) * (1 - self.device_pays(which, end, device))
         return min(late + device + saving.waited_ns[which], step)
@@ -145,7 +145,7 @@ def mean_step_of(
     critical_path_sides: Table[CriticalPathSides],
     step_limits: Table[StepLimit],
 ) -> MeanStep:
-    """The pace of a trace, from its tables."""
+    """The mean step of a trace, from its tables."""
     steps = len(breakdowns)
     lengths = [step.dur_ns for step in breakdowns]
     step_ns = sum(lengths) / steps if steps else 0.0
@@ -153,7 +153,7 @@ def mean_step_of(
     idle: dict[str, int] = {}
     for gap in idle_gaps:
         if gap.device == device:
-            # A host that talks to its peers is not slow: recording does not stretch that.
+            # A host that communicates with its peers is not slowed down by recording.
             side = "peers" if gap.spent_in == "host communication" else gap.side
             idle[side] = idle.get(side, 0) + gap.idle_ns
     starved_ns = sum(idle.get(side, 0) for side in ("host", "launch")) / steps if steps else 0.0
@@ -185,7 +185,7 @@ def _busiest(devices: Iterable[Device]) -> str | None:
 
 
 def _unprofiled(lengths_ns: Sequence[int], limits: Table[StepLimit]) -> Bounds:
-    """The steady step without what recording cost: as much shorter as those that were played again are."""
+    """The steady step without the cost of recording: shorter by the same factor as the simulated steps."""
     steady = lengths_ns[is_cold(lengths_ns) :]
     if not steady:
         return 0.0, 0.0
@@ -198,12 +198,12 @@ def _unprofiled(lengths_ns: Sequence[int], limits: Table[StepLimit]) -> Bounds:
 
 
 def _faster_device(limits: Table[StepLimit]) -> tuple[tuple[float, float, float], ...]:
-    """How much of the step a faster device leaves."""
+    """How much of the step a faster GPU leaves."""
     rows = [row for row in limits if row.host_times == 1]
     if not rows or not rows[0].unprofiled_low_ns or not rows[0].unprofiled_high_ns:
         return ()
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
     left = [(row.unprofiled_low_ns / low, row.unprofiled_high_ns / high) for row in rows]
-    # Less work never makes a step longer; in a simulation it can, by a hair, where what waits for what changes.
+    # Less work never makes a step longer; in a simulation it can, slightly, if the order of waits changes.
     lows, highs = (accumulate((one[end] for one in left), min) for end in (0, 1))
     return tuple(zip((row.device_times for row in rows), lows, highs, strict=True))

@@ -1,4 +1,4 @@
-"""Puts findings in order: what each is worth, how grave it is, and which of them want the same time."""
+"""Ranks findings: what each is worth, how severe it is, and which of them overlap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BELIEVED = {"certain": 0.5, "likely": 0.4, "possible": 0.1}
 
 
 def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Severity:
-    """How grave a finding is: by what it gains at the least, and how sure we are of it."""
+    """How severe a finding is: by what it gains at least, and how certain it is."""
     if risk:
         return "medium"
     high, medium = (HIGH_SHARE, MEDIUM_SHARE) if certainty != "possible" else (2.0, HIGH_SHARE)
@@ -25,7 +25,7 @@ def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Seve
 
 
 def ranked(advices: Iterable[tuple[str, Advice]], mean_step: MeanStep) -> tuple[Finding, ...]:
-    """The findings, those that gain most first, each told which ones above it want the same time."""
+    """The findings, largest gain first, each with the findings above it that it overlaps with."""
     weighed = [(name, advice, mean_step.gain(advice.saving)) for name, advice in advices]
     weighed.sort(key=lambda one: (-_expected(one[1], one[2]), not one[1].risk, one[0]))
     findings: list[Finding] = []
@@ -37,15 +37,15 @@ def ranked(advices: Iterable[tuple[str, Advice]], mean_step: MeanStep) -> tuple[
 
 
 def _expected(advice: Advice, gain: Gain) -> float:
-    """The gain to reckon with: the surer we are, the more of what lies between its bounds."""
+    """The expected gain: the more certain the advice, the further above its lower bound."""
     return gain.low_ns + _BELIEVED[advice.certainty] * (gain.high_ns - gain.low_ns)
 
 
 def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
-    """What all of them save, counting time that several want once: the report promises no more than there is.
+    """What all of them save together, with overlapping time counted once.
 
-    Of findings that want the same time, the one that saves most is sure at the least; at the most they add
-    up, to no more than the time that there is.
+    Findings that overlap save at least what the largest of them saves, and at most the sum of all, but no
+    more than the time that there is.
     """
     sums = {name: _component(findings, name) for name in ("starved_ns", "device_ns", "waited_ns")}
     late, device, waited = (sums[name] for name in ("starved_ns", "device_ns", "waited_ns"))

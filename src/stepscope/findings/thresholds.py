@@ -1,4 +1,4 @@
-"""Thresholds that a user sets: `[tool.stepscope.RULE]` in the pyproject.toml of the folder or above it."""
+"""Thresholds set by the user: `[tool.stepscope.RULE]` in the nearest pyproject.toml, here or above."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ else:
 __all__ = ["Thresholds", "nearest_thresholds", "thresholds_in", "toml_of"]
 
 Thresholds = Mapping[str, Mapping[str, Any]]
-"""By rule, with its hyphens, the thresholds that differ from its own."""
+"""By rule (with hyphens), the thresholds that replace its defaults."""
 
 
 def nearest_thresholds(folder: Path) -> Thresholds:
-    """Those of the nearest pyproject.toml that has a table `tool.stepscope`; none where there is no such."""
+    """Those of the nearest pyproject.toml that has a table `tool.stepscope`; none if there is none."""
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
         if file.is_file() and (found := thresholds_in(file)):
@@ -33,11 +33,11 @@ def nearest_thresholds(folder: Path) -> Thresholds:
 
 
 def thresholds_in(file: Path) -> Thresholds:
-    """Those of a file, each checked: a rule of that name has a threshold of that name and kind."""
+    """Those of a file, checked: each rule must exist and have a threshold of that name and type."""
     tool = toml_of(file).get("tool", {}).get("stepscope", {})
     if not isinstance(tool, dict):
-        raise StepscopeError(f"{file}: tool.stepscope is no table", hint="write [tool.stepscope.RULE]")
-    # Budgets are no thresholds of a rule; `stepscope check` reads them.
+        raise StepscopeError(f"{file}: tool.stepscope is not a table", hint="write [tool.stepscope.RULE]")
+    # Budgets are not thresholds of a rule; `stepscope check` reads them.
     rules = {name: given for name, given in tool.items() if name != "budgets"}
     for rule, given in rules.items():
         _check(file, rule, given)
@@ -45,11 +45,11 @@ def thresholds_in(file: Path) -> Thresholds:
 
 
 def toml_of(file: Path) -> dict[str, Any]:
-    """What a file of settings holds."""
+    """The content of a TOML file."""
     try:
         read: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise StepscopeError(f"{file} cannot be read: {error}", hint="mend the file") from error
+        raise StepscopeError(f"{file} cannot be read: {error}", hint="fix the file") from error
     return read
 
 
@@ -58,7 +58,7 @@ def _check(file: Path, rule: str, given: Any) -> None:
     if rule not in rules:
         raise StepscopeError(f"{file}: there is no rule {rule!r}", hint=_near(rule, list(rules)))
     if not isinstance(given, dict):
-        raise StepscopeError(f"{file}: {rule} is no table", hint=f"write [tool.stepscope.{rule}]")
+        raise StepscopeError(f"{file}: {rule} is not a table", hint=f"write [tool.stepscope.{rule}]")
     _, own = wanted_by(registry.load("findings.rules", rules[rule]))
     for name, value in given.items():
         if name not in own:

@@ -31,7 +31,7 @@ def test_it_fires_with_the_ratio_of_the_peaks() -> None:
     assert 'set_float32_matmul_precision("high")' in advice.fix
     assert "bfloat16" in advice.fix
     assert [str(place) for place in advice.locations] == ["model.py:7 forward"]
-    assert advice.locations[0].note == "5.00 ms of the device a step"
+    assert advice.locations[0].note == "5.00 ms of GPU time a step"
 
 
 def test_no_kernel_gets_shorter_than_kernels_are() -> None:

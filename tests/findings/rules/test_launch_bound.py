@@ -95,7 +95,7 @@ def test_what_stands_in_the_way_of_graphs_is_said_and_lowers_the_bound() -> None
     assert "reduce-overhead" not in advice.fix
     classes = ({"batch": "[8, 128]"}, {"batch": "[8, 96]"})
     advice = assert_bounded(advised(classes=classes), STEP)
-    assert "2 shapes of batches" in advice.because
+    assert "batches of 2 shapes" in advice.because
     assert "no-cudagraphs" in advice.fix
     driver = {"source": "driver", "call": "cudaMalloc", "per_step": 2.0}
     assert "2 calls a step" in assert_bounded(advised(allocations=(driver,)), STEP).because

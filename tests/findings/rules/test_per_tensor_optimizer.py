@@ -184,7 +184,7 @@ def test_an_optimizer_that_is_written_out() -> None:
 def test_a_loop_beside_an_optimizer(ops: tuple[dict[str, Any], ...], typed: str) -> None:
     advice = assert_bounded(looped(FUSED, *ops), mean_step())
     assert typed in advice.fix
-    assert "beside the optimizer" in advice.because
+    assert "outside of the optimizer" in advice.because
 
 
 def test_the_larger_of_an_optimizer_and_a_loop_is_told() -> None:

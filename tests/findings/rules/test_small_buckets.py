@@ -58,7 +58,7 @@ def test_all_reduces_by_hand_have_another_fix_and_a_place() -> None:
     assert advice is not None
     assert "torch.cat" in advice.fix
     assert str(advice.locations[0]) == "train.py:40 sync"
-    assert advice.locations[0].note == "~20 all-reduces a step"
+    assert advice.locations[0].note == "20 all-reduces a step"
 
 
 def test_it_is_silent_for_few_or_large_buckets() -> None:

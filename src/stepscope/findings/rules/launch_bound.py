@@ -1,4 +1,4 @@
-"""The host cannot launch short kernels as fast as the device runs them."""
+"""The host cannot launch short kernels as fast as the GPU runs them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
+from stepscope.findings._counts import often
 from stepscope.findings._inference import decodes
 from stepscope.findings._starvation import Lateness, lateness_of
-from stepscope.findings._waits import OTHER, times, waits_of
+from stepscope.findings._waits import OTHER, waits_of
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -29,18 +30,20 @@ from stepscope.tables import Table
 __all__ = ["launch_bound"]
 
 GRAPH_LATENCY_NS = (300, 1_000)
-"""Between two kernels of a replayed graph, on recent devices."""
+"""Between two kernels of a CUDA graph, on recent GPUs."""
 _GRAPHS = """\
 model = torch.compile(model, mode="reduce-overhead")    # fuses kernels, replays them as CUDA graphs
 torch.compiler.cudagraph_mark_step_begin()              # before each step, if outputs are kept"""
-_FUSED = "model = torch.compile(model)    # fewer kernels, less Python; graphs when nothing is in their way"
+_FUSED = (
+    "model = torch.compile(model)    # fewer kernels, less Python; CUDA graphs once nothing prevents them"
+)
 _DYNAMIC = """\
 model = torch.compile(model, dynamic=True, mode="max-autotune-no-cudagraphs")    # shapes change between steps
-batch = pad(batch, multiple)    # or few sizes: then mode="reduce-overhead" captures a graph for each"""
+batch = pad(batch, multiple)    # or pad to a few sizes: then mode="reduce-overhead" captures a graph each"""
 _FUSABLE = ("elementwise", "copy")
-_READY = "Nothing that was recorded stands in the way of CUDA graphs."
-_OPTIMIZER = "optimizer = torch.optim.AdamW(parameters, fused=True)    # it is outside of what is compiled"
-_BATCH = "batch_size *= 2    # the peak of memory is {used} of {all}: longer kernels for as many launches"
+_READY = "Nothing in the profile prevents CUDA graphs."
+_OPTIMIZER = "optimizer = torch.optim.AdamW(parameters, fused=True)    # it is not compiled with the model"
+_BATCH = "batch_size *= 2    # memory peaks at {used} of {all}; more work for the same number of launches"
 
 
 @rule
@@ -64,16 +67,17 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     least_launches: float = 20.0,
     most_late_ns: float = 1_000_000.0,
 ) -> Advice | None:
-    """Kernels are shorter than the host takes to launch them, and the device waits for each.
+    """Kernels take less time than the host needs to launch them, so the GPU waits for each launch.
 
-    Gain: a replayed graph is one launch, and its kernels follow one another within a microsecond. At the most
-    all the waiting goes that operators, the Python between them (no longer than the operators themselves) and
-    the latency of launches caused; compiling and data loading do not count. At the least the optimizer stays
-    as it is, and the waiting behind synchronising calls; and where something is in the way of graphs, each
-    launch still costs its call and its latency, so that only operators and Python above them go. With the
-    host out of the way the device sets the pace: if it was the host before by far, then at the most all
-    elementwise work and copies go, too, fused.
-    A host that is late by a millisecond for each launch does something else than launching.
+    Gain: a CUDA graph is one launch, and its kernels follow each other within a microsecond.
+
+    - at most: all waiting for operators, for Python between them (no more than for the operators) and for the
+      latency of launches; compiling and data loading do not count. If the GPU waited longer than it worked,
+      elementwise kernels and copies go as well, fused into others.
+    - at least: the optimizer stays as it is, and so does the waiting after calls that synchronise. If
+      something prevents CUDA graphs, each launch still costs its call and its latency.
+
+    A host that takes a millisecond for each launch does something other than launching.
     """
     count = _Counted.of(mean_step, launches, compiled_regions, _host_ns(mean_step, host_syncs, step_ops))
     if mean_step.device is None or count.launches < least_launches or count.compiled_share > 0.5:
@@ -95,29 +99,30 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
 
 
 def _places(mean_step: MeanStep, step_ops: Table[StepOp]) -> tuple[Location, ...]:
-    """The functions whose operators the device waits for most."""
+    """The functions whose operators the GPU waits for most."""
     late: Counter[str | None] = Counter()
     for row in step_ops:
         if row.within is None:
             late[row.user_frame] += row.starved_ns
     return locations_of(
-        (frame, f"late by {units.duration(mean_step.per_step(ns))} a step")
+        (frame, f"the GPU waits {units.duration(mean_step.per_step(ns))} a step")
         for frame, ns in late.most_common()
         if ns
     )
 
 
 def _advice(mean_step: MeanStep, count: _Counted, blockers: list[str], saving: Saving, fix: str) -> Advice:
-    ready = f"In the way of CUDA graphs: {'; '.join(blockers)}." if blockers else _READY
+    ready = f"These prevent CUDA graphs: {'; '.join(blockers)}." if blockers else _READY
     return Advice(
-        title="Short kernels are launched one by one, and late",
-        because=f"A step launches work {units.count(round(count.launches))} times, median "
-        f"{units.duration(count.median_ns)}; its operator takes the host {units.duration(count.operator_ns)}"
-        f", and the GPU waits for that {units.share(mean_step.share(saving.starved_ns[1]))} of the step. {ready}",
+        title="The GPU waits for the host to launch short kernels",
+        because=f"A step has {units.count(round(count.launches))} launches. The median one is "
+        f"{units.duration(count.median_ns)} of GPU work, but the host spends "
+        f"{units.duration(count.operator_ns)} in operators for each. "
+        f"So the GPU waits for {units.share(mean_step.share(saving.starved_ns[1]))} of the step. {ready}",
         saving=saving,
         certainty="likely",
         fix=fix,
-        check="stepscope show launches: fewer calls, or cudaGraphLaunch; and idle_gaps: less 'host op'.",
+        check="stepscope show launches: fewer calls, or cudaGraphLaunch; idle_gaps: less 'host op'.",
         evidence={
             "launches_per_step": count.launches,
             "work_median_ns": count.median_ns,
@@ -167,14 +172,14 @@ class _Counted:
 
 
 def _host_ns(mean_step: MeanStep, host_syncs: Table[HostSync], step_ops: Table[StepOp]) -> float:
-    """Host time of a step in operators, without waiting for the device."""
+    """Host time of a step in operators, without waiting for the GPU."""
     inside = sum(row.host_ns for row in step_ops if row.within is None)
     waited = sum(row.waited_ns for row in host_syncs if row.op is not None)
     return mean_step.per_step(max(0, inside - waited))
 
 
 def _fused_ns(mean_step: MeanStep, kernel_families: Table[KernelFamily]) -> float:
-    """Work of a step that a compiler can fuse into its neighbours, where mostly the host is late."""
+    """Work of a step that a compiler can fuse into its neighbours, if the GPU waits longer than it works."""
     if mean_step.unprofiled_starved_ns[0] < mean_step.busy_ns:
         return 0.0
     fused = sum(row.exclusive_ns for row in kernel_families if row.family in _FUSABLE)
@@ -204,18 +209,18 @@ def _blockers(
     step_classes: Table[StepClass],
     allocations: Table[Allocation],
 ) -> list[str]:
-    """What stands in the way of capturing the step in a graph."""
+    """What prevents capturing the step in a graph."""
     found = []
     waits = [wait for wait in waits_of(host_syncs, step_ops) if wait.cause != OTHER and wait.starved_ns]
     per_step = mean_step.per_step(sum(wait.calls for wait in waits))
     if per_step >= 0.5:
-        found.append(f"the host waits for the device ({times(per_step, 'wait')} a step)")
+        found.append(f"waits of the host for the GPU ({often(per_step, 'wait')})")
     shapes = {row.batch for row in step_classes if row.batch is not None}
     if len(shapes) > 1:
-        found.append(f"{units.count(len(shapes))} shapes of batches")
+        found.append(f"batches of {units.count(len(shapes))} shapes")
     asked = sum(row.per_step for row in allocations if row.source == "driver")
     if asked >= 0.5:
-        found.append(f"memory asked of the driver ({times(asked, 'call')} a step)")
+        found.append(f"memory requests to the driver ({often(asked, 'call')})")
     if facts.backend == "gloo" and (facts.world_size or 1) > 1:
         found.append("collectives on the host (gloo)")
     return found

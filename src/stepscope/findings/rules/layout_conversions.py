@@ -10,6 +10,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._op_costs import cost_of, part_in_steps, places_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -28,16 +29,16 @@ _CHANNELS_LAST = """\
 model = model.to(memory_format=torch.channels_last)
 images = images.to(device, memory_format=torch.channels_last)"""
 _AS_PICTURES = """\
-layer = torch.nn.Conv2d(inputs, outputs, (1, size))    # in place of Conv1d, which knows no channels last
+layer = torch.nn.Conv2d(inputs, outputs, (1, size))    # instead of Conv1d, which has no channels last
 signal = signal.unsqueeze(2).to(device, memory_format=torch.channels_last)"""
 LEAST_GAIN = 0.01
 LEAST_COPIES = 0.05
-"""Copies of contiguous() are often needed: fewer are nothing to talk about."""
+"""Copies of contiguous() are often needed: fewer are not worth a finding."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Turned:
-    """Kernels that turn tensors in a mean step, and batch norms that suffer from the same layout."""
+    """Kernels that convert layouts in a mean step, and batch norms that are slow in the same layout."""
 
     calls: float
     time_ns: float
@@ -55,15 +56,18 @@ def layout_conversions(
 ) -> Advice | None:
     """Kernels only change the layout of tensors, around convolutions or for contiguous().
 
-    Gain: with channels last the kernels that turn tensors around convolutions go: 3/4 at the least, for what
-    enters and leaves the network may still be turned, and all of them at the most. Torch's own kernels for
-    batch norm are faster, too, for with channels first they have one block for each channel, which does not
-    fill the device: they are seen to take a third of the time, so 1/4 of it goes at the least and 2/3 at
-    the most. With one-dimensional convolutions nothing at the least, for they have to be written as others
-    first. A convolution that has its tensors turned has its input turned and its output, so if there are
-    fewer such kernels than convolutions, most of those have channels last already, and nothing is promised at
-    the least: a single channel, say, is padded whatever the layout. Copies of contiguous() and
-    reshape() go at the most, and not at all where what follows needs them.
+    Gain:
+
+    - at most: all conversions around convolutions, and 2/3 of torch's own batch norm kernels. With channels
+      first these run one block per channel, which does not fill the GPU; with channels last they took a third
+      of the time.
+    - at least: 3/4 of the conversions, because input and output of the network may still be converted, and
+      1/4 of the batch norms. Nothing for one-dimensional convolutions, which have to be rewritten first.
+      Nothing if there are fewer conversions than convolutions: a convolution in the wrong layout converts
+      its input and its output, so most have the right layout already (a single channel is padded in any
+      layout).
+    - copies of contiguous() and reshape(): all of them at most; nothing at least, because what follows may
+      need them.
     """
     turning = [row for row in kernels if _TURNING.search(row.name or "")]
     inside = part_in_steps(kernels, kernel_families)
@@ -80,7 +84,6 @@ def layout_conversions(
 def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _Turned) -> Advice | None:
     calls, turned_ns = found.calls, found.time_ns
     convolutions = [op for op in step_ops if op.within is None and _CONVOLUTION.fullmatch(op.name or "")]
-    # Three dimensions have no channels last.
     runs = sum(op.calls for op in convolutions)
     runs += sum(op.calls for op in step_ops if op.name == _BACKWARD)
     few = bool(runs) and calls * mean_step.steps < runs
@@ -90,20 +93,21 @@ def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _T
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(
-        title="Convolutions turn their tensors to another layout",
-        because=f"{units.tally(calls)} kernels a step only turn tensors between channels first and channels "
-        f"last: {units.duration(turned_ns)}, {units.share(turned_ns / mean_step.busy_ns)} of the device's work.",
+        title="Convolutions convert their tensors to another layout",
+        because=f"{often(calls, 'kernel')} only convert tensors between channels first and channels "
+        f"last. They take {units.duration(turned_ns)}, {units.share(turned_ns / mean_step.busy_ns)} of the "
+        "GPU's work.",
         saving=saving,
         certainty="possible" if lines or few else "likely",
         fix=_AS_PICTURES if lines else _CHANNELS_LAST,
-        check="stepscope show kernels: no nchwToNhwc and nhwcToNchw are left.",
+        check="stepscope show kernels: no nchwToNhwc and nhwcToNchw.",
         evidence={
             "conversions_per_step": calls,
             "conversions_ns": turned_ns,
             "conversions_share": turned_ns / mean_step.busy_ns,
         },
         claims=frozenset({"device:copy:layouts"}),
-        locations=places_of(convolutions, "convolutions"),
+        locations=places_of(convolutions, "convolution"),
     )
 
 
@@ -118,18 +122,18 @@ def _copies(mean_step: MeanStep, step_ops: Table[StepOp]) -> Advice | None:
         return None
     return Advice(
         title="Tensors are copied only to change their layout",
-        because=f"contiguous() and reshape() copy {units.tally(cost.launches)} tensors a step: "
-        f"{units.duration(copied_ns)}, {units.share(copied_ns / mean_step.busy_ns)} of the device's work.",
+        because=f"contiguous() and reshape() make {often(cost.launches, 'copy')}. That takes "
+        f"{units.duration(copied_ns)}, {units.share(copied_ns / mean_step.busy_ns)} of the GPU's work.",
         saving=saving,
         certainty="possible",
-        fix="y = x.transpose(1, 2)    # without .contiguous(): attention and products take any order\n"
-        "y = x.view(rows, length, heads, size)    # split sizes before the transpose, so that none is copied",
-        check="stepscope show step_ops: contiguous and reshape launch nothing.",
+        fix="y = x.transpose(1, 2)    # no .contiguous(): attention and matrix products take any order\n"
+        "y = x.view(rows, length, heads, size)    # split dimensions before the transpose: no copy",
+        check="stepscope show step_ops: contiguous and reshape launch no kernels.",
         evidence={
             "copies_per_step": cost.launches,
             "copies_ns": copied_ns,
             "copies_share": copied_ns / mean_step.busy_ns,
         },
         claims=frozenset({"device:copy:layouts"}),
-        locations=places_of(ops, "copies"),
+        locations=places_of(ops, "copy"),
     )

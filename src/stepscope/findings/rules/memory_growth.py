@@ -19,9 +19,9 @@ __all__ = ["memory_growth"]
 
 LEAST_STEPS = 3
 _FIX = """\
-losses.append(loss.detach())     # a loss with its graph keeps all activations of its step alive
+losses.append(loss.detach())     # a loss with its graph keeps all activations of its step
 total += loss.item()             # or read a number, once in many steps
-history = history[-100:]         # clear lists, dicts and hooks that collect tensors"""
+history = history[-100:]         # limit lists, dicts and hooks that collect tensors"""
 
 
 @rule
@@ -34,10 +34,10 @@ def memory_growth(
     *,
     least_bytes: int = 65_536,
 ) -> Advice | None:
-    """Every step leaves more memory allocated than it found: tensors are kept.
+    """Every step ends with more memory allocated than it began with: something keeps tensors.
 
-    Gain: none in time. The run fails when the device's memory is full, after about as many steps as the
-    growth fits into what is left.
+    Gain: none in time. The run fails when the GPU's memory is full; the growth in a step tells after how many
+    steps.
     """
     if not facts.device_work:
         return None
@@ -53,15 +53,15 @@ def memory_growth(
     kept = _kept(memory_peaks, grown.device)
     return Advice(
         title="Memory grows with every step",
-        because=f"Each of {units.count(grown.steps)} steps left more memory allocated, "
+        because=f"In each of {units.count(grown.steps)} steps the allocated memory grew, by "
         f"{units.size(grown.per_step)} on average."
-        + (f" Memory is full after about {units.count(steps_left)} more." if steps_left is not None else "")
-        + (f" What is kept was made by {kept[0]}." if kept else "")
+        + (f" At this rate it is full after {_more_steps(steps_left)}." if steps_left is not None else "")
+        + (f" {kept[0]} allocated most of what is kept." if kept else "")
         + ("" if trains else " A cache that grows with its sequence does so by design."),
         saving=Saving(),
         certainty="likely" if trains else "possible",
         fix=_FIX,
-        check="stepscope show memory_steps: growth_bytes is 0 but for the first steps.",
+        check="stepscope show memory_steps: growth_bytes is 0 after the first steps.",
         evidence={
             "growth_per_step_bytes": grown.per_step,
             "steps": grown.steps,
@@ -75,8 +75,12 @@ def memory_growth(
     )
 
 
+def _more_steps(count: int) -> str:
+    return "1 more step" if count == 1 else f"about {units.count(count)} more steps"
+
+
 class _Growth:
-    """Memory of a device that grew in every step."""
+    """A device whose memory grew in every step."""
 
     def __init__(self, device: str, rows: list[MemoryStep]) -> None:
         self.device = device
@@ -86,7 +90,7 @@ class _Growth:
 
 
 def _grown(memory_steps: Table[MemoryStep]) -> _Growth | None:
-    """The device whose memory grew most, if it did so in every step, its start and end being ever higher."""
+    """The device whose memory grew most, if it grew in every step and from step to step."""
     by_device: dict[str, list[MemoryStep]] = {}
     for row in memory_steps:
         if row.device != "cpu":
@@ -102,7 +106,7 @@ def _grown(memory_steps: Table[MemoryStep]) -> _Growth | None:
 
 
 def _kept(memory_peaks: Table[PeakMemory], device: str) -> list[str]:
-    """Operators whose blocks were made in the profile and kept, those with most memory first."""
+    """Operators whose blocks were allocated in the profile and kept, most memory first."""
     sizes: Counter[str] = Counter()
     for row in memory_peaks:
         if row.device == device and row.freed_in == "kept" and row.phase != "before" and row.op:
@@ -111,7 +115,7 @@ def _kept(memory_peaks: Table[PeakMemory], device: str) -> list[str]:
 
 
 def _locations(kept: list[str], allocations: Table[Allocation], grown: _Growth) -> tuple[Location, ...]:
-    """Functions that ask for as much by that operator as is kept, or nearly; most first."""
+    """Functions that allocate about as much with that operator as is kept; most first."""
     least = 0.5 * grown.per_step * (grown.steps - 1)  # the table leaves the first step out
     rows = [row for row in allocations if row.device == grown.device and row.op in kept[:1]]
     rows = [row for row in rows if (row.allocated_bytes or 0) >= least]

@@ -1,4 +1,4 @@
-"""The device's memory is nearly full."""
+"""The GPU's memory is nearly full."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stepscope.tables import Table
 __all__ = ["memory_limit"]
 
 FRAGMENTED_SHARE = 0.10
-"""Reserved, and not used at the peak, of what the device has: so much is more than rounding."""
+"""Reserved and unused at the peak, as a part of the GPU's memory: this much is more than rounding."""
 _SMALLER = """\
 batch_size = batch_size // 2; accumulation = 2 * accumulation    # the same gradients, fewer activations
 x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)   # computes activations again"""
 _SEGMENTS = (
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # less lies unused between blocks"
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # less unused memory between blocks"
 )
 
 
@@ -25,11 +25,11 @@ _SEGMENTS = (
 def memory_limit(
     facts: Facts, memory: Table[DeviceMemory], *, high_share: float = 0.95, risk_share: float = 0.98
 ) -> Advice | None:
-    """The device's memory is nearly full: a longer sequence or a larger batch fails.
+    """The GPU's memory is nearly full: a longer sequence or a larger batch fails.
 
-    Gain: none in time. It is about a run that may fail: for sure it is near the limit where tensors
-    themselves take it, or where a request failed; where only the allocator's cache does, the allocator
-    gives memory back before it fails, at the price of waiting for the device.
+    Gain: none in time. The run may fail: surely so if tensors take the memory or a request failed. If only
+    the allocator's cache takes it, the allocator gives memory back before it fails, which makes the host
+    wait for the GPU.
     """
     use = memory_use(memory, facts)
     if use is None:
@@ -42,13 +42,15 @@ def memory_limit(
     risk = use.peak_share >= risk_share or failed is not None
     return Advice(
         title="Memory may run out" if risk else "Memory is nearly full",
-        because=f"Tensors took {units.size(use.held.peak_bytes)} of {units.size(use.memory_bytes)} at the "
-        f"peak ({units.share(use.peak_share)}), the allocator held {units.share(use.reserved_share)}; "
-        f"{units.size(unused)} of that lay unused." + (f" {failed}" if failed else ""),
+        because=f"At the peak, tensors took {units.size(use.held.peak_bytes)} of "
+        f"{units.size(use.memory_bytes)} ({units.share(use.peak_share)}). The allocator reserved "
+        f"{units.share(use.reserved_share)}"
+        + (f", of which {units.size(unused)} were unused." if unused else ".")
+        + (f" {failed}" if failed else ""),
         saving=Saving(),
         certainty="likely" if risk else "possible",
         fix="\n".join([_SEGMENTS, _SMALLER] if fragmented else [_SMALLER, _SEGMENTS]),
-        check=f"stepscope show memory: reserved_peak_bytes is below {units.share(high_share)} of the device.",
+        check=f"stepscope show memory: reserved_peak_bytes is below {units.share(high_share)} of the memory.",
         evidence={
             "peak_bytes": use.held.peak_bytes,
             "reserved_peak_bytes": use.held.reserved_peak_bytes,

@@ -1,4 +1,4 @@
-"""Most of the device's memory is free, and the host cannot keep the device busy."""
+"""Most of the GPU's memory is free, and the host cannot keep the GPU busy."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from stepscope.tables import Table
 __all__ = ["memory_room"]
 
 LEAST_IDLE_SHARE = 0.10
-"""Of the step. A device that is busy and full gains nothing from larger batches."""
+"""Of the step. A GPU that is busy and full gains nothing from larger batches."""
 _FIX = """\
 DataLoader(..., batch_size=2 * batch_size)   # and the learning rate as your recipe says
-# with gradient accumulation: half as many micro-steps, each twice as large, leave the result as it is"""
+# with gradient accumulation: half as many micro-steps of twice the size give the same result"""
 
 
 @rule
@@ -31,12 +31,13 @@ def memory_room(
     *,
     room_share: float = 0.50,
 ) -> Advice | None:
-    """Less than half of the memory is used while the device waits or is half empty: a larger batch fits.
+    """Less than half of the memory is used while the GPU waits or is not filled: a larger batch fits.
 
-    Gain: none for a step. For a sample of it, if the batch is doubled: the host does for two samples what it
-    did for one, so at the most half of the device's waiting goes for each sample, but for loading, which has
-    twice as much to do; and kernels that filled a part of the device take the other part first, which is at
-    the most half of their time in it. That is said, and not counted: a gain is that of a step.
+    Gain: none for a step. The report says what each sample gains if the batch is doubled:
+
+    - at most: half of the GPU's waiting, because the host does the same for twice the samples (not the
+      waiting for data, which takes twice as long to load); and half of the GPU time in which
+      multiprocessors were idle.
     """
     use = memory_use(memory, facts)
     if use is None or use.reserved_share >= room_share:
@@ -47,15 +48,15 @@ def memory_room(
         return None
     held = max(use.held.peak_bytes, use.held.reserved_peak_bytes or 0)
     return Advice(
-        title="Memory is free for a larger batch",
-        because=f"At most {units.size(held)} of {units.size(use.memory_bytes)} memory was reserved "
-        f"({units.share(use.reserved_share)}), while the GPU waited for the host "
-        f"{units.share(mean_step.share(mean_step.starved_ns))} of the step. Twice the batch takes up to "
-        f"{units.share(mean_step.share(late + unfilled))} less time for a sample; a step gets no shorter.",
+        title="A larger batch fits in memory",
+        because=f"At most {units.size(held)} of {units.size(use.memory_bytes)} of memory was reserved "
+        f"({units.share(use.reserved_share)}), and the GPU waits for the host for "
+        f"{units.share(mean_step.share(mean_step.starved_ns))} of the step. With twice the batch a sample "
+        f"takes up to {units.share(mean_step.share(late + unfilled))} less time; a step gets no shorter.",
         saving=Saving(),
         certainty="possible",
         fix=_FIX,
-        check="stepscope show throughput: more samples a second.",
+        check="stepscope show throughput: more samples per second.",
         evidence={
             "reserved_peak_bytes": held,
             "peak_bytes": use.held.peak_bytes,
@@ -69,7 +70,7 @@ def memory_room(
 
 
 def _unfilled_ns(mean_step: MeanStep, devices: Table[Device]) -> float:
-    """Busy time of a step, as far as multiprocessors had nothing to do in it."""
+    """The part of the GPU's busy time in which multiprocessors were idle, in a step."""
     rows = [row for row in devices if row.device == mean_step.device]
     row = next((one for one in rows if one.window == "steps"), rows[0] if rows else None)
     if row is None or row.sm_efficiency_share is None or not row.busy_ns:

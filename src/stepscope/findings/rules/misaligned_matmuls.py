@@ -1,4 +1,4 @@
-"""Products whose sizes keep them from the fast kernels."""
+"""Matrix products whose sizes rule out the fast kernels."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from stepscope.tables import Table
 
 __all__ = ["misaligned_matmuls"]
 
-# How many numbers a kernel for matrix units loads at once, as cuBLAS writes it into the names of those it has
-# from CUTLASS; kernels beside the matrix units (simt) read single numbers anyway.
+# How many numbers a kernel for matrix units loads at once, as cuBLAS puts it into the names of its CUTLASS
+# kernels. Kernels that do not use matrix units (simt) read single numbers anyway.
 _ALIGNED_TO = re.compile(r"tensorop_\w*?align(\d+)")
 _SIXTEEN_BITS = re.compile(r"tensorop_(?:bf16|f16|h\d)|gemm_(?:\w+?_)?(?:bf16|f16)_")
 _AT_ONCE_BYTES = 16
-"""What a thread can load at once, if rows begin at multiples of it."""
+"""What a thread can load at once if rows begin at multiples of it."""
 _COPIED_AHEAD = 4
-"""Up to so many times more loads than needed, 4 bytes each, can be made ahead, in the background."""
+"""Up to this many times more loads than needed, of 4 bytes each, can be issued ahead in the background."""
 _WIDTHS = {"bf16": 8, "fp16": 8, "tf32": 4}
 _LEAST_SIZE = 16
-"""Odd sizes below are heads and counts that no padding makes fast."""
+"""Odd sizes below this are heads and counts that padding does not make faster."""
 
 
 @rule
@@ -44,36 +44,40 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
     *,
     least_share: float = 0.03,
 ) -> Advice | None:
-    """Matrix products have odd sizes, so that their kernels load a number or two at a time.
+    """Matrix products have sizes that are not aligned, so their kernels load one or two numbers at a time.
 
-    Gain: a kernel that may load 16 bytes at once needs fewer loads than one that loads 2, 4 or 8. At the most
-    it is as many times faster, at the least by the root of that: 2.8 to 8 times for single bf16 numbers. On
-    an H200, 3.7 times the rate was seen for products of 1000, and 6.3 times in a language model. Loads of 4
-    bytes or more can be made ahead, and cost less: between the fourth root and the cube of that, 1.4 to 2.8
-    times for single TF32 numbers; about 1.7 was seen on an A100, and 2 on an H200.
+    Gain: a kernel that loads 16 bytes at once needs N times fewer loads than one that loads 2, 4 or 8.
+
+    - at most: N times faster, 8 times for single bf16 numbers; N^(3/4) for loads of 4 bytes or more, which
+      can be issued ahead: 2.8 times for single TF32 numbers.
+    - at least: N^(1/2), 2.8 times for single bf16 numbers; N^(1/4) for loads of 4 bytes or more, 1.4 times.
+
+    Measured: 3.7 times for sizes of 1000 and 6.3 times in a language model in bf16 (H200); about 1.7 times
+    (A100) and 2 times (H200) in TF32.
     """
     odd_ns, low, high = _odd(ran_in_steps(kernels, breakdowns, mean_step))
     products_ns = mean_step.per_step(sum(row.total_ns for row in precision if row.family == "matmul"))
     known = [row for row in precision if row.misaligned_ns is not None]
     if known and odd_ns:
-        # cuBLAS may take such a kernel for even sizes, too: then it is the fastest there is.
+        # cuBLAS may pick such a kernel for aligned sizes, too: then it is the fastest there is.
         sized = min(1.0, mean_step.per_step(sum(row.misaligned_ns or 0 for row in known)) / odd_ns)
         odd_ns, low, high = sized * odd_ns, sized * low, sized * high
     if not odd_ns or mean_step.share(high) < least_share:
         return None
     sizes = _sizes(rooflines)
-    largest = f" The largest: {', '.join(sizes)}." if sizes else ""
+    largest = f" The longest: {', '.join(sizes)}." if sizes else ""
     return Advice(
         title="Matrix products have sizes that slow them down",
-        because=f"Products with sizes that are no multiple of 8 (4 in TF32) take {units.duration(odd_ns)} of "
-        f"a step, {units.share(odd_ns / mean_step.busy_ns)} of the device's work: their rows do not begin at "
-        f"multiples of 16 bytes, so their kernels load a number or two at a time.{largest}",
+        because="Matrix products with sizes that are not a multiple of 8 (4 in TF32) take "
+        f"{units.duration(odd_ns)} of a step, {units.share(odd_ns / mean_step.busy_ns)} of the GPU's work. "
+        "Their rows do not begin at multiples of 16 bytes, so their kernels load one or two numbers at a "
+        f"time.{largest}",
         saving=off_device((low, high), mean_step),
         certainty="likely" if known or 2 * low > odd_ns else "possible",
-        fix="vocabulary = -(-vocabulary // 64) * 64    # embedding and head; the extra words are never used\n"
-        "hidden = -(-hidden // 64) * 64    # or 128; also sizes of heads and of concatenated features\n"
-        "batch = functional.pad(batch, (0, -batch.shape[-1] % 8))    # inputs with an odd number of features",
-        check="stepscope show kernels: no kernel of a product has align1 or align2 in its name.",
+        fix="vocabulary = -(-vocabulary // 64) * 64    # embedding and head; the extra entries are unused\n"
+        "hidden = -(-hidden // 64) * 64    # or 128; also head sizes and concatenated features\n"
+        "x = torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))    # inputs with an odd number of features",
+        check="stepscope show kernels: no matmul kernel has align1 or align2 in its name.",
         evidence={
             "misaligned_ns": round(odd_ns),
             "misaligned_step_share": mean_step.share(odd_ns),
@@ -85,7 +89,7 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
 
 
 def _odd(ran: Iterable[Ran]) -> tuple[float, float, float]:
-    """Time of kernels that load less than they could, and what it would save to load all of it."""
+    """Time of kernels that load fewer bytes at once than they could, and the bounds of what that costs."""
     odd_ns, low, high = 0.0, 0.0, 0.0
     for one in ran:
         fewer = _fewer_loads(one.name)
@@ -98,7 +102,7 @@ def _odd(ran: Iterable[Ran]) -> tuple[float, float, float]:
 
 
 def _fewer_loads(kernel: str) -> float:
-    """How many times fewer loads it would need with even sizes; 1 where they are, or nobody knows."""
+    """How many times fewer loads it would need with aligned sizes; 1 if they are aligned, or not known."""
     found = _ALIGNED_TO.search(kernel)
     if not found:
         return 1.0
@@ -107,7 +111,7 @@ def _fewer_loads(kernel: str) -> float:
 
 
 def _sizes(rooflines: Iterable[Roofline]) -> list[str]:
-    """The two products with odd sizes that take longest, as far as sizes were recorded."""
+    """The two products with misaligned sizes that take longest, as far as sizes were recorded."""
     odd = [
         row
         for row in rooflines
@@ -118,7 +122,7 @@ def _sizes(rooflines: Iterable[Roofline]) -> list[str]:
 
 
 def _is_odd(shapes: str, width: int) -> bool:
-    """Whether the last two sizes of a matrix are no multiples; shapes are `[8,512] [512,17]`."""
+    """Whether one of the last two sizes of a matrix is not a multiple; shapes are `[8,512] [512,17]`."""
     try:
         tensors = [json.loads(shape) for shape in shapes.split()]
     except ValueError:

@@ -8,20 +8,21 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
+from stepscope.findings._counts import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["missed_graphs"]
 
 REPLAY_NS = 300_000
-"""What a run of a region that replays a graph costs the host while it is recorded: its inputs are checked,
-and copied where they moved. On one machine 400 µs were seen with the profiler, and under 200 µs without."""
+"""Host time of one replay of a region's graph while recording: inputs are checked, and copied if they moved.
+On one machine it was 400 µs with the profiler and under 200 µs without."""
 STEADY_SHARE = 0.7
-"""Graphs are captured for a shape: so many of the steps must be alike."""
+"""A graph is captured for one shape: this part of the steps must be alike."""
 _FIX = """\
 model = torch.compile(model, mode="reduce-overhead")   # or "max-autotune": both replay CUDA graphs
 torch.compiler.cudagraph_mark_step_begin()             # before each step, if outputs are kept across steps
-TORCH_LOGS="perf_hints" python train.py                # says why graphs were skipped, if the mode is on"""
+TORCH_LOGS="perf_hints" python train.py                # logs why graphs were skipped, if the mode is on"""
 
 
 @rule
@@ -34,12 +35,14 @@ def missed_graphs(
     least_share: float = 0.03,
     least_kernels: float = 4.0,
 ) -> Advice | None:
-    """Compiled code launches its kernels one by one, late, and could replay them as CUDA graphs.
+    """Compiled code launches its kernels one by one while the GPU waits, and could replay a CUDA graph.
 
-    Gain: a replayed graph is one launch, whose kernels follow one another without the host. What the device
-    waited inside of compiled graphs goes, with the latency of their launches; at the least less what the
-    replays cost. At the most all the host's time in compiled code, if the device waited so long: the host is
-    ahead by then, and hides what else it does behind the graph.
+    Gain: a CUDA graph is one launch, and its kernels follow each other without the host.
+
+    - at most: all the host's time in compiled code, as far as the GPU waited for the host. With graphs the
+      host runs ahead of the GPU, and the rest of its work is hidden.
+    - at least: what the GPU waited inside compiled graphs, with the latency of their launches, less the
+      cost of the replays.
     """
     rows = [row for row in compiled_regions if row.calls and not row.graph_launches]
     runs = sum(row.calls for row in rows)
@@ -54,13 +57,13 @@ def missed_graphs(
     device_ns = sum(row.device_ns + row.backward_device_ns for row in rows)
     return Advice(
         title="Compiled code does not use CUDA graphs",
-        because=f"Compiled code launches {units.tally(kernels / mean_step.steps)} kernels a step one by one, "
-        f"{units.duration(device_ns / kernels)} long on average, and the GPU waits "
-        f"{units.duration(waited)} a step ({units.share(mean_step.share(waited))}) for it.",
+        because=f"Compiled code launches {often(kernels / mean_step.steps, 'kernel')} one by one, each "
+        f"{units.duration(device_ns / kernels)} long on average. The GPU waits {units.duration(waited)} a "
+        f"step ({units.share(mean_step.share(waited))}) for these launches.",
         saving=saving,
         certainty="likely" if mean_step.steps > 1 else "possible",
         fix=_FIX,
-        check="stepscope show compiled_regions: graph_launches is no longer 0, and idle_gaps shrink.",
+        check="stepscope show compiled_regions: graph_launches is no longer 0; idle_gaps: less time.",
         evidence={
             "kernels_per_step": kernels / mean_step.steps,
             "kernel_mean_ns": device_ns / kernels,
@@ -83,7 +86,7 @@ def _late(
     code: CompiledCode,
     compiled_regions: Table[CompiledRegion],
 ) -> tuple[Bounds, float]:
-    """What graphs save, and what the device waited for compiled code, in ns of a step."""
+    """What graphs save, and what the GPU waited for compiled code, in ns of a step."""
     host = mean_step.per_step(sum(row.host_self_ns + row.backward_host_ns for row in rows))
     if not code.host_ns:  # this torch marked no runs: the regions are known by their graphs alone
         return (0.0, min(mean_step.starved_ns, host)), min(mean_step.starved_ns, host)

@@ -1,4 +1,4 @@
-"""Gradients that are reduced after every micro-step though only their sum is used."""
+"""Gradients are reduced after every micro-step, although only their sum is used."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
+from stepscope.findings._counts import often, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["missing_no_sync"]
 
-# What the reducer of DistributedDataParallel does with each gradient that it is going to reduce: it copies it
-# into a bucket, or divides it in place if it is a view of one. Inside no_sync it does neither.
+# What the reducer of DistributedDataParallel does to each gradient before it reduces it: it copies it into a
+# bucket, or divides it in place if it is a view of one. Inside no_sync it does neither.
 _PUT_IN_BUCKET = re.compile(r"torch::distributed::reducer::(mul_out|copy_)|aten::div_")
 _COPIED_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _MOSTLY = 0.9
 _FIX = """\
 with contextlib.nullcontext() if last_micro_step else model.no_sync():
-    loss = compute_loss(model(batch)) / micro_steps    # the forward pass inside, too
+    loss = compute_loss(model(batch)) / micro_steps    # the forward pass, too
     loss.backward()"""
 
 
@@ -40,11 +41,14 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Gradients are all-reduced in every micro-step, though the optimizer needs their sum only.
+    """Gradients are all-reduced in every micro-step, although the optimizer only needs their sum.
 
-    Gain: of the P backward passes for one step of an optimizer, one has to reduce; the part 1 − 1/P of the
-    reducer's work goes. At the least that is the copying into and out of buckets. At the most also that part
-    of the exposed communication, unless peers were late: they will be late for the last pass as well.
+    Gain: only one of the P backward passes for an optimizer step has to reduce, so the part 1 − 1/P of the
+    reducer's work goes.
+
+    - at most: that part of copying into and out of buckets, and of the exposed communication.
+    - at least: that part of the copying. If peers are behind, the ranks wait for them in the last pass
+      instead.
     """
     passes = sum(one.steps * (one.backward_passes or 0) for one in step_classes)
     updates = sum(row.calls for row in annotations if row.name and row.name.startswith("Optimizer.step#"))
@@ -63,14 +67,13 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
     all_reduces = mean_step.per_step(_calls(reduces))
     return Advice(
         title="Gradients are all-reduced in every micro-step",
-        because=f"{units.tally(passes / updates)} backward passes for each step of the optimizer, and "
-        f"{units.tally(all_reduces)} all-reduces a step: every pass reduces all its gradients. "
-        f"{units.duration(exposed.ns)} of a step is communication with no compute beside it.",
+        because=f"There are {times(passes / updates, 'backward pass')} for each optimizer step, and every "
+        f"pass reduces all its gradients: {often(all_reduces, 'all-reduce')}."
+        + (f" {units.duration(exposed.ns)} of a step is exposed communication." if exposed.ns else ""),
         saving=saving,
         certainty="likely",
         fix=_FIX,
-        check="stepscope show annotations: as many ranges …:all_reduce for each Optimizer.step as there are "
-        "buckets, not a multiple.",
+        check="stepscope show annotations: one …:all_reduce per bucket for each Optimizer.step, not several.",
         evidence={
             "backward_passes_per_update": passes / updates,
             "all_reduces_per_step": all_reduces,
@@ -88,7 +91,7 @@ def _calls(rows: Iterable[StepOp]) -> int:
 def _saving(
     needless: float, copies: list[StepOp], reduces: list[StepOp], exposed: Exposed, mean_step: MeanStep
 ) -> Saving:
-    """The needless part of the copies between gradients and buckets, of the launches, of what is exposed."""
+    """The needless part of the copies between gradients and buckets, their launches and what is exposed."""
     late = needless * mean_step.with_latency(
         mean_step.per_step(sum(row.starved_ns for row in (*copies, *reduces)))
     )

@@ -1,4 +1,4 @@
-"""Tensors travel between CPU and device for nothing."""
+"""Tensors are copied between CPU and GPU without need."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
+from stepscope.findings._counts import often, times
 from stepscope.findings._op_costs import cost_of, python_beside
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -24,10 +25,10 @@ _ELSEWHERE = ("backward", "optimizer", "dataloader")
 _FIX_TRIPS = """\
 y = torch.clamp(x - x.mean(-1, keepdim=True), -3, 3)      # on the GPU, not x.cpu() ... .to(device)
 history.append(loss.detach())                             # metrics: keep them on the GPU,
-values = torch.stack(history).tolist()                    # and fetch all of them at the end"""
+values = torch.stack(history).tolist()                    # and read all of them at the end"""
 _FIX_SMALL = """\
 mask = torch.zeros(n, device=device)                      # not torch.zeros(n).to(device)
-places = torch.arange(n, device=device)                   # make what never changes once, before the loop
+positions = torch.arange(n, device=device)                # what never changes: once, before the loop
 packed = torch.tensor(values).pin_memory().to(device, non_blocking=True)   # many scalars: one copy"""
 
 
@@ -42,17 +43,19 @@ def needless_transfers(  # noqa: PLR0913  # one parameter for each table
     least_copies: int = 16,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Tensors go to the CPU and back, or are made on the CPU and sent to the device one by one.
+    """Tensors go to the CPU and back, or are made on the CPU and sent to the GPU one by one.
 
-    Gain, for large tensors that go and come back: kept on the device they need no copies, so the time in
-    which these ran alone goes. Each way ends in a wait, and the device starves while the CPU does its part
-    and launches anew: at the most all of that goes, at the least two thirds, since the work itself must still
-    be launched; the driver and long operators take most of it, which recording does not stretch. Once a step
-    the trace cannot tell that it is the same tensor, and nothing is promised.
+    Gain, for large tensors that go and come back:
 
-    Gain, for small tensors made on the CPU: at the most the idle time inside these copies and inside the
-    operators that make a tensor on the CPU, which are called as often, in the Python around both, and after
-    the waits. At the least half of that inside them, because a tensor made on the device needs a launch too.
+    - at most: the copies with nothing running beside them, and all of the GPU's idle time after their waits.
+    - at least: the copies and two thirds of that idle time, because the work still has to be launched.
+      Nothing if it happens once a step, because it may not be the same tensor.
+
+    Gain, for small tensors made on the CPU:
+
+    - at most: the GPU's idle time inside these copies, inside the operators that make the tensors, in the
+      Python around both, and after the waits.
+    - at least: half of the idle time inside them, because a tensor made on the GPU needs a launch, too.
     """
     trips = trips_of(copies_by_frame, mean_step.steps)
     if trips is not None:
@@ -77,14 +80,14 @@ def _round_trips(trips: Trips, starved: float, mean_step: MeanStep, copies: Tabl
     there, here = (units.size(mean_step.per_step(moved)) for moved in (trips.out_bytes, trips.back_bytes))
     return Advice(
         title="Tensors go to the CPU and back",
-        because=f"{there} a step go to the CPU and {here} come back, in "
-        f"{units.count(round(mean_step.per_step(trips.trips)))} round trips: {units.duration(exposed)} of copies "
-        "with nothing beside them, and the device starves "
-        f"{units.duration(starved)} after the waits.",
+        because=f"In a step {there} go to the CPU and {here} come back, in "
+        f"{times(mean_step.per_step(trips.trips), 'round trip')}. Nothing else runs during "
+        f"{units.duration(exposed)} of these copies"
+        + (f", and after them the GPU is idle for {units.duration(starved)}." if starved >= 1_000 else "."),
         saving=Saving(waited_ns=(exposed + 2 / 3 * starved if trips.sure else 0.0, exposed + starved)),
         certainty="likely" if trips.sure else "possible",
         fix=_FIX_TRIPS,
-        check="stepscope show copies: no DtoH of this size is left.",
+        check="stepscope show copies: no DtoH copy of this size.",
         evidence={
             "trips_per_step": mean_step.per_step(trips.trips),
             "out_bytes_per_step": mean_step.per_step(trips.out_bytes),
@@ -106,8 +109,8 @@ def _late_inside(
 ) -> Bounds:
     """Idle time of a step inside the operators that made and copied these tensors, and in Python around them.
 
-    Of operators that copy it is the part of these copies in all that they launched. Operators that make a
-    tensor launch nothing, and are called as often from the same place.
+    For operators that copy, it is the part of these copies in all that they launched. Operators that make a
+    tensor launch nothing and are called as often from the same place.
     """
     calls: dict[str | None, int] = {}
     for copy in small:
@@ -130,14 +133,13 @@ def _made_on_cpu(small: Sequence[Copy], late: Bounds, mean_step: MeanStep) -> Ad
     calls, n_bytes = sum(row.calls for row in small), sum(row.bytes or 0 for row in small)
     return Advice(
         title="Small tensors are sent to the GPU one by one",
-        because=f"{units.count(round(mean_step.per_step(calls)))} copies a step bring "
-        f"{units.size(n_bytes / calls)} each from pageable memory, and the host waits for each: the device "
-        "idles up to "
-        f"{units.duration(late[1])} a step for them.",
+        because=f"{times(mean_step.per_step(calls), 'copy')} a step move {units.size(n_bytes / calls)} each "
+        "from pageable memory, and the host waits for each of them. The GPU is idle for up to "
+        f"{units.duration(late[1])} a step because of that.",
         saving=Saving(starved_ns=late),
         certainty="likely",
         fix=_FIX_SMALL,
-        check="stepscope show copies --by frame: few copies HtoD of a few bytes are left.",
+        check="stepscope show copies --by frame: few HtoD copies of a few bytes.",
         evidence={
             "copies_per_step": mean_step.per_step(calls),
             "bytes_per_copy": n_bytes / calls,
@@ -145,7 +147,7 @@ def _made_on_cpu(small: Sequence[Copy], late: Bounds, mean_step: MeanStep) -> Ad
         },
         claims=frozenset({"late:syncs"}),
         locations=locations_of(
-            (row.place, f"~{units.count(round(mean_step.per_step(row.calls)))} copies a step")
+            (row.place, often(mean_step.per_step(row.calls), "copy"))
             for row in sorted(small, key=lambda row: -row.calls)
         ),
     )

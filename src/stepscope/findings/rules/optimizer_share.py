@@ -31,12 +31,12 @@ __all__ = ["optimizer_share"]
 
 LEAST_GAIN = 0.01
 TABLE_SHARE = 0.5
-"""So much of what a fused optimizer goes through has to be the table, if it is to be called the reason."""
+"""The table must be this part of what a fused optimizer goes through, to be named as the reason."""
 FEW_ROWS = 0.1
-"""Looking up rows takes so much of the time of filling the table at the most, if they are few."""
+"""Rows are few if looking them up takes at most this part of the time of filling the table."""
 # Tensors that a fused update reads and writes, by optimizer: weight and gradient, and each state twice.
 _PASSES = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
-# Looking rows of a table up; and their dense gradient, a table of zeros to which the rows are added.
+# Look-ups of rows; and their dense gradient, a table of zeros to which the rows are added.
 _LOOK_UP = re.compile(r"aten::(embedding|embedding_bag)")
 _DENSE = re.compile(r"aten::(embedding_dense_backward|_embedding_bag_dense_backward)")
 _ZEROS = re.compile(r"aten::(zeros|new_zeros|zeros_like)")
@@ -49,14 +49,14 @@ _SPARSE = {
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A table of embeddings whose gradient is dense, though few rows are looked up."""
+    """An embedding table whose gradient is dense, although few rows are looked up."""
 
     share: float
-    """Part of the optimizer's device time that goes through it, at the least."""
+    """Part of the optimizer's GPU time that goes through it, at least."""
     filled_ns: float
-    """To fill its gradient with zeros, in a step."""
+    """GPU time for filling its gradient with zeros, in a step."""
     backward_ns: float
-    """The whole of making its gradient."""
+    """GPU time for making its gradient, zeros included."""
 
 
 @rule
@@ -71,16 +71,21 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
     finding_share: float = FINDING_SHARE,
     accumulating_share: float = 0.10,
 ) -> Advice | None:
-    """The optimizer takes a large part of the step, though it does not update tensors one by one.
+    """The optimizer takes a large part of the step, although it does not update tensors one by one.
 
-    Gain: where lists of tensors are updated (foreach), a fused kernel saves all calls but one and the passes
-    over memory beyond one. Where the kernel is fused already, one update for twice as many samples halves
-    what each pays for it: so half of the optimizer's time at the most. At the least nothing, since the
-    profile does not tell whether the training allows it. Where most of it goes through a table of embeddings
-    of which few rows are looked up, sparse gradients save what the table takes: at the most all of the
-    optimizer's work and of the dense gradient's. How large the table is, the zeros of its gradient tell, for
-    they are one pass; at the least half of the optimizer's passes over it is saved, for a sparse update sorts
-    the rows and launches work of its own.
+    Gain, if lists of tensors are updated (foreach): a fused kernel saves all calls except one, and all passes
+    over memory beyond its own.
+
+    Gain, if the kernel is fused already:
+
+    - at most: half of the optimizer's time, with one update for twice as many samples.
+    - at least: nothing, because the profile does not tell whether the training allows that.
+
+    Gain, if most of it goes through an embedding table of which few rows are looked up (sparse gradients):
+
+    - at most: all of the optimizer's work and of the dense gradient's.
+    - at least: half of the optimizer's passes over the table, because a sparse update sorts the rows and
+      launches kernels of its own. Filling the gradient with zeros shows how long one pass takes.
     """
     update = update_of(step_ops, annotations)
     if update is None or update.kind == "per tensor":
@@ -107,7 +112,7 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
 def _dense_table(
     update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase], step_ops: Table[StepOp]
 ) -> _Table | None:
-    """The table that a fused optimizer goes through for a few rows, if that is most of its work."""
+    """The embedding table, if a fused optimizer spends most of its work on it for a few rows."""
     passes = _PASSES.get(update.name or "", 0) if update.kind == "fused" else 0
     optimizer_ns = cost_of_phase(mean_step, starving_phases).device_ns
     filled_ns = _device_ns(step_ops, mean_step, _ZEROS, within=_DENSE)
@@ -116,7 +121,7 @@ def _dense_table(
         for op in step_ops
         if _LOOK_UP.fullmatch(op.name or "") and not op.within
     )
-    # Two gradients of one weight are added up: it is a matrix of the model, too, and its gradient is dense.
+    # Two gradients of one weight are added up: it is also a matrix of the model, with a dense gradient.
     tied = any(op.name in ("aten::add", "aten::add_") and _NODE.fullmatch(op.within or "") for op in step_ops)
     if not optimizer_ns or tied or looked_up_ns > FEW_ROWS * filled_ns:
         return None
@@ -146,10 +151,10 @@ def _of_table(advice: Advice, update: Update, table: _Table) -> Advice:
     sparse = _SPARSE.get(update.name or "", f"torch.optim.{update.name}(table.parameters(), lr=lr)")
     return replace(
         advice,
-        title="The optimizer updates a whole table for a few rows",
-        because=f"{advice.because} At least {units.share(table.share)} of its work goes through a table of "
-        f"embeddings, whose gradient takes {units.duration(table.filled_ns)} to be filled with zeros alone, "
-        "and of which a step looks up a few rows.",
+        title="A whole embedding table is updated for a few rows",
+        because=f"{advice.because} At least {units.share(table.share)} of its work is on an embedding table "
+        f"of which a step looks up only a few rows. Filling the table's gradient with zeros alone takes "
+        f"{units.duration(table.filled_ns)}.",
         fix="table = nn.Embedding(entries, width, sparse=True)    # or EmbeddingBag(..., sparse=True)\n"
         f"optimizer = {sparse}    # for the table alone; no weight decay",
         evidence={
@@ -172,24 +177,24 @@ def _half(mean_step: MeanStep, starving_phases: Table[StarvingPhase]) -> Saving:
 
 def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep, *, several: bool) -> Advice:
     fusable = can_be_fused(update)
-    how = {"foreach": "an operator for every list of tensors", "fused": "a fused kernel"}[update.kind]
-    every = "though gradients are accumulated" if several else "after every backward pass"
+    how = {"foreach": "one operator for each list of tensors", "fused": "a fused kernel"}[update.kind]
+    every = "although gradients are accumulated" if several else "after every backward pass"
     lines = [
         "for part in batch.chunk(n): loss_of(part).backward()    # several passes for one optimizer.step()",
-        "loader = DataLoader(dataset, batch_size=2 * batch_size)    # or a larger batch at once",
+        "loader = DataLoader(dataset, batch_size=2 * batch_size)    # or a larger batch",
     ]
     if fusable:
         lines = [fused_line(update.name), lines[0]]
     elif (update.name or "").startswith("Adam"):
-        lines.append("optimizer = bitsandbytes.optim.AdamW8bit(parameters, lr=lr)    # or smaller states")
+        lines.append("optimizer = bitsandbytes.optim.AdamW8bit(parameters, lr=lr)    # or 8-bit states")
     return Advice(
         title="The optimizer takes a large part of the step",
-        because=f"{update.name or 'The optimizer'} takes {units.duration(spent_ns)} of a step, "
-        f"{units.share(mean_step.share(spent_ns))} of it, {every}; it updates with {how}.",
+        because=f"{update.name or 'The optimizer'} takes {units.duration(spent_ns)} of a step "
+        f"({units.share(mean_step.share(spent_ns))}), {every}. It updates tensors with {how}.",
         saving=saving,
         certainty="likely" if fusable else "possible",
         fix="\n".join(lines),
-        check="stepscope show phases: stretch_share and device_share of the optimizer.",
+        check="stepscope show phases: smaller stretch_share and device_share of the optimizer.",
         evidence={
             "optimizer": update.name,
             "kind": update.kind,
@@ -198,5 +203,5 @@ def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep
             "accumulating": several,
         },
         claims=frozenset({"late:optimizer", "device:optimizer"}),
-        locations=places_of(update.ops, "operators"),
+        locations=places_of(update.ops, "operator"),
     )

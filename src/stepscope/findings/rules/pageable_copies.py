@@ -1,4 +1,4 @@
-"""Batches lie in pageable memory."""
+"""Batches are copied from pageable memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["pageable_copies"]
 _FIX = """\
 loader = DataLoader(dataset, ..., pin_memory=True)        # a thread of the loader pins the batches
 batch = batch.to(device, non_blocking=True)
-# tensors that you keep yourself: pin them once, not in every step
+# tensors that you fill yourself: pin them once, not in every step
 stored = torch.empty(shape, pin_memory=True)"""
 
 
@@ -30,15 +30,18 @@ def pageable_copies(
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """The host copies to the device from pageable memory, and waits for it.
+    """The host copies to the GPU from pageable memory and waits for each copy.
 
-    Gain: the driver moves pageable memory through a buffer of its own, and the call returns when that is
-    done, so neither side does anything else: the time in which such a copy ran with no kernel beside it is
-    part of the step. From pinned memory the same bytes take what the bus takes, as measured in this trace or
-    between two generations of the bus, and that much stays; at the most only as far as the device sets the
-    pace, for otherwise it has the time. Besides, the host need not wait any more, so at
-    the most the idle time in the rest of these calls and after them goes as well; at the least none of it
-    does, since other waits may be right behind. Tensors that went to the host before are not meant here.
+    Gain: the driver moves pageable memory through a buffer of its own, and neither side does anything else
+    until that is done. From pinned memory the same bytes take only the time of the bus, at the rate
+    measured in this trace or between those of two generations of the bus.
+
+    - at most: the time of these copies with no kernel beside them, less the fast rate as far as the GPU
+      sets the pace, and the GPU's idle time in the rest of these calls and after them.
+    - at least: the time of these copies, less the slow rate. None of the idle time, because other waits may
+      follow right after.
+
+    Tensors that went to the host before belong to needless-transfers.
     """
     found = moving(copies, "HtoD", "pageable")
     total_ns, exposed_ns = (sum(getattr(row, name) for row in found) for name in ("total_ns", "exposed_ns"))
@@ -64,7 +67,7 @@ def pageable_copies(
         ),
         certainty="certain",
         fix=_FIX,
-        check="stepscope show copies: host memory is pinned, and the host spends microseconds in the call.",
+        check="stepscope show copies: host memory is pinned, and the host time of a call is microseconds.",
         evidence={
             "bytes_per_step": mean_step.per_step(n_bytes),
             "copies_per_step": mean_step.per_step(sum(row.calls for row in found)),
@@ -84,7 +87,7 @@ def pageable_copies(
 
 def _because(mean_step: MeanStep, bus: Bus, total_ns: int, n_bytes: int) -> str:
     return (
-        f"{units.size(mean_step.per_step(n_bytes))} a step come from pageable memory at "
-        f"{units.rate(n_bytes, total_ns)}: that takes {units.duration(mean_step.per_step(total_ns))} of a step of "
-        f"{units.duration(mean_step.step_ns)}, and the host waits for it. Pinned memory gets {bus}."
+        f"In a step {units.size(mean_step.per_step(n_bytes))} are copied from pageable memory at "
+        f"{units.rate(n_bytes, total_ns)}. That takes {units.duration(mean_step.per_step(total_ns))} of a "
+        f"step of {units.duration(mean_step.step_ns)}, and the host waits. Pinned memory reaches {bus}."
     )

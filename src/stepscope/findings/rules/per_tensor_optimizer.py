@@ -9,6 +9,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import often, times
 from stepscope.findings._op_costs import cost_of, places_of
 from stepscope.findings._optimizers import (
     FINDING_SHARE,
@@ -28,16 +29,16 @@ __all__ = ["per_tensor_optimizer"]
 
 
 LEAST_TENSORS = 8
-"""With fewer, there is hardly anything to launch."""
+"""With fewer tensors there is hardly anything to launch."""
 LEAST_OF_LISTS = 0.02
-"""What a fused kernel has to gain at the least where lists of tensors are updated: these are no fault."""
+"""What a fused kernel must gain at least if lists of tensors are updated, which is nearly as good."""
 
 
 _MEAN = """\
-torch._foreach_lerp_(means, weights, 1 - decay)    # lists of all tensors; a moving mean of the weights
-mean = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))    # or that"""
+torch._foreach_lerp_(averages, weights, 1 - decay)    # lists of all tensors: a moving average of the weights
+average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))    # or this"""
 _CLAMP = "torch.nn.utils.clip_grad_value_(parameters, most)    # all gradients at once"
-_OWN = "torch._foreach_add_(weights, gradients, alpha=-lr)    # or lists of all tensors in your own update"
+_OWN = "torch._foreach_add_(weights, gradients, alpha=-lr)    # or your own update, with lists of all tensors"
 
 
 @rule
@@ -53,15 +54,16 @@ def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
 ) -> Advice | None:
     """The optimizer launches kernels for every tensor, where one fused kernel could update them all.
 
-    So does a loop of the program's own that goes through the weights: an optimizer written out, or a moving
-    mean of the weights.
+    So does a loop over the weights in the program: an optimizer written by hand, or a moving average.
 
-    Gain: of the time in which the device waits in the optimizer's phase, all but the Python that looks up
-    each tensor: with n operators for a tensor n/(n+2) at the least. At the most all of it, with the fills of
-    zero_grad. Of the device's time, what its passes over memory exceed the one that a fused kernel makes.
-    Where lists of tensors are updated (foreach), the calls but one, and the same of the device's time; if
-    such an optimizer takes much of the step, that is another finding (`optimizer-share`). Of a loop of the
-    program's own, the calls; at the most with the Python between them.
+    Gain, with n operators for each tensor:
+
+    - at most: all of the GPU's waiting in the optimizer's phase, and the fills of zero_grad.
+    - at least: n/(n+2) of that waiting, because the Python that looks up each tensor stays.
+    - of GPU time: the passes over memory beyond those of a fused kernel.
+    - lists of tensors (foreach): the calls except one, and the same of GPU time. If such an optimizer takes
+      much of the step, that is another finding (`optimizer-share`).
+    - a loop in the program: the calls at least; also the Python between them at most.
     """
     update = update_of(step_ops, annotations)
     told = []
@@ -79,7 +81,7 @@ def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
 def _of_optimizer(
     update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase], phases: Table[Phase]
 ) -> Saving | None:
-    """What a fused kernel saves, if that is worth a word."""
+    """What a fused kernel saves, if that is worth a finding."""
     if update.kind == "fused":
         return None
     saving = fusing_saves(update, mean_step, starving_phases)
@@ -94,18 +96,18 @@ def _of_optimizer(
 
 def _of_loop(loop: WeightLoop, saving: Saving, mean_step: MeanStep, *, is_optimizer: bool) -> Advice:
     work = cost_of(loop.ops, mean_step)
-    names, calls = ", ".join(loop.names[:4]), units.tally(work.calls)
-    where = "by no optimizer of torch's" if is_optimizer else "beside the optimizer"
+    names = ", ".join(loop.names[:4])
+    where = "without an optimizer of torch" if is_optimizer else "outside of the optimizer"
     return Advice(
         title="Weights are updated one by one in a loop",
-        because=f"{calls} operators a step ({names}) go through {units.tally(loop.tensors)} "
-        f"tensors one by one, {where} and outside of autograd, as often as there are weights: "
-        f"{units.tally(work.launches)} launches, {units.duration(work.device_ns)} of device time, and the "
-        f"device waits up to {units.duration(saving.starved_ns[1])} for them.",
+        because=f"A loop {where} calls {names} on {times(loop.tensors, 'tensor')} one by one, as many as "
+        f"there are weights: {times(work.calls, 'operator')} and {times(work.launches, 'launch')} a step. "
+        f"They take {units.duration(work.device_ns)} of GPU time, and the GPU waits up to "
+        f"{units.duration(saving.starved_ns[1])} for them.",
         saving=saving,
         certainty="likely",
         fix=_fix_of_loop(loop, is_optimizer=is_optimizer),
-        check="stepscope show step_ops: operators in place (mul_, add_, lerp_) became a few of _foreach_.",
+        check="stepscope show step_ops: a few _foreach_ operators instead of mul_, add_ and lerp_.",
         evidence={
             "kind": "loop",
             "tensors_per_step": loop.tensors,
@@ -115,12 +117,12 @@ def _of_loop(loop: WeightLoop, saving: Saving, mean_step: MeanStep, *, is_optimi
             "loop_device_ns": work.device_ns,
         },
         claims=frozenset({"late:optimizer", "device:optimizer"}),
-        locations=places_of(loop.ops, "operators"),
+        locations=places_of(loop.ops, "operator"),
     )
 
 
 def _fix_of_loop(loop: WeightLoop, *, is_optimizer: bool) -> str:
-    """What torch has for the whole of it, or operators that take lists of tensors."""
+    """What torch has for the whole loop, or operators that take lists of tensors."""
     used = set(loop.names)
     if is_optimizer:
         return f"{fused_line('AdamW' if 'addcdiv_' in used else 'SGD')}\n{_OWN}"
@@ -139,23 +141,25 @@ def _advice(
     work = cost_of(update.ops, mean_step)
     each = update.kind == "per tensor"
     name = update.name or "The optimizer"
-    operators = units.tally(update.calls_per_turn)
     what = (
-        f"{name} updates {units.tally(update.turns)} tensors a step one by one, {operators} operators each"
+        f"{name} updates {times(update.turns, 'tensor')} a step one by one, with "
+        f"{times(update.calls_per_turn, 'operator')} for each"
         if each
-        else f"{name} goes through all tensors {operators} times an update, an operator for each list"
+        else f"{name} calls {times(update.calls_per_turn, 'operator')} for each list of tensors, where a "
+        "fused optimizer calls one"
     )
     fix = fused_line(update.name)
     if update.fills:
         fix += "\noptimizer.zero_grad(set_to_none=True)    # the default: no fills"
     return Advice(
         title="The optimizer updates tensors one by one" if each else "The optimizer is not fused",
-        because=f"{what}: {units.tally(phase.launches)} launches, {units.duration(phase.device_ns)} of "
-        f"device time, and the device waits {units.duration(mean_step.with_latency(phase.starved_ns))} for them.",
+        because=f"{what}. That makes {often(phase.launches, 'launch')} and takes "
+        f"{units.duration(phase.device_ns)} of GPU time; the GPU waits "
+        f"{units.duration(mean_step.with_latency(phase.starved_ns))} for the launches.",
         saving=saving,
         certainty="certain" if each else "likely",
         fix=fix,
-        check="stepscope show starving_phases: the optimizer has a handful of launches.",
+        check="stepscope show starving_phases: a handful of launches in the optimizer.",
         evidence={
             "optimizer": update.name,
             "kind": update.kind,
@@ -167,5 +171,5 @@ def _advice(
             "update_device_ns": work.device_ns,
         },
         claims=frozenset({"late:optimizer", "device:optimizer"}),
-        locations=places_of(update.ops, "operators"),
+        locations=places_of(update.ops, "operator"),
     )

@@ -1,4 +1,4 @@
-"""Python between operators keeps the device waiting."""
+"""The GPU waits for Python code between operators."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stepscope.tables import Table
 __all__ = ["python_between_ops"]
 
 _PROFILER = re.compile(r"torch/profiler/profiler\.py\(\d+\): step$")
-# Functions outside of torch; those that wait for other threads and processes have no time of their own.
+# Functions outside of torch; those that wait for other threads and processes do no work of their own.
 _OF_PROGRAM = re.compile(
     r"(?!torch/|threading\.py|queue\.py|selectors\.py|socket\.py|multiprocessing/|concurrent/|asyncio/)"
     r"[^<].*\.py\(\d+\): "
 )
 _FIX = """\
-if step % 100 == 0: log(records)              # logging, metrics and callbacks every so many steps
+if step % 100 == 0: log(records)              # logging, metrics and callbacks once in many steps
 records.append(loss.detach())                 # keep tensors; build, sort and print after the loop
-threading.Thread(target=write, args=(records,)).start()    # or a process, for what needs long"""
+threading.Thread(target=write, args=(records,)).start()    # or a process, for slow work"""
 
 
 @rule
@@ -43,13 +43,14 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     ordinary_ns: float = 5_000,
     ordinary_share: float = 0.7,
 ) -> Advice | None:
-    """The device waits for Python between operators, far longer than eager programs need.
+    """The GPU waits for Python between operators, far longer than in ordinary eager programs.
 
-    Gain: a plain eager program spends about half as much time between its operators as in them. At the least
-    what is beyond that goes: with stacks, which make Python slow, what is longer than the operators; without,
-    what is more than `ordinary_share` of them, and not the single longest pause. At the most all goes but
-    some microseconds in each gap; with stacks no more than the own time of functions outside of torch that
-    take a hundredth of the step or more. Recording stretches Python only where it records each of its calls.
+    Gain: a plain eager program spends about half as much time between its operators as in them.
+
+    - at most: all of the time between operators, except `ordinary_ns` in each gap.
+    - at least: with stacks, which slow Python down, what exceeds the time in operators. Without stacks, what
+      exceeds `ordinary_share` of it, without the longest single pause.
+    - with stacks, no more than the own time of functions outside of torch that take 1 % of the step or more.
     """
     late = lateness_of(mean_step, idle_gaps)
     most = late.python_ns - late.python_parts * ordinary_ns
@@ -63,7 +64,7 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
         return None
     if not facts.stacks and (facts.world_size or 1) > 1:
         raise NotKnown(
-            "The device waits while the host does nothing that was recorded: its Python, or other ranks.",
+            "the GPU waits while nothing is recorded on the host: it runs Python, or waits for other ranks",
             record="with_stack=True",
         )
     places = _places(lines, mean_step, late)
@@ -76,11 +77,11 @@ def _advice(
     mean_step: MeanStep, late: Lateness, bounds: Bounds, places: tuple[Location, ...], *, stacks: bool
 ) -> Advice:
     return Advice(
-        title="Python between operators keeps the device waiting",
-        because=f"In a step the GPU waits {units.duration(late.python_ns)} "
-        f"({units.share(mean_step.share(late.python_ns))}) while no operator runs, and "
-        f"{units.duration(late.dispatch_ns)} inside operators."
-        f"{'' if stacks else ' Record with with_stack=True to see which functions.'}",
+        title="The GPU waits for Python code between operators",
+        because=f"The GPU waits {units.duration(late.python_ns)} of a step "
+        f"({units.share(mean_step.share(late.python_ns))}) while the host runs Python between operators, and "
+        f"{units.duration(late.dispatch_ns)} while it is inside operators."
+        f"{'' if stacks else ' Record with with_stack=True to see which functions it is.'}",
         saving=Saving(starved_ns=bounds) if stacks else Saving(waited_ns=bounds),
         certainty="likely" if stacks else "possible",
         fix=_FIX,
@@ -97,7 +98,7 @@ def _advice(
 
 
 def _seen(late: Lateness, most_ns: float, frames: Table[PythonFrame], mean_step: MeanStep) -> Bounds:
-    """What goes of the time that stacks show to be the program's own."""
+    """The bounds of the gain, where stacks show which time is the program's own."""
     own, programs = _profilers_ns(frames, mean_step), _programs_ns(frames, mean_step)
     low = min(programs, max(0.0, late.excess_python_ns - own))
     return low, min(programs, max(low, most_ns - own))
@@ -113,7 +114,7 @@ def _programs_ns(frames: Table[PythonFrame], mean_step: MeanStep) -> float:
 
 
 def _places(lines: Table[Line], mean_step: MeanStep, late: Lateness) -> tuple[Location, ...]:
-    """Functions in which the device waits far longer for each launch than operators and Python take."""
+    """Functions in which the GPU waits far longer for each launch than operators and Python take."""
     rows = [row for row in lines if row.file and row.line is not None and row.function]
     launches = sum(row.launches for row in rows) / mean_step.steps if mean_step.steps else 0.0
     usual = 2 * late.dispatch_ns / launches if launches else 0.0
@@ -122,6 +123,8 @@ def _places(lines: Table[Line], mean_step: MeanStep, late: Lateness) -> tuple[Lo
         ((ns, row) for ns, row in beyond if ns > 0.1 * late.excess_python_ns), key=lambda pair: -pair[0]
     )
     return tuple(
-        Location(row.file or "", row.line or 0, row.function or "", f"{units.duration(ns)} a step")
+        Location(
+            row.file or "", row.line or 0, row.function or "", f"the GPU waits {units.duration(ns)} a step"
+        )
         for ns, row in guilty[:3]
     )

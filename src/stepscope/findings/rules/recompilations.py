@@ -16,10 +16,10 @@ __all__ = ["recompilations"]
 
 ALMOST_ALL = 0.9
 _FIX = """\
-TORCH_LOGS="recompiles" python train.py               # says which guard failed
-DataLoader(..., drop_last=True)                       # if it is the last, smaller batch
-torch._dynamo.mark_dynamic(batch, 1)                  # if it is one dimension, such as the length
-torch.compile(model, dynamic=True)                    # if it is several; or pad to a few fixed sizes"""
+TORCH_LOGS="recompiles" python train.py               # logs which guard failed
+DataLoader(..., drop_last=True)                       # if the last batch is smaller
+torch._dynamo.mark_dynamic(batch, 1)                  # if one dimension varies, such as the length
+torch.compile(model, dynamic=True)                    # if several vary; or pad to a few fixed sizes"""
 
 
 @rule
@@ -31,14 +31,16 @@ def recompilations(
     least_share: float = 0.01,
     often_share: float = 0.5,
 ) -> Advice | None:
-    """Steps wait while code is compiled again, for shapes or values that it was not compiled for.
+    """Steps wait while code is compiled again for shapes or values that it was not compiled for.
 
-    Gain: nothing else runs while torch compiles, so at the most all of that time goes, with the autotuning
-    that it led to and the first run of what came out, which loads its kernels. At the least nothing: a few
-    recompilations at the start of a run are no cost of a long one. Where most of the recorded steps
-    compiled, three at the least or two with many versions before, this is how the program runs, and the time
-    of compiling is the least. If the steps are hardly
-    anything else, no step shows what is left without it: at the most all but the device's work in it.
+    Gain: nothing else runs while torch compiles.
+
+    - at most: the time of recompiling, of autotuning for it, and of the first run of the result, which loads
+      its kernels. If steps hardly do anything else, no step shows what is left without it: then all of the
+      step except the GPU's work in compiled code.
+    - at least: nothing, because a few recompilations do not matter in a long run. If most recorded steps
+      recompile (at least three, or two with many versions before), the program keeps doing so: then the
+      time of compiling.
     """
     again = recompiled(compilations)
     rows = [row for row in compilations if row.step is not None and row.region in again]
@@ -60,18 +62,18 @@ def recompilations(
     frames = sorted({region.rpartition("/")[0] for region in again})
     return Advice(
         title="Code is compiled again inside the steps",
-        because=f"{units.count(len(steps))} of {units.count(mean_step.steps)} recorded steps compiled code again "
-        f"({'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}; "
-        f"{units.duration(compiling * mean_step.steps)} in all). "
+        because=f"{units.count(len(steps))} of {units.count(mean_step.steps)} recorded steps compiled code "
+        f"again ({'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}), for "
+        f"{units.duration(compiling * mean_step.steps)} in total. "
         + (
-            f"Version {versions} was reached: new inputs keep coming."
+            f"Torch has reached version {versions}: new inputs keep coming."
             if often
-            else "In a long run they may be exceptions."
+            else "In a long run these may be exceptions."
         ),
         saving=Saving(starved_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
         certainty="certain" if often else "likely",
         fix=_FIX,
-        check="stepscope show compilations: no row says recompilation in a step.",
+        check="stepscope show compilations: no recompilation in a step.",
         evidence={
             "recompilations": times,
             "steps_with_recompilation": len(steps),

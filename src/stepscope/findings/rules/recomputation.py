@@ -18,13 +18,13 @@ LEAST_SHARE = 0.01
 CLAIMS = frozenset(
     {"late:recomputation", "device:matmul", "device:attention", "device:elementwise", "device:normalisation"}
 )
-"""The work that models do again is of these kinds."""
+"""The repeated work is of these kinds."""
 REENTRANT = "CheckpointFunctionBackward"
-"""With use_reentrant=True all of a layer's backward is inside of this operator, not only forward again."""
+"""With use_reentrant=True this operator contains all of a layer's backward, not only the repeated forward."""
 _FIX = """\
-model.gradient_checkpointing_disable()          # Hugging Face; elsewhere call the layer instead of
-x = layer(x)                                    # checkpoint(layer, x, use_reentrant=False)
-if number % 2: x = checkpoint(layer, x, use_reentrant=False)   # every second layer, if all do not fit"""
+model.gradient_checkpointing_disable()    # Hugging Face
+x = layer(x)                              # your code: instead of checkpoint(layer, x, use_reentrant=False)
+x = checkpoint(layer, x, use_reentrant=False) if number % 2 else layer(x)    # if not all fit"""
 
 
 @rule
@@ -39,12 +39,15 @@ def recomputation(
 ) -> Advice | None:
     """Activation checkpointing computes layers twice although memory is free.
 
-    Gain: all device work that was launched by forward run again goes, as far as the device sets the pace, and
-    what the device waited for the host in it, with the latency of its launches. At the most, where the host
-    sets the pace, all the time that the host spent in it goes, and with it what checkpointing itself costs:
-    the rest of the operators of backward that made it run again, and no more than that in forward, where
-    tensors are put aside. Without checkpointing more memory is taken. The trace does not tell how much: so
-    this is never certain, and no more than possible where memory was not recorded.
+    Gain:
+
+    - at least: all GPU work that the repeated forward launched, as far as the GPU sets the pace, and what
+      the GPU waited for it, with the latency of its launches.
+    - at most: if the host sets the pace, all the host's time in it, and what checkpointing itself costs: the
+      rest of the backward operators that ran it, and as much in forward, where tensors are put aside.
+
+    The trace does not tell how much memory the activations need, so this is never certain, and only
+    possible if memory was not recorded.
     """
     again = [row for row in starving_phases if row.phase == "recomputation"]
     device_ns = min(mean_step.busy_ns, mean_step.per_step(sum(row.device_ns for row in again)))
@@ -58,9 +61,10 @@ def recomputation(
     most = min(mean_step.starved_ns, max(least, mean_step.per_step(_host_ns(step_ops))))
     return Advice(
         title="Activations are computed twice" + (" while memory is free" if use else ""),
-        because=f"Forward run again inside backward takes {units.duration(device_ns)} of the GPU a step "
-        f"({units.share(mean_step.share(device_ns))}), and the GPU waits {units.duration(starved_ns)} for it. "
-        f"{_room(use)}",
+        because=f"Layers that run again inside backward take {units.duration(device_ns)} of GPU time a step "
+        f"({units.share(mean_step.share(device_ns))})"
+        + (f", and the GPU waits {units.duration(starved_ns)} for them. " if starved_ns >= 1_000 else ". ")
+        + _room(use),
         saving=Saving(starved_ns=(least, most), device_ns=(device_ns, device_ns)),
         certainty="likely" if use else "possible",
         fix=_FIX,
@@ -77,7 +81,7 @@ def recomputation(
 
 
 def _host_ns(step_ops: Table[StepOp]) -> int:
-    """Host time of forward run again, and of what checkpointing itself costs at the most."""
+    """Host time of the repeated forward, and of what checkpointing itself costs at most."""
     run_again = {row.within for row in step_ops if row.phase == "recomputation"}
     outer = [row for row in step_ops if row.phase == "backward" and row.name in run_again]
     names = {row.name for row in outer}
@@ -103,5 +107,5 @@ def _use(memory: Table[DeviceMemory], facts: Facts) -> MemoryUse | None:
 
 def _room(use: MemoryUse | None) -> str:
     if use is None:
-        return "Whether memory is free is not known: record with profile_memory=True."
+        return "Record with profile_memory=True to see whether memory is free."
     return f"Tensors took {units.share(use.peak_share)} of {units.size(use.memory_bytes)} at the peak."

@@ -1,4 +1,4 @@
-"""Choosing a token takes long beside computing it."""
+"""Sampling a token takes long compared to computing it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings._counts import often
 from stepscope.findings._inference import engine_of, infers
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -19,7 +20,7 @@ __all__ = ["sampling_cost"]
 # Each draw ends in one of these: torch.multinomial, or a division by exponential noise and an argmax.
 _DRAWS = ("aten::multinomial", "aten::exponential_")
 _SORTS = ("aten::sort", "aten::argsort")
-# The best few: what a sampler should begin with, so it is no cost that could go, nor is what it calls.
+# A sampler should begin with the best few, so topk and what it calls stay.
 _BEST = "aten::topk"
 _STEPS = (
     *_DRAWS,
@@ -34,16 +35,16 @@ _STEPS = (
     "aten::scatter",
 )
 _TIMES = 2
-"""How often a sampler calls the same operator for a draw; layers of a model call theirs more often."""
+"""How often a sampler calls the same operator for a draw at most; layers call theirs more often."""
 _BY_ENGINE = {
     "vLLM": "VLLM_USE_FLASHINFER_SAMPLER=1 vllm serve MODEL    # with flashinfer installed",
     "SGLang": "python -m sglang.launch_server ... --sampling-backend flashinfer",
 }
 _ANY = """\
-best, places = torch.topk(logits, 64)    # first, in the model's data type; then softmax, top-p and draw of 64
-token = places.gather(-1, torch.multinomial(best.float().softmax(-1), 1))
-flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 64, 0.9)    # or one kernel, without a sort
-token = logits.argmax(-1)    # where greedy will do"""
+best, indices = torch.topk(logits, 64)    # first, in the model's data type; then top-p and draw on 64
+token = indices.gather(-1, torch.multinomial(best.float().softmax(-1), 1))
+token = flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 64, 0.9)    # or one kernel, no sort
+token = logits.argmax(-1)    # or greedy, if that is enough"""
 
 
 @rule
@@ -55,12 +56,14 @@ def sampling_cost(
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
-    """Sampling takes a large part of making a token.
+    """Sampling takes a large part of the time for a token.
 
-    Gain: at the most all of the sampler's time. At the least, where the sampler sorts, half of the sort and
-    all that follows it: to find the best few reads the logits once or twice, while a sort reads and writes
-    all of them for every eight bits, and what follows has those few to do. But the step gets no shorter than
-    what its operators take the host. Where nothing is sorted, nothing at the least.
+    Gain:
+
+    - at most: all of the sampler's time.
+    - at least: half of the sort and all that follows it. Finding the best few reads the logits once or
+      twice, a sort reads and writes all of them for every eight bits, and what follows then works on those
+      few. Nothing if nothing is sorted. The step gets no shorter than its operators take on the host.
     """
     if not infers(step_classes):
         return None
@@ -74,12 +77,13 @@ def sampling_cost(
     engine = engine_of(iterations)
     return Advice(
         title="Sampling takes a large part of a step",
-        because=f"{units.tally(mean_step.per_step(draws))} draws a step take {units.duration(whole)} of the GPU, "
-        f"{units.share(mean_step.share(whole))} of the step; {units.duration(sorting)} of that is sorting.",
+        because=f"Sampling ({often(mean_step.per_step(draws), 'draw')}) takes {units.duration(whole)} of GPU "
+        f"time, {units.share(mean_step.share(whole))} of the step"
+        + (f"; {units.duration(sorting)} of that is sorting." if sorting else "."),
         saving=Saving(device_ns=(min(low, mean_step.busy_ns), min(whole, mean_step.busy_ns))),
         certainty="likely",
         fix=_BY_ENGINE.get(engine or "", _ANY),
-        check="stepscope show ops: aten::sort is gone, and the operators of the sampler take a few µs.",
+        check="stepscope show ops: no aten::sort, and the sampler's operators take a few µs.",
         evidence={
             "draws_per_step": mean_step.per_step(draws),
             "sampling_ns": round(whole),
@@ -88,13 +92,13 @@ def sampling_cost(
         },
         claims=frozenset({"device:indexing"}),
         locations=locations_of(
-            (row.user_frame, f"~{units.tally(row.per_step)} calls of {row.name} a step") for row in sampler
+            (row.user_frame, f"{row.name}, {often(row.per_step, 'call')}") for row in sampler
         ),
     )
 
 
 def _sampler(step_ops: Iterable[StepOp], draws: int) -> list[StepOp]:
-    """The operators that a sampler calls, dearest first, but those that layers call, too."""
+    """The operators that a sampler calls, most expensive first, without those that layers call, too."""
     by_name: defaultdict[str | None, list[StepOp]] = defaultdict(list)
     for row in step_ops:
         if row.name in _STEPS and row.within not in (*_STEPS, _BEST):

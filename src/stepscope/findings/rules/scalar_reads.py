@@ -1,4 +1,4 @@
-"""The host reads scalars of the device, and the device runs dry behind each of them."""
+"""The host reads scalars from the GPU, which has no work left after each of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import (
     READ,
@@ -21,7 +22,6 @@ from stepscope.findings._waits import (
     locations_of_waits,
     of_shares,
     read_ops,
-    times,
     waits_of,
 )
 from stepscope.findings.mean_step import MeanStep
@@ -55,16 +55,17 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """The host reads scalars of the device (.item(), float, if), and waits for each.
+    """The host reads scalars from the GPU (.item(), float, if) and waits for each.
 
-    Gain: what a simulation says in which nothing is read, without the profiler. At the least, less what it takes
-    to add the scalar up on the device instead: the cheapest operator for each read. At the most, the operator
-    that computed each scalar goes as well, which takes no longer than to read it; and the first of the steps
-    that are played has no lead from one before it, so that the others gain more than their mean. But never
-    more than the lead: a read takes the host as long as its operator, the wait included, and a host that does
-    not read is ahead by so much. The step shrinks by that lead, as far as the device waits for the host
-    anywhere in it. Without the profiler the host is quicker, and so waits for longer kernels longer. A
-    program whose host is late all the time gains no more than the reads took.
+    Gain: from a simulation of the steps, without the profiler, in which nothing is read.
+
+    - at least: what the simulation gains, less the cheapest operator for each read, which adds the scalar
+      up on the GPU instead.
+    - at most: the operator that computed each scalar goes as well, which takes no longer than reading it; and
+      the first simulated step, which has no lead from a step before it, does not count.
+    - never more than the lead that the host wins: the time of the reads, waits included, as far as the GPU
+      waits for the host anywhere in the step. If the GPU waits for the host all the time, the gain is no
+      more than the time of the reads.
     """
     waits = waits_of(host_syncs, step_ops)
     mine = [wait for wait in waits if wait.cause == READ]
@@ -85,12 +86,12 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
         return None
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     return Advice(
-        title="The host reads scalars of the device and waits for each",
-        because=f"{times(per_step, 'read')} a step: {held_up(mean_step, host, mine)}",
+        title="The host reads scalars from the GPU and waits for each",
+        because=f"{often(per_step, 'read')}: {held_up(mean_step, host, mine)}",
         saving=saving,
         certainty="certain",
         fix=_fix(reads, step_ops, {row.name or "" for row in python_frames}),
-        check="stepscope show host_syncs: aten::_local_scalar_dense is gone, or there once in many steps.",
+        check="stepscope show host_syncs: no aten::_local_scalar_dense, or only once in many steps.",
         evidence={
             "reads_per_step": per_step,
             "host_ns": round(host),
@@ -103,7 +104,7 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
 
 
 def _part(waits: list[Wait], step_ops: Table[StepOp]) -> float:
-    """How much of all waits for scalars is for those that the program reads itself."""
+    """The part of all waits for scalars that is for those the program reads itself."""
     causes = {cause for cause, _ in read_ops(step_ops)} | {READ}
     every = sum(wait.waited_ns for wait in waits if wait.cause in causes)
     mine = sum(wait.waited_ns for wait in waits if wait.cause == READ)
@@ -115,8 +116,8 @@ def _played(
 ) -> Saving:
     """What a simulation without reads saves of a step.
 
-    `lead` is the most that can be, `instead` what the operators take that add scalars up, and that compute
-    them, and `part` how much of what is read the program reads itself.
+    `lead` is the upper limit, `instead` what the operators take that add scalars up and that compute them,
+    and `part` the part of the reads that the program makes itself.
     """
     (row,) = changed_steps
     modelled, most = mean_step.gain(simulated(mean_step, changed_steps)), mean_step.gain(lead).high_share
@@ -126,18 +127,18 @@ def _played(
 
 
 def _of_host(mean_step: MeanStep, host_ns: float) -> float:
-    """The part of a step without the profiler that so much recorded host time makes, as far as it is late."""
+    """Recorded host time as a part of the step without the profiler, as far as the GPU waits for it."""
     starved_ns = min(max(0.0, host_ns), mean_step.starved_ns)
     return mean_step.gain(Saving(starved_ns=(0.0, starved_ns))).high_share
 
 
 def _host_ns(reads: list[StepOp]) -> float:
-    """Host time of the reads; where some of a row's calls read memory of the host, of as many as did not."""
+    """Host time of the reads; if some of a row's calls read host memory, of the part that did not."""
     return sum(row.host_ns * min(1.0, row.launches / row.calls) for row in reads if row.calls)
 
 
 def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> str:
-    """What to type, by what reads: a look of GradScaler, an `if`, or a number to be logged."""
+    """What to type, by what reads: GradScaler, an `if`, or a number that is logged."""
 
     def seen(file: str) -> bool:
         return any(name.startswith(file) for name in frames)
@@ -152,13 +153,15 @@ def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> str:
         lines.append(_BRANCH)
     if scaled:
         lines.append(
-            'torch.autocast("cuda", torch.bfloat16)    # needs no GradScaler, which reads once a step;\n'
-            "torch.optim.AdamW(…, fused=True)          # or lets the optimizer look at the scale itself"
+            'torch.autocast("cuda", torch.bfloat16)    # needs no GradScaler, which reads once a step\n'
+            "torch.optim.AdamW(…, fused=True)          # or: checks for infinities on the GPU, without a read"
         )
     if branches and seen(_DISTRIBUTIONS):
-        lines.append("torch.distributions.Distribution.set_default_validate_args(False)")
+        lines.append(
+            "torch.distributions.Distribution.set_default_validate_args(False)    # checks with `if`"
+        )
     if seen(_CLIPPING) and any(row.phase == "optimizer" for row in branches):
-        lines.append("clip_grad_norm_(…, error_if_nonfinite=False)")
+        lines.append("clip_grad_norm_(…, error_if_nonfinite=False)    # the default: no read")
     if seen(_PRINTING):
-        lines.append("print(tensor) reads it: print every so many steps")
+        lines.append("if step % 100 == 0: print(tensor)    # print(tensor) reads it, too")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Much of the step is gathering, scattering and sorting."""
+"""Gather, scatter and sort take much of the step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings.mean_step import MeanStep
@@ -17,8 +18,8 @@ from stepscope.tables import Table
 
 __all__ = ["scatter_heavy"]
 
-# Operators that read or write where an index says, and those that sort. To look up embeddings is none of
-# them, for that is what a model is made of.
+# Operators that read or write where an index says, and those that sort. Embedding look-ups are left out: they
+# belong to the model.
 _INDEXING = re.compile(
     r"aten::(index(_put|_copy|_add|_fill|_reduce|_select)?_?|_index_put_impl_|scatter\w*|gather|take|put_|"
     r"take_along_dim|masked_(select|scatter_?)|sort|argsort|msort|topk|searchsorted|bucketize|_?unique\w*|"
@@ -27,23 +28,23 @@ _INDEXING = re.compile(
     r"(Index|IndexPut|IndexSelect|IndexAdd|IndexCopy|Gather|Scatter|ScatterAdd|Take|Sort|Topk)Backward\d"
 )
 # index_put_ sorts its indices if it accumulates, or if torch must be deterministic; so does the backward of
-# an index. It takes a dozen kernels then in place of one.
+# an index. Then it takes a dozen kernels instead of one.
 _MAY_SORT = re.compile(r"aten::_?index_put(_impl)?_?|.*: Index(Put)?Backward0")
 _SORTS_FROM = 4
 _ADDS_IN = 2
-"""Kernels of index_add_ with the zeros that it adds to."""
-# Their results have sizes that only the device knows, so that the host waits: other advice is about that.
+"""Kernels of index_add_, including the zeros that it adds to."""
+# Their results have sizes that only the GPU knows, so the host waits: implicit_syncs is about that.
 _WAITS = re.compile(r"aten::(nonzero|masked_select|_?unique\w*|bincount|item|is_nonzero|_local_scalar_dense)")
 _PRODUCTS = ("matmul", "convolution", "attention")
 _ATTENTION = re.compile(r"aten::scaled_dot_product_attention|.*unified_attention.*")
 LOOP = 8
-"""So many calls of one operator from one place in a step are a loop."""
+"""This many calls of one operator from one place in a step are a loop."""
 LEAST_GAIN = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class _Indexing:
-    """What the program called, all of it and the parts that could be less."""
+    """What the program called: all of it, and the parts that could be less."""
 
     ops: tuple[StepOp, ...]
     cost: OpCost
@@ -63,17 +64,19 @@ def scatter_heavy(
     *,
     least_share: float = 0.02,
 ) -> Advice | None:
-    """Gathering, scattering and sorting take much of the step, often in a loop of Python's.
+    """Gather, scatter and sort take much of the step, often in a Python loop.
 
-    Gain: n calls from one place, with their n gradients, become one that does the work of all. So 1 - 1/n of
-    the host's time for them goes; half of it at the least, since the indices of all have to be put together.
-    At the most all else that runs as often, or a multiple of that, goes with them, where indexing is half of
-    it or more; unless products are among it: then the loop is one over layers. A call that sorts its indices,
-    because it accumulates, takes a dozen kernels, and index_add_ two: at the least the rest goes, loop or
-    not. Calls that wait for the device are left to other advice. Of the device's time for sorting calls half
-    goes at the least and 9/10 at the most. Of other kernels in loops nothing at the least and 1 - 1/n at the
-    most, since short ones do not fill the device. Whichever is slower of what is left of the host and of the
-    device sets the pace.
+    Gain: n calls from one place, with their n gradients, become one call.
+
+    - at most: 1 - 1/n of the host's time for them, and of everything else that runs as often or a multiple of
+      that, if indexing is half of it or more. Not if matrix products are among it: then the loop goes over
+      layers. Of GPU time, 1 - 1/n of the kernels in the loop, and 9/10 of calls that sort their indices.
+    - at least: half of the host's time for the calls, because the indices have to be put together. Of GPU
+      time, half of calls that sort. These take a dozen kernels, index_add_ two, so the rest of the launches
+      goes, loop or not.
+
+    The step gets no shorter than what is left of the host or of the GPU. Calls that wait for the GPU belong
+    to implicit-syncs.
     """
     found = _indexing(step_ops, mean_step)
     waits = waits_of(found.cost.starved_ns, found.cost.launches, mean_step, starving_phases)
@@ -100,7 +103,7 @@ def _saving(found: _Indexing, mean_step: MeanStep, step_ops: Table[StepOp]) -> S
 
 
 def _host_part(op: StepOp, step_ops: Table[StepOp]) -> float:
-    """The part of the host's work that is in it; none where it waits, or is the gradient of what does."""
+    """The part of the host's work that is in it; none if it waits, or is the gradient of what does."""
     waiting = {row.name for row in step_ops if row.within is None and _WAITS.fullmatch(row.name or "")}
     waiting |= {row.within for row in step_ops if _WAITS.fullmatch(row.name or "")}
     return 0.0 if called_as(op) in waiting else host_part([op], step_ops)
@@ -110,7 +113,7 @@ def _indexing(step_ops: Table[StepOp], mean_step: MeanStep) -> _Indexing:
     outer = [op for op in step_ops if op.within is None]
     ops = tuple(op for op in outer if _INDEXING.fullmatch(op.name or ""))
     layers = sum(op.per_step for op in outer if _ATTENTION.fullmatch(op.name or ""))
-    # Every layer writes its keys and values to a cache: that is no loop over indices.
+    # Every layer writes its keys and values to a cache: that is not a loop over indices.
     cached = {round(layers), round(2 * layers)} if layers else set()
     turns = {
         op.per_step
@@ -119,8 +122,8 @@ def _indexing(step_ops: Table[StepOp], mean_step: MeanStep) -> _Indexing:
     }
     loops = tuple(op for op in ops if op.per_step in turns)
     bodies = {id(op): op for op in loops}
-    for often in turns:
-        body = [op for op in outer if op.per_step and op.per_step % often == 0 and op.phase != "optimizer"]
+    for count in turns:
+        body = [op for op in outer if op.per_step and op.per_step % count == 0 and op.phase != "optimizer"]
         products = any(family_of(None, called_as(op)) in _PRODUCTS for op in body)
         indexing_ns = sum(op.host_ns for op in body if op in loops)
         if not products and 2 * indexing_ns >= sum(op.host_ns for op in body):
@@ -144,23 +147,27 @@ def _advice(found: _Indexing, saving: Saving, mean_step: MeanStep) -> Advice:
     most = max(found.ops, key=lambda op: (op.starved_ns + op.device_ns, op.name or ""))
     lines = []
     if looped.calls:
-        lines.append("buffer[steps, rows] = values    # once, with the indices of the whole loop, not in it")
-        lines.append("buffer = torch.stack(values)    # or collect the parts, and stack them after the loop")
+        lines.append("buffer[steps, rows] = values    # once after the loop, with all its indices")
+        lines.append(
+            "buffer = torch.stack(values)    # or collect the parts in a list, and stack them after the loop"
+        )
     if sorting.calls:
-        lines.append("total.index_add_(0, index, values)    # in place of index_put_(…, accumulate=True)")
-        lines.append("table.index_select(0, index)    # in place of table[index], whose gradient sorts")
+        lines.append("total.index_add_(0, index, values)    # instead of index_put_(…, accumulate=True)")
+        lines.append("table.index_select(0, index)    # instead of table[index], whose gradient sorts")
     if not lines:
-        lines.append("x = torch.where(mask, new, x)    # a mask in place of an index, or an index made once")
-    loop = f"; {units.tally(looped.calls)} of the calls are in loops" if looped.calls else ""
+        lines.append("x = torch.where(mask, new, x)    # a mask instead of an index, or an index made once")
+    loop = f" {units.tally(looped.calls)} of the calls are made in loops." if looped.calls else ""
     return Advice(
-        title="Gathering and scattering take much of the step",
-        because=f"{units.tally(found.cost.calls)} calls a step, {units.tally(most.per_step)} of them "
-        f"{(most.name or '').rpartition(':')[2].strip()}, take {units.duration(found.cost.device_ns)} on the "
-        f"device, which waits {units.duration(waited_ns)} for them{loop}.",
+        title="Gather, scatter and sort take much of the step",
+        because=f"{often(found.cost.calls, 'such call')} ({units.tally(most.per_step)} of them "
+        f"{(most.name or '').rpartition(':')[2].strip()}) take {units.duration(found.cost.device_ns)} of GPU "
+        "time"
+        + (f", and the GPU waits {units.duration(waited_ns)} for them." if waited_ns >= 1_000 else ".")
+        + loop,
         saving=saving,
         certainty="likely" if looped.calls or sorting.calls else "possible",
         fix="\n".join(lines),
-        check="stepscope show step_ops: fewer calls of index_put_, index_copy_ and their kin.",
+        check="stepscope show step_ops: fewer calls of index_put_, index_copy_ and the like.",
         evidence={
             "calls_per_step": found.cost.calls,
             "calls_in_loops_per_step": looped.calls,

@@ -1,4 +1,4 @@
-"""The device spends much of its time between short kernels."""
+"""The GPU spends much of its time between short kernels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._op_costs import part_in_steps
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -17,7 +18,7 @@ from stepscope.tables import Table
 __all__ = ["short_kernels"]
 
 BETWEEN = ("device scheduling", "graph latency")
-"""What idle time is called that lies between two kernels which were both launched in time."""
+"""Causes of idle time between two kernels that were both launched in time."""
 
 
 @rule
@@ -30,10 +31,12 @@ def short_kernels(
     short_ns: int = 10_000,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """Kernels are so short that the device spends much of the step between them, though launched in time.
+    """Kernels are launched in time, but are so short that the gaps between them take much of the step.
 
-    Gain: a kernel that is fused into another saves the pause before it. At the most all pauses go, at the
-    least none, for the profile does not tell which kernels could be one.
+    Gain: a kernel that is fused into another saves the gap before it.
+
+    - at most: all of these gaps.
+    - at least: nothing, because the profile does not tell which kernels can be fused.
     """
     between = [row for row in idle_gaps if row.device == mean_step.device and row.spent_in in BETWEEN]
     between_ns = mean_step.per_step(sum(row.idle_ns for row in between))
@@ -44,22 +47,22 @@ def short_kernels(
     if short.calls < short.every / 2:
         return None
     because = (
-        f"{units.tally(short.calls)} of {units.tally(short.every)} kernels a step are shorter than "
-        f"{units.duration(short_ns)}, and take {units.duration(short.time_ns)} together; the device "
-        f"pauses {units.tally(pauses)} times between two, for {units.duration(between_ns)} in all."
+        f"{units.tally(short.calls)} of {often(short.every, 'kernel')} are shorter than "
+        f"{units.duration(short_ns)} and take {units.duration(short.time_ns)} in total. The GPU pauses "
+        f"between kernels {often(pauses, 'time')}, for {units.duration(between_ns)} in total."
     )
     return _advice(because, short, pauses, between_ns, mean_step)
 
 
 def _advice(because: str, short: _Short, pauses: float, between_ns: float, mean_step: MeanStep) -> Advice:
     return Advice(
-        title="Kernels are so short that pauses between them count",
+        title="Gaps between short kernels add up",
         because=because,
         saving=Saving(waited_ns=(0.0, between_ns)),
         certainty="possible",
-        fix="model = torch.compile(model)    # fewer, longer kernels, inside a CUDA graph, too\n"
-        "loader = DataLoader(dataset, batch_size=2 * batch_size)    # or more work for each of them",
-        check="stepscope show idle_gaps: less device scheduling and graph latency.",
+        fix="model = torch.compile(model)    # fewer, longer kernels; also inside a CUDA graph\n"
+        "loader = DataLoader(dataset, batch_size=2 * batch_size)    # or more work for each kernel",
+        check="stepscope show idle_gaps: less 'device scheduling' and 'graph latency'.",
         evidence={
             "short_kernels_per_step": short.calls,
             "kernels_per_step": short.every,
@@ -74,7 +77,7 @@ def _advice(because: str, short: _Short, pauses: float, between_ns: float, mean_
 
 @dataclass(frozen=True, slots=True)
 class _Short:
-    """Kernels under a length, in a mean step, and all of them."""
+    """Kernels below a length in a mean step, and all kernels."""
 
     calls: float
     time_ns: float

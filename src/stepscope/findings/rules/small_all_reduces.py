@@ -1,4 +1,4 @@
-"""Tensor parallelism that waits for latency."""
+"""All-reduces of tensor parallelism are so small that they cost mostly latency."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._inference import engine_of, infers
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["small_all_reduces"]
 
-# ncclDevKernel_AllReduce_…, ncclKernel_AllReduce_…; vLLM's and SGLang's cross_device_reduce_1stage; torch's
-# multimem_all_reduce_kernel and one_shot_all_reduce_kernel; FlashInfer's allreduce_fusion_kernel.
+# ncclDevKernel_AllReduce_…, ncclKernel_AllReduce_…; vLLM's and SGLang's cross_device_reduce_1stage;
+# torch's multimem_all_reduce_kernel and one_shot_all_reduce_kernel; FlashInfer's allreduce_fusion_kernel.
 _ALL_REDUCE = re.compile(r"all_?reduce|cross_device_reduce", re.IGNORECASE)
 _NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
 ONE_SHOT_NS = 5_000
-"""What an all-reduce takes at the least that reads the memory of its peers."""
+"""What an all-reduce takes at least if it reads the memory of its peers."""
 _CUSTOM = {
     "vLLM": "vllm serve MODEL    # without --disable-custom-all-reduce",
     "SGLang": "python -m sglang.launch_server ... --enable-symm-mem    # and no --disable-custom-all-reduce",
 }
 _FUSED = {
     "vLLM": '--compilation-config \'{"pass_config": {"fuse_allreduce_rms": true}}\'',
-    "SGLang": "--flashinfer-allreduce-fusion-backend auto    # before: --enable-flashinfer-allreduce-fusion",
+    "SGLang": "--flashinfer-allreduce-fusion-backend auto    # older: --enable-flashinfer-allreduce-fusion",
 }
 _ANY = """\
 t = torch.distributed._symmetric_memory.empty(shape, dtype=torch.bfloat16, device="cuda")
@@ -48,11 +49,14 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     most_mean_ns: int = 50_000,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """Tensor parallelism sums many small tensors: each all-reduce is latency.
+    """Tensor parallelism makes many small all-reduces, which cost mostly latency.
 
-    Gain: an all-reduce that reads its peers' memory in one kernel takes a few microseconds, or less where it
-    is fused with the normalisation after it. At the most all but that goes. At the least nothing: part of the
-    time is waiting for a peer that came later, and peers may not reach one another's memory.
+    Gain: an all-reduce that reads its peers' memory in one kernel takes a few microseconds, or less if it is
+    fused with the normalisation after it.
+
+    - at most: all of their time except 5 µs for each.
+    - at least: nothing. Part of the time is waiting for a peer that arrived later, and the GPUs may not be
+      able to access each other's memory.
     """
     if not infers(step_classes) and not any(row.kind for row in iterations):
         return None
@@ -67,14 +71,14 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     plain = nccl > 0.5 * sum(row.total_ns for row in all_reduces)
     engine = engine_of(iterations) or ""
     return Advice(
-        title="Many small all-reduces: latency of tensor parallelism",
-        because=f"{units.tally(calls)} all-reduces a step of {units.duration(whole / calls)} each "
-        f"{'by NCCL ' if plain else ''}take {units.duration(whole)}, {units.share(mean_step.share(whole))} of the "
-        "step; waiting for peers is part of it.",
+        title="Many small all-reduces cost mostly latency",
+        because=f"{often(calls, 'NCCL all-reduce' if plain else 'all-reduce')} of "
+        f"{units.duration(whole / calls)} each take {units.duration(whole)}, "
+        f"{units.share(mean_step.share(whole))} of the step, waiting for peers included.",
         saving=Saving(device_ns=(0.0, max(0.0, whole - calls * ONE_SHOT_NS))),
         certainty="likely",
         fix=(_CUSTOM if plain else _FUSED).get(engine, _ANY),
-        check="stepscope show kernels: other all-reduces than NCCL's, or fewer, and shorter ones.",
+        check="stepscope show kernels: all-reduces other than NCCL's, or fewer and shorter ones.",
         evidence={
             "all_reduces_per_step": calls,
             "all_reduce_mean_ns": whole / calls,

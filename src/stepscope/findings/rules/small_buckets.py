@@ -1,4 +1,4 @@
-"""Gradients reduced in many small pieces."""
+"""Gradients are all-reduced in many small pieces."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of
+from stepscope.findings._counts import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -18,7 +19,7 @@ _BUCKETS = (
 )
 _BY_HAND = """\
 model = DistributedDataParallel(model, device_ids=[local_rank])    # reduces in buckets, during backward
-flat = torch.cat([p.grad.flatten() for p in model.parameters()])    # or by hand: one all-reduce for all
+flat = torch.cat([p.grad.flatten() for p in model.parameters()])    # or by hand: one all-reduce
 dist.all_reduce(flat)"""
 
 
@@ -33,12 +34,13 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
     most_mean_ns: int = 100_000,
     least_share: float = 0.02,
 ) -> Advice | None:
-    """Gradients are all-reduced in many small pieces, each of which costs more latency than transfer.
+    """Gradients are all-reduced in many small pieces, which cost more latency than transfer.
 
-    Gain: an all-reduce that short is mostly latency, and so is its launch. Buckets twice as large halve the
-    launches: at the least half of the device's waiting for them. At the most all launches but one go, and of
-    the exposed communication all but one such all-reduce; but larger buckets fill later and overlap less, so
-    of that nothing at the least.
+    Gain:
+
+    - at most: all launches except one, and all exposed communication except one such all-reduce.
+    - at least: half of the GPU's waiting for the launches, because buckets twice as large halve them. None of
+      the exposed communication, because larger buckets fill later and overlap less.
     """
     rows = [row for row in step_ops if kind_of(row.name) == "all-reduce"]
     calls = mean_step.per_step(sum(row.calls for row in rows))
@@ -54,14 +56,13 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
     return Advice(
         title="Gradients are all-reduced in many small pieces",
-        because=f"{units.tally(calls)} all-reduces a step of {units.duration(mean_ns)} each; "
-        f"{units.duration(exposed.device_ns)} of communication had no compute beside it, and the GPU waited "
-        f"{units.duration(late)} for their launches.",
+        because=f"There are {often(calls, 'all-reduce')} of {units.duration(mean_ns)} each. "
+        f"{units.duration(exposed.device_ns)} of communication is exposed"
+        + (f", and the GPU waits {units.duration(late)} for the launches." if late >= 1_000 else "."),
         saving=Saving(starved_ns=(0.5 * late, late * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
         fix=_BY_HAND if by_hand > calls * mean_step.steps / 2 else _BUCKETS,
-        check="stepscope show kernels: fewer and longer all-reduces; exposed_communication_ns of stepscope "
-        "show devices falls.",
+        check="stepscope show kernels: fewer and longer all-reduces; devices: less exposed_communication_ns.",
         evidence={
             "all_reduces_per_step": calls,
             "all_reduce_mean_ns": mean_ns,
@@ -70,7 +71,7 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
         },
         claims=frozenset({"waited:communication"}),
         locations=locations_of(
-            (row.user_frame, f"~{units.tally(row.per_step)} all-reduces a step")
+            (row.user_frame, often(row.per_step, "all-reduce"))
             for row in sorted(rows, key=lambda row: -row.calls)
         ),
     )

@@ -19,30 +19,33 @@ __all__ = ["step_variance"]
 
 _PARTS = tuple(one.name for one in fields(Breakdown) if one.name.endswith("_ns"))[2:]
 _HOST = ("runtime_ns", "cpu_ns", "other_ns")
-"""Parts that recording stretches."""
+"""Parts that recording slows down."""
 _CAUSES = {
     "kernel_ns": ("kernels", "# sort batches by length, or pad them to a few sizes"),
     "memcpy_ns": ("copies", "# pin_memory=True, non_blocking=True; keep large reads out of the loop"),
     "memset_ns": ("fills", "# allocate and clear large buffers once"),
-    "communication_ns": ("collectives", "# give every rank as much work: sort or pad batches alike on all"),
+    "communication_ns": (
+        "collectives",
+        "# give all ranks the same work: sort or pad batches in the same way on each",
+    ),
     "runtime_ns": (
-        "calls of the runtime",
+        "runtime calls",
         "# look at: stepscope show allocations; stepscope show host_syncs",
     ),
     "dataloader_ns": ("waiting for data", "DataLoader(..., num_workers=8, prefetch_factor=4)"),
     "cpu_ns": ("operators on the host", "# keep evaluation, logging and checkpoints out of most steps"),
     "other_ns": (
         "Python between operators",
-        "gc.disable()    # and gc.collect() once in a while, if it is that",
+        "gc.disable()    # and gc.collect() from time to time, if garbage collection is the cause",
     ),
 }
 _LEAST_STEPS = 3
 _CLEAR = 1.25
-"""Long steps are at least so many times as long as the median: a few steps always scatter."""
+"""Long steps take at least this many times the median: a few steps always vary."""
 _LEAST_SHARE = 0.02
-"""What long steps must cost the mean step to be worth a word."""
+"""What long steps must add to the mean step to be worth a finding."""
 _FIX_MORE = """\
-if step % 1000 == 0:          # evaluate, log and save more seldom, or in another process
+if step % 1000 == 0:          # evaluate, log and save less often, or in another process
     evaluate(model)"""
 
 
@@ -53,10 +56,10 @@ class _Spread:
     slow: Sequence[Breakdown]
     usual: Sequence[Breakdown]
     excess_ns: float
-    """What the slow ones cost the mean step."""
+    """What the slow ones add to the mean step."""
 
     def grown(self) -> dict[str, float]:
-        """By how much each part of a slow step is longer than that of a usual one."""
+        """By how much each part of a slow step is longer than in a usual one."""
         return {name: self._mean(self.slow, name) - self._mean(self.usual, name) for name in _PARTS}
 
     @staticmethod
@@ -74,13 +77,19 @@ def step_variance(
     *,
     variation_share: float = 0.10,
 ) -> Advice | None:
-    """Steps that should be alike vary in length, or some of them do more than the others.
+    """Steps that do the same work vary in length, or some steps do extra work.
 
-    Gain: what the long steps cost on average. For like steps that is the mean less the median at the most;
-    at the least nothing, since the reason may be chance. For steps of training that launch more kernels than
-    the usual ones it is how much longer they are, at the most, and at the least half of that: what they do
-    besides may be needed, but more seldom. Steps at the beginning that get faster and faster, the first of a
-    class, and those in which something was compiled do not count.
+    Gain, for steps that do the same work:
+
+    - at most: their mean less their median.
+    - at least: nothing, because it may be chance.
+
+    Gain, for training steps that launch more kernels than the usual ones:
+
+    - at most: what they add to the mean step.
+    - at least: half of that, because the extra work may be needed, but less often.
+
+    Steps during warm-up, the first step of a class, and steps in which something was compiled do not count.
     """
     compiled = {row.step for row in compilations}
     classes = list(step_classes)
@@ -120,7 +129,7 @@ def step_variance(
 def _members(
     like: StepClass, iterations: Iterable[Iteration], breakdowns: Iterable[Breakdown]
 ) -> list[Breakdown]:
-    """The steps of a class. The class names its first ten; others are told by their kernels."""
+    """The steps of a class. The class names its first ten; the others are recognised by their kernels."""
     numbers = {int(text) for text in like.first_steps.split(", ") if text != "…"}
     if len(numbers) < like.steps:
         told = {
@@ -142,7 +151,7 @@ def _settled(steps: Sequence[Breakdown]) -> Sequence[Breakdown]:
 
 
 def _does_more(one: StepClass, usual: StepClass, variation_share: float) -> bool:
-    """Whether its steps train like the usual ones, and do something besides."""
+    """Whether its steps train like the usual ones, and do extra work."""
     alike = (one.kind, one.backward_passes, one.optimizer) == (
         usual.kind, usual.backward_passes, usual.optimizer
     )  # fmt: skip
@@ -160,7 +169,7 @@ def _split(steps: Sequence[Breakdown], mean_step: MeanStep) -> _Spread:
 
 
 def _saving(spread: _Spread, mean_step: MeanStep, least: float) -> Saving:
-    """The excess by what grew: recording stretches the host's part of it."""
+    """The excess, divided by what grew: recording slows down the host's part of it."""
     grown = {name: max(0.0, ns) for name, ns in spread.grown().items()}
     whole = sum(grown.values())
     host = spread.excess_ns * sum(grown[name] for name in _HOST) / whole if whole else 0.0
@@ -174,14 +183,14 @@ def _more_work(mean_step: MeanStep, spread: _Spread, usual: StepClass) -> Advice
     part, _ = _CAUSES[max(spread.grown().items(), key=lambda one: one[1])[0]]
     numbers = _numbers(spread.slow)
     return Advice(
-        title="Some steps do more than train",
-        because=f"Some of {mean_step.steps} steps ({numbers}) launch more than the usual "
-        f"{units.count(usual.kernels_max)} kernels and take {units.duration(longer)} longer, most of it "
-        f"{part}: {units.duration(spread.excess_ns)} for each step on average.",
+        title="Some steps do extra work",
+        because=f"Of {mean_step.steps} steps, {len(spread.slow)} ({numbers}) launched more than the usual "
+        f"{units.count(usual.kernels_max)} kernels and took {units.duration(longer)} longer, mostly for "
+        f"{part}. That adds {units.duration(spread.excess_ns)} to the mean step.",
         saving=_saving(spread, mean_step, 0.5),
         certainty="likely",
         fix=_FIX_MORE,
-        check="stepscope show step_classes: one class of steps, or far fewer in the second.",
+        check="stepscope show step_classes: one class of steps, or far fewer steps in the second.",
         evidence=_evidence(spread, mean_step) | {"longer_ns": round(longer)},
         claims=frozenset({"waited:variance", "late:variance"}),
     )
@@ -190,14 +199,14 @@ def _more_work(mean_step: MeanStep, spread: _Spread, usual: StepClass) -> Advice
 def _unlike(mean_step: MeanStep, spread: _Spread, times: Sequence[int]) -> Advice:
     part, fix = _CAUSES[max(spread.grown().items(), key=lambda one: one[1])[0]]
     return Advice(
-        title="Like steps vary in length",
-        because=f"{len(times)} steps that do the same take {units.duration(min(times))} to "
-        f"{units.duration(max(times))} (they deviate by {units.share(stdev(times) / mean(times))}); what "
-        f"grows most in the long ones ({_numbers(spread.slow)}) is {part}.",
+        title="Steps that do the same work vary in length",
+        because=f"{len(times)} steps with the same work take between {units.duration(min(times))} and "
+        f"{units.duration(max(times))} (standard deviation {units.share(stdev(times) / mean(times))}). In "
+        f"the long ones ({_numbers(spread.slow)}), most of the extra time is {part}.",
         saving=_saving(spread, mean_step, 0.0),
         certainty="possible",
         fix=fix,
-        check="stepscope show step_classes: variation is below 10 %.",
+        check="stepscope show step_classes: a variation below 10 %.",
         evidence=_evidence(spread, mean_step) | {"variation_share": stdev(times) / mean(times)},
         claims=frozenset({"waited:variance", "late:variance"}),
     )

@@ -1,4 +1,4 @@
-"""Products in TF32 where bf16 would have twice the rate."""
+"""Matrix products in TF32 where bf16 would have twice the rate."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ def tf32_matmuls(
 ) -> Advice | None:
     """Matrix products, convolutions or attention run in TF32, where bf16 has a higher rate.
 
-    Gain: at the most their time falls as the device's peaks for TF32 and bf16 say, and a fifth more, since
-    kernels in TF32 stay farther from their peak. At the least it falls by the root of the peaks' ratio: what
-    is bound by memory reads half of the bytes, but weights have to be cast first. Attention in fp32 comes
-    along: torch has none in TF32, and 16 bits let it take flash or cuDNN kernels. No kernel gets shorter than
-    2 µs, or 6 µs for the low bound.
+    Gain:
+
+    - at most: the time falls in the ratio of the GPU's peaks for TF32 and bf16, and by another fifth, because
+      TF32 kernels stay further below their peak. No kernel gets shorter than 2 µs.
+    - at least: by the square root of that ratio: memory-bound kernels read half the bytes, but weights have
+      to be cast first. No kernel gets shorter than 6 µs.
+
+    Attention in fp32 counts as well: torch has none in TF32, and 16 bits allow flash or cuDNN kernels.
     """
     found = products_in(precision, ("tf32",), mean_step)
     if not found.ns or not mean_step.busy_ns or found.ns < least_share * mean_step.busy_ns:
@@ -52,7 +55,7 @@ def tf32_matmuls(
     device = facts.device(mean_step.device)
     rate, half = peak_of(device, "tf32"), half_type(device)
     if device is None or rate is None or half is None:
-        raise NotKnown("what the device would do in bf16 is not known: its product is not recognised")
+        raise NotKnown("the GPU's rate in bf16 is not known: this GPU model is not recognised")
     bounds = zip(
         saved_ns(found, half, device, mean_step), saved_ns(beside, half, device, mean_step), strict=True
     )
@@ -67,7 +70,7 @@ def tf32_matmuls(
         certainty="likely",
         fix='with torch.autocast("cuda", dtype=torch.bfloat16):    # around forward and loss, not backward\n'
         "model.to(torch.bfloat16)    # for inference",
-        check="stepscope show precision: the time is in bf16 and about half as long; watch the loss, too.",
+        check="stepscope show precision: the time is in bf16 and about half as long. Compare the loss, too.",
         evidence={
             "tf32_ns": round(found.ns),
             "fp32_attention_ns": round(beside.ns),
@@ -86,10 +89,10 @@ def _because(
 ) -> str:
     rates = [units.tally((peak_of(device, name) or 0.0) / 1e12) for name in (half, "tf32")]
     text = (
-        f"{units.duration(found.ns)} of a step ({units.share(found.ns / mean_step.busy_ns)} of the device's work) "
-        f"is {found.words} in TF32: fp32 numbers, rounded for the matrix units. {device.name} does "
+        f"{units.duration(found.ns)} of a step ({units.share(found.ns / mean_step.busy_ns)} of the GPU's "
+        f"work) is {found.words} in TF32 (fp32 numbers, rounded for the matrix units). {device.name} reaches "
         f"{rates[0]} TFLOP/s in {half} and {rates[1]} in TF32."
     )
     if not attention.ns:
         return text
-    return f"{text} Attention takes another {units.duration(attention.ns)} in fp32, for it has no TF32."
+    return f"{text} Attention takes another {units.duration(attention.ns)} in fp32, because it has no TF32."

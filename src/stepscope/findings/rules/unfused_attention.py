@@ -1,4 +1,4 @@
-"""Attention that writes its scores to memory."""
+"""Attention writes its scores to memory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
+from stepscope.findings._counts import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -17,36 +18,36 @@ __all__ = ["unfused_attention"]
 _UNFUSED = ("math", "hand-written")
 _WIDE = ("fp32", "tf32", "fp64")
 _FAST_PATH = "aten::_native_multi_head_attention"
-"""Torch's fast path of nn.MultiheadAttention: it is fused only if nobody wants to see the weights."""
+"""Torch's fast path of nn.MultiheadAttention: it is fused only if the weights are not returned."""
 _TORCH_S = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math", _FAST_PATH)
-# What attention by hand calls, forward and backward.
+# What hand-written attention calls, forward and backward.
 _SOFTMAX = re.compile(r"aten::_softmax(_backward_data)?")
 _WEIGHTS = re.compile(r"aten::(_softmax|exp_?|exp2)")
-"""A softmax may be written out."""
+"""A softmax may be written as an exponential and a sum."""
 _VIEW = re.compile(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = re.compile(r"aten::(badd)?bmm")
 _PASSES = 4
-"""How often the scores go through memory at the least: written and read again, once before and once after the
+"""How often the scores go through memory at least: written and read again, once before and once after the
 softmax. Masks, scales and dropout add to that."""
 _SHORTEST_NS = 4_000
-"""What a kernel of fused attention takes at the least."""
+"""What a kernel of fused attention takes at least."""
 
 
 @rule
 def unfused_attention(
     mean_step: MeanStep, attention: Table[Attention], step_ops: Table[StepOp], *, least_share: float = 0.03
 ) -> Advice | None:
-    """Attention writes the scores of all pairs of positions to memory, instead of one fused kernel.
+    """Attention is not one fused kernel and writes the scores of all pairs of positions to memory.
 
-    Gain: a fused kernel keeps the scores on the chip. At the least it saves what is not a product: softmax,
-    masks, scales, all measured; it does the products in no more time than they take now. At the most it takes
-    as long as to move queries, keys, values and results once, by their part of all bytes that are moved now:
-    scores of length × length go through memory four times or more. Where sizes were not recorded, it takes as
-    long as the shortest kernels there are; and if weights then take less time than copies of queries, keys or
-    values, the sequences may be so short that nothing is gained. Copies that bring heads into order for the
-    products, and are not counted as attention, may go as well: all that reshaping costs in the step. The host
-    saves launches: at the most half of what made the device wait for these operators, since projections and
-    views stay.
+    Gain: a fused kernel keeps the scores on the chip.
+
+    - at most: it takes as long as moving queries, keys, values and results once, by their part of all bytes
+      that are moved now (scores of length × length go through memory four times or more); 4 µs a call if
+      sizes were not recorded. Copies that reorder heads go as well, and half of the GPU's waiting for these
+      operators, because projections and views stay.
+    - at least: all that is not a product goes (softmax, masks, scales), as measured. Nothing if sizes were
+      not recorded and the softmax takes less time than copies of queries, keys or values: the sequences may
+      be too short.
     """
     rows = [row for row in attention if row.backend in _UNFUSED]
     ns = mean_step.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
@@ -59,7 +60,7 @@ def unfused_attention(
     starved_ns = 0.5 * mean_step.with_latency(mean_step.per_step(sum(op.starved_ns for op in around)))
     low, high = _saved(rows, step_ops, calls, mean_step)
     return Advice(
-        title="Attention is not fused: its scores go through memory",
+        title="Attention is not fused and writes its scores to memory",
         because=_because(main, around, ns, calls, mean_step),
         saving=Saving(starved_ns=(0.0, starved_ns), device_ns=(0.0 if short else low, high)),
         certainty="possible" if short else "likely",
@@ -85,7 +86,7 @@ def unfused_attention(
 def _saved(
     rows: Iterable[Attention], step_ops: Iterable[StepOp], calls: float, mean_step: MeanStep
 ) -> Bounds:
-    """What a fused kernel saves of the device's time, at the least and at the most."""
+    """What a fused kernel saves of GPU time, at least and at most."""
     ns, kept = 0.0, 0.0
     for row in rows:
         own = mean_step.per_step(row.forward_ns + row.backward_ns)
@@ -99,13 +100,13 @@ def _saved(
         elif op.name == "aten::clone" and _VIEW.fullmatch(op.within or ""):
             by_name["copies"] += op.device_ns
     high = max(0.0, ns - max(kept, min(ns, calls * _SHORTEST_NS))) + mean_step.per_step(by_name["copies"])
-    # Other products of the model may be among them, but a softmax is one of attention.
+    # Other products of the model may be among them, but a softmax belongs to attention.
     low = max(ns - mean_step.per_step(by_name["products"]), mean_step.per_step(by_name["softmax"]))
     return min(low, high, mean_step.busy_ns), min(high, mean_step.busy_ns)
 
 
 def _kept_share(row: Attention) -> float:
-    """Bytes that have to be moved in any case, as a part of all; 0 where sizes are not known."""
+    """Bytes that have to be moved in any case, as a part of all; 0 if sizes are not known."""
     if not row.query_length or not row.key_length or not row.head_dim:
         return 0.0
     needed = 2 * (row.query_length + row.key_length) * row.head_dim
@@ -113,7 +114,7 @@ def _kept_share(row: Attention) -> float:
 
 
 def _may_be_short(main: Attention, step_ops: Iterable[StepOp]) -> bool:
-    """Whether scores seem to be fewer than the queries, as sequences are short; known where sizes are."""
+    """Whether sequences seem so short that there are fewer scores than queries; False if sizes are known."""
     if main.query_length and main.key_length and main.head_dim:
         return False
     forward = [op for op in step_ops if op.phase != "backward"]
@@ -126,7 +127,7 @@ def _may_be_short(main: Attention, step_ops: Iterable[StepOp]) -> bool:
 
 
 def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:
-    """The operators that attention is made of: torch's own around it, or products and softmax."""
+    """The operators of attention: torch's own around it, or products and softmax."""
     ops = list(step_ops)
     if main.backend == "math":
         for name in _TORCH_S:
@@ -136,47 +137,45 @@ def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:
 
 
 def _because(main: Attention, around: Iterable[StepOp], ns: float, calls: float, mean_step: MeanStep) -> str:
-    made = "torch's math backend" if main.backend == "math" else "products and a softmax in the model's code"
+    made = "torch's math backend" if main.backend == "math" else "matrix products and a softmax in your code"
     scores = "the scores of all pairs of positions"
     if main.query_length and main.key_length:
         scores = f"{units.count(main.query_length)} × {units.count(main.key_length)} scores for each head"
-    often = "once" if round(calls) == 1 else f"{units.count(round(calls))} times"
+    number = "once" if round(calls) == 1 else f"{units.count(round(calls))} times"
     return (
-        f"Attention takes {units.duration(ns)} of a step, {units.share(ns / mean_step.busy_ns)} of the device's "
-        f"work, as {made}: {scores} are written to memory and read again, {often} a step. "
+        f"Attention takes {units.duration(ns)} of a step, {units.share(ns / mean_step.busy_ns)} of the GPU's "
+        f"work. It runs as {made}: {scores} are written to memory and read again, {number} a step. "
         f"{_why(main, around)}"
     ).rstrip()
 
 
 def _why(main: Attention, around: Iterable[StepOp]) -> str:
-    """Why torch took its math backend, as far as the trace tells."""
+    """Why torch used its math backend, as far as the trace tells."""
     if main.backend != "math":
         return ""
     if any(op.name == _FAST_PATH for op in around):
-        return "nn.MultiheadAttention does so if it has to return the weights (need_weights=True)."
+        return "nn.MultiheadAttention does so if it returns the weights (need_weights=True, the default)."
     if main.precision in _WIDE:
         return f"Flash attention and cuDNN need 16 bits, and this is {main.precision}."
-    return "A mask, a head's size or a setting (sdpa_kernel) keeps torch from its fused kernels."
+    return "A mask, the head size or a setting (sdpa_kernel) rules out torch's fused kernels."
 
 
 def _fix(main: Attention, around: Iterable[StepOp]) -> str:
     if any(op.name == _FAST_PATH for op in around):
-        lines = ["y, _ = attention(x, x, x, need_weights=False)    # nobody looks at the weights"]
+        lines = ["y, _ = attention(x, x, x, need_weights=False)    # if the weights are not used"]
     elif main.backend == "math":
         lines = ["F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask"]
     else:
         lines = [
             "F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of softmax(q @ k.T) @ v",
-            'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # for models of transformers',
+            'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # with transformers',
         ]
     if main.precision in _WIDE:
         lines.append('with torch.autocast("cuda", dtype=torch.bfloat16):    # flash and cuDNN need 16 bits')
-    lines.append("flex_attention(q, k, v, score_mod=..., block_mask=...)    # compiled; for other masks")
+    lines.append("flex_attention(q, k, v, score_mod=..., block_mask=...)    # compiled, for other masks")
     return "\n".join(lines)
 
 
 def _locations(around: Iterable[StepOp]) -> tuple[Location, ...]:
     ordered = sorted(around, key=lambda op: -op.device_ns)
-    return locations_of(
-        (op.user_frame, f"{units.count(round(op.per_step))} calls of {op.name} a step") for op in ordered
-    )
+    return locations_of((op.user_frame, f"{op.name}, {often(op.per_step, 'call')}") for op in ordered)

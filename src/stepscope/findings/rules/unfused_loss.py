@@ -1,4 +1,4 @@
-"""The loss goes through the logits many times."""
+"""The loss reads and writes the logits many times."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import times
 from stepscope.findings._fewer_calls import called_as
 from stepscope.findings._op_costs import OpCost, cost_of, places_of
 from stepscope.findings.mean_step import MeanStep
@@ -16,7 +17,7 @@ from stepscope.tables import Table
 __all__ = ["unfused_loss"]
 
 _NODE = "autograd::engine::evaluate_function: "
-# Cross entropy and divergence as a program calls them, in one piece or in two, and their nodes of autograd.
+# Cross entropy and divergence as a program calls them, as one operator or two, and their autograd nodes.
 _OWN = re.compile(
     r"aten::(cross_entropy_loss|log_softmax|nll_loss|nll_loss_nd|nll_loss2d|kl_div)|"
     + _NODE
@@ -25,8 +26,8 @@ _OWN = re.compile(
 # The kernels that must read all logits.
 _SOFTMAX = re.compile(r"aten::_log_softmax(_backward_data)?")
 _CAST = re.compile(rf"aten::(to|_to_copy|float)|{_NODE}ToCopyBackward0")
-# What losses that are written out do to logits: temperatures, masks, smoothing, sums; layers rarely do it to
-# tensors of that size.
+# What hand-written losses do to logits: temperatures, masks, smoothing, sums. Layers rarely do that to
+# tensors of this size.
 _WORDS = (
     "add sub rsub mul div neg exp exp2 log log1p logsumexp pow square sqrt sum mean amax max softmax where "
     "masked_fill clamp clamp_min gather scatter lerp xlogy isinf ones_like zeros_like"
@@ -34,24 +35,24 @@ _WORDS = (
 _ARITHMETIC = frozenset(f"aten::{word}" for word in _WORDS.split())
 _FEW = 4
 """Calls of one operator for each log_softmax: layers call theirs more often."""
-# What gives tensors that may be as large as the logits: scores of attention, maps of features.
+# What makes tensors that may be as large as the logits: attention scores, feature maps.
 _AS_LARGE = re.compile(r"aten::(bmm|baddbmm|convolution|_softmax)")
-# What is no part of a loss, though it may be called beside it.
+# What is not part of a loss, although it may be called next to it.
 _HEAVY = re.compile(r"linear|matmul|mm\b|mm_?Backward|conv|attention|embedding|norm|Norm", re.IGNORECASE)
 LEAST_GAIN = 0.01
 LEAST_KERNEL_NS = 20_000
-"""A log_softmax that is faster has few logits."""
+"""A faster log_softmax has few logits."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loss:
-    """The operators of the loss, and what goes through as much memory beside it."""
+    """The operators of the loss, and others that move as much memory."""
 
     own: tuple[StepOp, ...]
     sized: tuple[StepOp, ...]
-    """Casts and arithmetic that only their size gives away."""
+    """Casts and arithmetic that are recognised only by their size."""
     beside: tuple[StepOp, ...]
-    """Others called by the same function of the user's."""
+    """Others called by the same function of the user."""
     forward: OpCost
     """The kernel of log_softmax."""
     backward: OpCost
@@ -65,13 +66,14 @@ class _Loss:
 
 @rule
 def unfused_loss(mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.05) -> Advice | None:
-    """Cross entropy reads and writes the logits many times over, one operator after the other.
+    """Cross entropy reads and writes the logits many times, in one operator after the other.
 
-    Gain: a fused loss reads the logits once in forward, and reads and writes them once in backward. That is
-    what the backward of log_softmax does alone, so that this is what stays: half of it where the logits were
-    cast to fp32 for the loss, since they need not be. At the least log_softmax and its backward stay as they
-    are, and the fills and the operators beside them go; and 3/4 of casts and arithmetic that only their size
-    gives away.
+    Gain: a fused loss reads the logits once in forward, and reads and writes them once in backward.
+
+    - at most: all but the backward of log_softmax, which takes as long as a whole fused loss; half of that
+      goes as well if the logits were cast to fp32 for the loss, which is not needed.
+    - at least: log_softmax and its backward stay. The fills and the operators beside them go, and 3/4 of
+      casts and arithmetic that are recognised only by their size.
     """
     loss = _loss(step_ops, mean_step)
     whole = cost_of(loss.ops, mean_step)
@@ -93,7 +95,7 @@ def _loss(step_ops: Table[StepOp], mean_step: MeanStep) -> _Loss:
     backward = cost_of((op for op in softmax if op.phase == "backward"), mean_step)
     outer = [op for op in step_ops if op.within is None and op.phase != "optimizer" and op.launches]
     own = [op for op in outer if _OWN.fullmatch(op.name or "")]
-    # Without stacks only the size of a cast tells that it is one of the logits.
+    # Without stacks only its size tells that a cast is one of the logits.
     casts = [op for op in outer if _CAST.fullmatch(op.name or "") and _large(op, forward, 0.25)]
     frames = {op.user_frame for op in own} - {None}
     largest = not any(_AS_LARGE.fullmatch(op.name or "") and _large(op, forward, 0.25) for op in step_ops)
@@ -117,7 +119,7 @@ def _loss(step_ops: Table[StepOp], mean_step: MeanStep) -> _Loss:
 
 
 def _is_arithmetic(op: StepOp, forward: OpCost, frames: set[str | None]) -> bool:
-    """Whether it goes through the logits like a loss; where functions are known, others are left alone."""
+    """Whether it goes through the logits like a loss; if functions are known, only theirs count."""
     if frames and op.user_frame is not None:
         return False
     few = op.per_step <= _FEW * forward.calls
@@ -125,24 +127,24 @@ def _is_arithmetic(op: StepOp, forward: OpCost, frames: set[str | None]) -> bool
 
 
 def _large(op: StepOp, forward: OpCost, part: float) -> bool:
-    """Whether its launches take at least such a part of the time of log_softmax."""
+    """Whether its launches take at least this part of the time of log_softmax."""
     return bool(forward.device_ns) and op.device_ns >= part * op.launches * forward.mean_device_ns
 
 
 def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> Advice:
-    cast = ", in fp32 though the model is not" if loss.is_cast else ""
+    cast = " The logits are cast to fp32 for it." if loss.is_cast else ""
     share = units.share(whole.device_ns / mean_step.busy_ns if mean_step.busy_ns else 0.0)
     return Advice(
-        title="The loss goes through the logits many times",
-        because=f"The loss over the logits and its backward take {units.duration(whole.device_ns)} of a step "
-        f"on the device, {share} of its work, in {units.tally(whole.launches)} kernels{cast}.",
+        title="The loss reads and writes the logits many times",
+        because=f"The loss and its backward take {units.duration(whole.device_ns)} of GPU time a step, "
+        f"{share} of the GPU's work, in {times(whole.launches, 'kernel')} that go through the logits.{cast}",
         saving=saving,
         certainty="likely",
         fix="@torch.compile    # fuses the loss: one pass forward, one backward\n"
-        "def loss_of(logits, targets):    # logits as the model gives them, without .float()\n"
+        "def loss_of(logits, targets):    # logits as the model returns them, without .float()\n"
         "    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())\n"
-        "# or never make all logits: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss",
-        check="stepscope show step_ops: log_softmax and nll_loss are gone; kernel_families: less reduction.",
+        "# or never make all logits at once: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss",
+        check="stepscope show step_ops: no log_softmax and nll_loss; kernel_families: less reduction.",
         evidence={
             "loss_device_ns": whole.device_ns,
             "log_softmax_ns": loss.forward.device_ns,

@@ -26,11 +26,10 @@ def warm_up(
     *,
     compiling_share: float = 0.5,
 ) -> Advice | None:
-    """The first recorded step is much longer than the others: the mean step is not that of a long run.
+    """The first recorded step is much longer than the others, so the mean step is not that of a long run.
 
-    Gain: none. A long run starts once, so the program is not slow because of it; it is the recording that
-    should begin later. Where at least `compiling_share` of what the first step takes longer is compiling,
-    nothing is said here: that is told by itself.
+    Gain: none. A long run starts once, so this is about the recording, which should begin later. If more than
+    `compiling_share` of the extra time is compiling, there is no finding: compiling has its own.
     """
     found = next((doubt for doubt in trust if doubt.what == "warm-up"), None)
     first = next(iter(breakdowns), None)
@@ -41,13 +40,13 @@ def warm_up(
     if compiling > compiling_share * effect:
         return None
     return Advice(
-        title="The first recorded step is not like the others",
-        because=f"{found.explanation} It makes the mean step of this recording "
-        f"{units.duration(effect / len(breakdowns))} longer than that of a long run.",
+        title="The first recorded step is longer than the others",
+        because=f"{found.explanation} That makes the mean recorded step "
+        f"{units.duration(effect / len(breakdowns))} longer than the mean step of a long run.",
         saving=Saving(),
         certainty="certain",
         fix=_FIX,
-        check="stepscope show trust: the doubt 'warm-up' is gone.",
+        check="stepscope show trust: no 'warm-up'.",
         evidence={
             "step": first.step,
             "first_step_ns": first.dur_ns,

@@ -1,4 +1,4 @@
-"""Kernels whose last wave of blocks leaves most of the device empty."""
+"""Kernels whose last wave of blocks leaves most of the GPU idle."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice, rule
+from stepscope.findings._counts import times
 from stepscope.findings._kernels import Ran, product_of, ran_in_steps
 from stepscope.findings._products import off_device
 from stepscope.findings.facts import DeviceFacts, Facts
@@ -19,7 +20,7 @@ from stepscope.tables import Table
 __all__ = ["wave_tails"]
 
 _TILED = ("matmul", "convolution", "attention")
-"""Kernels whose blocks all take about as long; others have many short blocks, or uneven ones."""
+"""Kernels whose blocks all take about equally long; others have many short blocks, or uneven ones."""
 _REGISTERS = 65_536
 _WARP = 32
 # What a multiprocessor holds by compute capability, from the CUDA C++ Programming Guide: KiB of shared
@@ -38,7 +39,7 @@ _HOLDS = {
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """A kernel that needs one wave more for a few blocks."""
+    """A kernel that needs one more wave for a few blocks."""
 
     ran: Ran
     waves: float
@@ -55,11 +56,14 @@ def wave_tails(
     least_share: float = 0.05,
     most_waves: int = 8,
 ) -> Advice | None:
-    """The blocks of large kernels fill whole waves and a little more, so the last wave is mostly empty.
+    """Large kernels need one more wave for a few blocks, and that wave leaves most of the GPU idle.
 
-    Gain: a device runs as many blocks at once as fit its multiprocessors: a wave. If every block takes as
-    long, a kernel of 1.1 waves takes as long as one of 2. At the most the empty part of the last wave is
-    saved. At the least nothing: blocks that start early end early, so a tail may overlap the wave before.
+    Gain: a GPU runs as many blocks at once as fit its multiprocessors: a wave. If all blocks take equally
+    long, 1.1 waves take as long as 2.
+
+    - at most: the empty part of the last wave.
+    - at least: nothing, because blocks that start early end early, so the last wave may overlap with the one
+      before.
     """
     device = facts.device(mean_step.device)
     if device is None or not device.multiprocessors or device.capability not in _HOLDS:
@@ -70,19 +74,20 @@ def wave_tails(
     if mean_step.share(lost_ns) < least_share:
         return None
     worst, whole_ns = tails[0], sum(tail.ran.ns for tail in tails)
+    name = worst.ran.name if len(worst.ran.name) <= 60 else f"{worst.ran.name[:59]}…"
     return Advice(
-        title="The last wave of blocks leaves the device mostly empty",
-        because=f"{units.count(len(tails))} kernels ({units.duration(whole_ns)} of a step) need one wave "
-        f"more for less than half of it. The longest, {worst.ran.name[:60]}, has "
+        title="The last wave of blocks leaves most of the GPU idle",
+        because=f"The last wave is at most half full in {times(len(tails), 'kernel')}, "
+        f"{units.duration(whole_ns)} of a step. The worst one, {name}, has "
         f"{units.count(worst.ran.blocks)} blocks: {units.number(worst.waves)} waves on "
         f"{device.multiprocessors} multiprocessors.",
         saving=off_device((0.0, lost_ns), mean_step),
         certainty="possible",
         fix=f"batch_size = int(batch_size * {units.number(math.floor(worst.waves) / worst.waves)})    # or "
         f"{units.number(math.ceil(worst.waves) / worst.waves)} times: whole waves\n"
-        'torch.compile(model, mode="max-autotune-no-cudagraphs")    # tries tiles of other sizes',
-        check="stepscope show kernels --by shape: the blocks of the grid are near a multiple of the "
-        "multiprocessors, and the kernel takes less time a sample.",
+        'torch.compile(model, mode="max-autotune-no-cudagraphs")    # tries other tile sizes',
+        check="stepscope show kernels --by shape: the number of blocks is just below a multiple of the "
+        "multiprocessors; throughput: more samples per second.",
         evidence={
             "lost_ns": round(lost_ns),
             "kernels": len(tails),
@@ -107,13 +112,13 @@ def _tails(ran: Iterable[Ran], device: DeviceFacts, most_waves: int) -> Iterator
 
 
 def _at_once(kernel: Kernel, device: DeviceFacts) -> int:
-    """How many blocks of a kernel the device holds at once; 0 where the profile does not tell."""
+    """How many blocks of a kernel the GPU holds at once; 0 if the profile does not tell."""
     threads = product_of(kernel.block)
     if not threads or kernel.registers is None or kernel.shared_bytes is None or device.capability is None:
         return 0
     shared_kib, most_threads = _HOLDS[device.capability]
     warps = math.ceil(threads / _WARP)
-    # Registers are given to warps in units of 256, and every block costs 1 KiB of shared memory more.
+    # Warps get registers in units of 256, and every block takes 1 KiB more of shared memory.
     registers = math.ceil(kernel.registers * _WARP / 256) * 256 * warps
     fitting = [most_threads // (warps * _WARP), _REGISTERS // registers if registers else most_threads]
     fitting.append(shared_kib * 1024 // (kernel.shared_bytes + 1024))

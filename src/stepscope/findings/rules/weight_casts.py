@@ -12,17 +12,18 @@ from stepscope.analyses.ops import OpOfShape
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Certainty, NotKnown, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["weight_casts"]
 
-# Operators that take a weight as their second input; autocast casts inside of them.
+# Operators that take a weight as their second input; autocast casts inside them.
 _WEIGHTED = re.compile(r"aten::(linear|conv\dd|conv_transpose\dd|convolution)")
 _CAST = "aten::_to_copy"
 _INPUTS = 1.5
-"""How long it takes at the most to cast the inputs of products, as a part of the time of these."""
+"""Casting the inputs of matrix products takes at most this many times as long as the products."""
 LEAST_GAIN = 0.01
 LEAST_CASTS = 4
 
@@ -35,7 +36,7 @@ class _Casts:
     certainty: Certainty
     least_late: float
     least_device: float
-    """The parts of their lateness, and of their device time, that are sure to be of weights, and to go."""
+    """The parts of the GPU's waiting for them, and of their GPU time, that surely are of weights and go."""
     shapes_known: bool = False
 
 
@@ -50,20 +51,22 @@ def weight_casts(
 ) -> Advice | None:
     """Weights are cast to another data type in every forward pass, and their gradients back.
 
-    Gain: weights that are kept in the data type of the products need no casts: their device time and the time
-    in which the device waits for them. In training half of that at the least, for an optimizer that keeps
-    fp32 weights casts them once for every update. Where shapes are not recorded it is not sure
-    that all of the casts are of weights. Autocast casts no more than one input for each product, so what it
-    casts beyond that is weights: at the least so much of the lateness goes. Of device time it is what no
-    inputs explain: to cast them moves 3 times their bytes in bf16, and products move inputs and outputs,
-    which are as many in a row of layers, so that inputs take no more than 1.5 times as long as the products.
-    At the most all casts inside of operators go, for nothing is cast without autocast. Where there is one
-    cast for each product beside it, half of them at the least.
+    Gain: weights kept in the data type of the matrix products need no casts.
+
+    - at most: all GPU time of the casts, and all of the GPU's waiting for them. Without recorded shapes, of
+      all casts inside operators, because without autocast nothing is cast.
+    - at least: all of that in inference, half of it in training, because an optimizer that keeps fp32 weights
+      casts them once for each update.
+    - at least, without recorded shapes: autocast casts one input for each product, so the casts beyond that
+      are of weights. Of GPU time, what inputs cannot explain: casting an input moves 3 times its bytes in
+      bf16, products move inputs and outputs, so casts of inputs take at most 1.5 times as long as the
+      products.
+    - one cast beside each product: at least half of them.
     """
     products = [op for op in step_ops if op.within is None and _WEIGHTED.fullmatch(op.name or "")]
     asked = [op for op in step_ops if op.name == "aten::to" and op.launches and op.phase == "forward"]
     near = [op for op in asked if op.within is None or _WEIGHTED.fullmatch(op.within)]
-    # Fewer casts than that are of batches, and may be copies to the device.
+    # Fewer casts than that are of batches, and may be copies to the GPU.
     least = max(LEAST_CASTS, 0.75 * cost_of(products, mean_step).calls)
     if not products or cost_of(near, mean_step).launches < least:
         return None
@@ -87,7 +90,7 @@ def weight_casts(
 
 
 def _of_shape(ops: Table[OpOfShape], whole: OpCost, *, trains: bool) -> _Casts | None:
-    """Casts of what has the shape of a weight; None where shapes are not recorded."""
+    """Casts of what has the shape of a weight; None if shapes are not recorded."""
     weights: set[str] = set()
     for op in ops:
         if _WEIGHTED.fullmatch(op.name or "") and op.input_dims:
@@ -113,7 +116,7 @@ def _part(some: float, of: float) -> float:
 
 
 def _of_place(asked: list[StepOp], products: list[StepOp], mean_step: MeanStep, *, trains: bool) -> _Casts:
-    """Casts inside of operators, as autocast makes them, or one for each product beside it."""
+    """Casts inside operators, as autocast makes them, or one beside each product."""
     of_products = cost_of((op for op in asked if _WEIGHTED.fullmatch(op.within or "")), mean_step)
     runs = cost_of(products, mean_step).calls
     if of_products.launches:
@@ -126,7 +129,7 @@ def _of_place(asked: list[StepOp], products: list[StepOp], mean_step: MeanStep, 
     beside = cost_of((op for op in asked if op.within is None), mean_step)
     if round(beside.launches) == round(runs):
         return _Casts(beside, "possible", 0.5, 0.5)
-    raise NotKnown("which tensors are cast is not recorded", record="record_shapes=True")
+    raise NotKnown("the profile does not tell which tensors are cast", record="record_shapes=True")
 
 
 def _advice(
@@ -134,22 +137,22 @@ def _advice(
 ) -> Advice:
     cost = casts.cost
     starved_ns = mean_step.with_latency(cost.starved_ns)
-    sure = "" if casts.shapes_known else ", as far as a profile without shapes tells"
+    sure = "" if casts.shapes_known else " (estimated, because shapes were not recorded)"
     of = "of weights and their gradients" if trains else "of weights"
-    lines = ["model = model.to(torch.bfloat16)    # weights in the data type of the products"]
+    lines = ["model = model.to(torch.bfloat16)    # weights in the data type of the matrix products"]
     if trains:
-        lines[0] += "; take an optimizer that keeps fp32 copies"
+        lines[0] += "; use an optimizer that keeps fp32 copies"
         lines.append(
-            "fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))    # or FSDP's"
+            "fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))    # or FSDP"
         )
     return Advice(
         title="Weights are cast in every forward pass",
-        because=f"{units.tally(cost.calls)} casts {of} a step{sure} take "
-        f"{units.duration(cost.device_ns)} on the device, which waits {units.duration(starved_ns)} for them.",
+        because=f"{often(cost.calls, 'cast')} {of}{sure} take {units.duration(cost.device_ns)} of GPU time"
+        + (f", and the GPU waits {units.duration(starved_ns)} for them." if starved_ns >= 1_000 else "."),
         saving=saving,
         certainty=casts.certainty,
         fix="\n".join(lines),
-        check="stepscope show step_ops: no more aten::to inside of linear and conv2d.",
+        check="stepscope show step_ops: no aten::to inside aten::linear and aten::conv2d.",
         evidence={
             "casts_per_step": cost.calls,
             "casts_device_ns": cost.device_ns,
@@ -157,5 +160,5 @@ def _advice(
             "shapes_known": casts.shapes_known,
         },
         claims=frozenset({"late:casts", "device:copy:casts"}),
-        locations=places_of(ops, "casts"),
+        locations=places_of(ops, "cast"),
     )

@@ -91,14 +91,14 @@ def test_what_stands_in_the_way_of_graphs_is_said_and_lowers_the_bound() -> None
     advice = assert_bounded(advised(syncs=(READ,), gaps=gaps), STEP)
     # Without what follows waits, and with the calls still made: 2 ms less 0.5 ms.
     assert advice.saving.starved_ns == pytest.approx((0.75 * 1.5 * MS, 6.97 * MS))
-    assert "3 waits a step" in advice.because
+    assert "wait for the GPU (3 a step)" in advice.because
     assert "reduce-overhead" not in advice.fix
     classes = ({"batch": "[8, 128]"}, {"batch": "[8, 96]"})
     advice = assert_bounded(advised(classes=classes), STEP)
     assert "batches of 2 shapes" in advice.because
     assert "no-cudagraphs" in advice.fix
     driver = {"source": "driver", "call": "cudaMalloc", "per_step": 2.0}
-    assert "2 calls a step" in assert_bounded(advised(allocations=(driver,)), STEP).because
+    assert "the driver (2 a step)" in assert_bounded(advised(allocations=(driver,)), STEP).because
     gloo = facts(backend="gloo", world_size=2)
     assert "gloo" in assert_bounded(advised(told=gloo), STEP).because
 

@@ -19,7 +19,6 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
-from stepscope.findings._counts import often
 from stepscope.findings._inference import decodes
 from stepscope.findings._starvation import Lateness, lateness_of
 from stepscope.findings._waits import OTHER, waits_of
@@ -214,13 +213,13 @@ def _blockers(
     waits = [wait for wait in waits_of(host_syncs, step_ops) if wait.cause != OTHER and wait.starved_ns]
     per_step = mean_step.per_step(sum(wait.calls for wait in waits))
     if per_step >= 0.5:
-        found.append(f"waits of the host for the GPU ({often(per_step, 'wait')})")
+        found.append(f"calls that wait for the GPU ({units.tally(per_step)} a step)")
     shapes = {row.batch for row in step_classes if row.batch is not None}
     if len(shapes) > 1:
         found.append(f"batches of {units.count(len(shapes))} shapes")
     asked = sum(row.per_step for row in allocations if row.source == "driver")
     if asked >= 0.5:
-        found.append(f"memory requests to the driver ({often(asked, 'call')})")
+        found.append(f"memory requests to the driver ({units.tally(asked)} a step)")
     if facts.backend == "gloo" and (facts.world_size or 1) > 1:
         found.append("collectives on the host (gloo)")
     return found

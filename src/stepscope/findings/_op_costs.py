@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Bounds, Location, locations_of
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 
 if TYPE_CHECKING:
     from stepscope.analyses.kernel_families import KernelFamily

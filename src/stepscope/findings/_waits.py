@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.findings import Bounds, Location, Saving, locations_of
-from stepscope.findings._counts import often, times
+from stepscope.findings._phrases import if_idle, often, times
 
 if TYPE_CHECKING:
     from stepscope.analyses.copies import Copy
@@ -66,8 +66,6 @@ _SYNCHRONISES = re.compile(r"Synchroni[sz]e")
 _NOT_ASKED = re.compile(r"^_?c10d|dynamo_timed|^nccl:|^gloo:")
 _NOT_OURS = ("dataloader",)
 LARGE_BYTES = 1 << 20
-_WORTH_A_WORD_NS = 1_000
-"""Less idle time than this is left out of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +290,7 @@ def held_up(mean_step: MeanStep, host_ns: float, waits: Iterable[Wait]) -> str:
     rows = list(waits)
     starved = mean_step.per_step(sum(wait.starved_ns for wait in rows))
     text = f"{units.duration(host_ns)} of host time ({units.share(mean_step.share(host_ns))} of the step)."
-    if starved >= _WORTH_A_WORD_NS:
-        text += f" Right after that the GPU is idle for {units.duration(starved)}."
-    if mean_step.starved_ns >= _WORTH_A_WORD_NS:
-        text += f" Over the whole step, the GPU waits {units.duration(mean_step.starved_ns)} for the host."
+    text += if_idle(starved, "Right after that the GPU is idle for {}.")
+    text += if_idle(mean_step.starved_ns, "Over the whole step, the GPU waits {} for the host.")
     known = any(wait.frame for wait in rows)
     return text if known else f"{text} Record with with_stack=True to see which lines these are."

@@ -68,7 +68,7 @@ def test_it_fires_for_like_steps_and_is_not_sure() -> None:
     assert advice.saving.waited_ns == (0.0, 0.0)
     assert advice.evidence["grown_most"] == "other"
     assert advice.evidence["slow_steps"] == 2
-    assert "(3, 5)" in advice.because
+    assert "(steps 3, 5)" in advice.because
 
 
 def test_what_recording_does_not_stretch_is_a_wait() -> None:

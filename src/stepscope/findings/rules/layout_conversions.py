@@ -10,8 +10,8 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import often
 from stepscope.findings._op_costs import cost_of, part_in_steps, places_of
+from stepscope.findings._phrases import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

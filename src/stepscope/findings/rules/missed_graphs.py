@@ -8,7 +8,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import if_idle, often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -58,8 +58,8 @@ def missed_graphs(
     return Advice(
         title="Compiled code does not use CUDA graphs",
         because=f"Compiled code launches {often(kernels / mean_step.steps, 'kernel')} one by one, each "
-        f"{units.duration(device_ns / kernels)} long on average. The GPU waits {units.duration(waited)} a "
-        f"step ({units.share(mean_step.share(waited))}) for these launches.",
+        f"{units.duration(device_ns / kernels)} long on average."
+        + if_idle(waited, f"The GPU waits {{}} a step ({units.share(mean_step.share(waited))}) for them."),
         saving=saving,
         certainty="likely" if mean_step.steps > 1 else "possible",
         fix=_FIX,

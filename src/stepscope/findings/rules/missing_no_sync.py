@@ -13,7 +13,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
-from stepscope.findings._counts import often, times
+from stepscope.findings._phrases import often, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -12,8 +12,8 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
 from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
-from stepscope.findings._counts import often, times
 from stepscope.findings._op_costs import cost_of, python_beside
+from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -81,9 +81,9 @@ def _round_trips(trips: Trips, starved: float, mean_step: MeanStep, copies: Tabl
     return Advice(
         title="Tensors go to the CPU and back",
         because=f"In a step {there} go to the CPU and {here} come back, in "
-        f"{times(mean_step.per_step(trips.trips), 'round trip')}. Nothing else runs during "
-        f"{units.duration(exposed)} of these copies"
-        + (f", and after them the GPU is idle for {units.duration(starved)}." if starved >= 1_000 else "."),
+        f"{times(mean_step.per_step(trips.trips), 'round trip')}."
+        + (f" Nothing else runs during {units.duration(exposed)} of these copies." if exposed else "")
+        + if_idle(starved, "After the copies the GPU is idle for {}."),
         saving=Saving(waited_ns=(exposed + 2 / 3 * starved if trips.sure else 0.0, exposed + starved)),
         certainty="likely" if trips.sure else "possible",
         fix=_FIX_TRIPS,

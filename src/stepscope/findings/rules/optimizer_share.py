@@ -177,7 +177,7 @@ def _half(mean_step: MeanStep, starving_phases: Table[StarvingPhase]) -> Saving:
 
 def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep, *, several: bool) -> Advice:
     fusable = can_be_fused(update)
-    how = {"foreach": "one operator for each list of tensors", "fused": "a fused kernel"}[update.kind]
+    how = {"foreach": "works on lists of tensors and is not fused", "fused": "is fused already"}[update.kind]
     every = "although gradients are accumulated" if several else "after every backward pass"
     lines = [
         "for part in batch.chunk(n): loss_of(part).backward()    # several passes for one optimizer.step()",
@@ -190,7 +190,7 @@ def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep
     return Advice(
         title="The optimizer takes a large part of the step",
         because=f"{update.name or 'The optimizer'} takes {units.duration(spent_ns)} of a step "
-        f"({units.share(mean_step.share(spent_ns))}), {every}. It updates tensors with {how}.",
+        f"({units.share(mean_step.share(spent_ns))}), {every}. It {how}.",
         saving=saving,
         certainty="likely" if fusable else "possible",
         fix="\n".join(lines),

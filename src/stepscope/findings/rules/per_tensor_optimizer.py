@@ -9,7 +9,6 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import often, times
 from stepscope.findings._op_costs import cost_of, places_of
 from stepscope.findings._optimizers import (
     FINDING_SHARE,
@@ -21,6 +20,7 @@ from stepscope.findings._optimizers import (
     optimizer_time,
     update_of,
 )
+from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings._weight_loops import WeightLoop, loop_saves, weight_loop_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -97,13 +97,13 @@ def _of_optimizer(
 def _of_loop(loop: WeightLoop, saving: Saving, mean_step: MeanStep, *, is_optimizer: bool) -> Advice:
     work = cost_of(loop.ops, mean_step)
     names = ", ".join(loop.names[:4])
-    where = "without an optimizer of torch" if is_optimizer else "outside of the optimizer"
+    where = "in place of an optimizer" if is_optimizer else "outside of the optimizer"
     return Advice(
         title="Weights are updated one by one in a loop",
         because=f"A loop {where} calls {names} on {times(loop.tensors, 'tensor')} one by one, as many as "
         f"there are weights: {times(work.calls, 'operator')} and {times(work.launches, 'launch')} a step. "
-        f"They take {units.duration(work.device_ns)} of GPU time, and the GPU waits up to "
-        f"{units.duration(saving.starved_ns[1])} for them.",
+        f"They take {units.duration(work.device_ns)} of GPU time."
+        + if_idle(saving.starved_ns[1], "The GPU waits up to {} for them."),
         saving=saving,
         certainty="likely",
         fix=_fix_of_loop(loop, is_optimizer=is_optimizer),
@@ -154,8 +154,8 @@ def _advice(
     return Advice(
         title="The optimizer updates tensors one by one" if each else "The optimizer is not fused",
         because=f"{what}. That makes {often(phase.launches, 'launch')} and takes "
-        f"{units.duration(phase.device_ns)} of GPU time; the GPU waits "
-        f"{units.duration(mean_step.with_latency(phase.starved_ns))} for the launches.",
+        f"{units.duration(phase.device_ns)} of GPU time."
+        + if_idle(mean_step.with_latency(phase.starved_ns), "The GPU waits {} for the launches."),
         saving=saving,
         certainty="certain" if each else "likely",
         fix=fix,

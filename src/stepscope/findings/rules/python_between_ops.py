@@ -10,6 +10,7 @@ from stepscope.analyses.lines import Line
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, NotKnown, Saving, rule
+from stepscope.findings._phrases import if_idle
 from stepscope.findings._starvation import Lateness, lateness_of
 from stepscope.findings._waits import anomaly_checks
 from stepscope.findings.facts import Facts
@@ -79,9 +80,9 @@ def _advice(
     return Advice(
         title="The GPU waits for Python code between operators",
         because=f"The GPU waits {units.duration(late.python_ns)} of a step "
-        f"({units.share(mean_step.share(late.python_ns))}) while the host runs Python between operators, and "
-        f"{units.duration(late.dispatch_ns)} while it is inside operators."
-        f"{'' if stacks else ' Record with with_stack=True to see which functions it is.'}",
+        f"({units.share(mean_step.share(late.python_ns))}) while the host runs Python between operators."
+        + if_idle(late.dispatch_ns, "It waits {} while the host is inside operators.")
+        + ("" if stacks else " Record with with_stack=True to see which functions it is."),
         saving=Saving(starved_ns=bounds) if stacks else Saving(waited_ns=bounds),
         certainty="likely" if stacks else "possible",
         fix=_FIX,

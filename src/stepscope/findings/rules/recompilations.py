@@ -66,7 +66,7 @@ def recompilations(
         f"again ({'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}), for "
         f"{units.duration(compiling * mean_step.steps)} in total. "
         + (
-            f"Torch has reached version {versions}: new inputs keep coming."
+            f"Torch is at version {versions} of this code, so new inputs keep coming."
             if often
             else "In a long run these may be exceptions."
         ),

@@ -8,6 +8,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._device_memory import MemoryUse, memory_use
+from stepscope.findings._phrases import if_idle
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -62,9 +63,9 @@ def recomputation(
     return Advice(
         title="Activations are computed twice" + (" while memory is free" if use else ""),
         because=f"Layers that run again inside backward take {units.duration(device_ns)} of GPU time a step "
-        f"({units.share(mean_step.share(device_ns))})"
-        + (f", and the GPU waits {units.duration(starved_ns)} for them. " if starved_ns >= 1_000 else ". ")
-        + _room(use),
+        f"({units.share(mean_step.share(device_ns))})."
+        + if_idle(starved_ns, "The GPU waits {} for them.")
+        + f" {_room(use)}",
         saving=Saving(starved_ns=(least, most), device_ns=(device_ns, device_ns)),
         certainty="likely" if use else "possible",
         fix=_FIX,

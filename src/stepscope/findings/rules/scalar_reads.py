@@ -10,7 +10,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import (
     READ,

@@ -10,9 +10,9 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import often
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
+from stepscope.findings._phrases import if_idle, often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -156,14 +156,14 @@ def _advice(found: _Indexing, saving: Saving, mean_step: MeanStep) -> Advice:
         lines.append("table.index_select(0, index)    # instead of table[index], whose gradient sorts")
     if not lines:
         lines.append("x = torch.where(mask, new, x)    # a mask instead of an index, or an index made once")
-    loop = f" {units.tally(looped.calls)} of the calls are made in loops." if looped.calls else ""
+    name, calls = (most.name or "").rpartition(":")[2].strip(), found.cost.calls
+    which = f"all {name}" if most.per_step == calls else f"{units.tally(most.per_step)} of them {name}"
+    number = "All" if looped.calls == calls else units.tally(looped.calls)
+    loop = f" {number} of the calls are made in loops." if looped.calls else ""
     return Advice(
         title="Gather, scatter and sort take much of the step",
-        because=f"{often(found.cost.calls, 'such call')} ({units.tally(most.per_step)} of them "
-        f"{(most.name or '').rpartition(':')[2].strip()}) take {units.duration(found.cost.device_ns)} of GPU "
-        "time"
-        + (f", and the GPU waits {units.duration(waited_ns)} for them." if waited_ns >= 1_000 else ".")
-        + loop,
+        because=f"{often(calls, 'such call')} ({which}) take {units.duration(found.cost.device_ns)} of GPU "
+        "time." + if_idle(waited_ns, "The GPU waits {} for them.") + loop,
         saving=saving,
         certainty="likely" if looped.calls or sorting.calls else "possible",
         fix="\n".join(lines),

@@ -11,8 +11,8 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import often
 from stepscope.findings._inference import engine_of, infers
+from stepscope.findings._phrases import times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -72,9 +72,9 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     engine = engine_of(iterations) or ""
     return Advice(
         title="Many small all-reduces cost mostly latency",
-        because=f"{often(calls, 'NCCL all-reduce' if plain else 'all-reduce')} of "
-        f"{units.duration(whole / calls)} each take {units.duration(whole)}, "
-        f"{units.share(mean_step.share(whole))} of the step, waiting for peers included.",
+        because=f"A step has {times(calls, 'NCCL all-reduce' if plain else 'all-reduce')} of "
+        f"{units.duration(whole / calls)} each. They take {units.duration(whole)}, "
+        f"{units.share(mean_step.share(whole))} of the step, including the wait for peers.",
         saving=Saving(device_ns=(0.0, max(0.0, whole - calls * ONE_SHOT_NS))),
         certainty="likely",
         fix=(_CUSTOM if plain else _FUSED).get(engine, _ANY),

@@ -8,7 +8,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -56,9 +56,9 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
     return Advice(
         title="Gradients are all-reduced in many small pieces",
-        because=f"There are {often(calls, 'all-reduce')} of {units.duration(mean_ns)} each. "
-        f"{units.duration(exposed.device_ns)} of communication is exposed"
-        + (f", and the GPU waits {units.duration(late)} for the launches." if late >= 1_000 else "."),
+        because=f"A step has {times(calls, 'all-reduce')} of {units.duration(mean_ns)} each."
+        + (f" {units.duration(exposed.device_ns)} of communication is exposed." if exposed.device_ns else "")
+        + if_idle(late, "The GPU waits {} for the launches."),
         saving=Saving(starved_ns=(0.5 * late, late * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
         fix=_BY_HAND if by_hand > calls * mean_step.steps / 2 else _BUCKETS,

@@ -213,7 +213,8 @@ def _unlike(mean_step: MeanStep, spread: _Spread, times: Sequence[int]) -> Advic
 
 
 def _numbers(steps: Sequence[Breakdown]) -> str:
-    return ", ".join(str(step.step) for step in steps[:5]) + (", …" if len(steps) > 5 else "")
+    numbers = ", ".join(str(step.step) for step in steps[:5]) + (", …" if len(steps) > 5 else "")
+    return f"step {numbers}" if len(steps) == 1 else f"steps {numbers}"
 
 
 def _evidence(spread: _Spread, mean_step: MeanStep) -> dict[str, int | float | str | bool | None]:

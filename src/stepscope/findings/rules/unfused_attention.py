@@ -9,7 +9,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import times
 from stepscope.findings._fewer_calls import called_as
 from stepscope.findings._op_costs import OpCost, cost_of, places_of
+from stepscope.findings._phrases import times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

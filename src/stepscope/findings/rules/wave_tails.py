@@ -10,8 +10,8 @@ from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice, rule
-from stepscope.findings._counts import times
 from stepscope.findings._kernels import Ran, product_of, ran_in_steps
+from stepscope.findings._phrases import times
 from stepscope.findings._products import off_device
 from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.mean_step import MeanStep
@@ -77,8 +77,8 @@ def wave_tails(
     name = worst.ran.name if len(worst.ran.name) <= 60 else f"{worst.ran.name[:59]}…"
     return Advice(
         title="The last wave of blocks leaves most of the GPU idle",
-        because=f"The last wave is at most half full in {times(len(tails), 'kernel')}, "
-        f"{units.duration(whole_ns)} of a step. The worst one, {name}, has "
+        because=f"The last wave is at most half full in {times(len(tails), 'kernel')} "
+        f"({units.duration(whole_ns)} of a step). The worst one, {name}, has "
         f"{units.count(worst.ran.blocks)} blocks: {units.number(worst.waves)} waves on "
         f"{device.multiprocessors} multiprocessors.",
         saving=off_device((0.0, lost_ns), mean_step),

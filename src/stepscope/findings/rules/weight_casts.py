@@ -12,8 +12,8 @@ from stepscope.analyses.ops import OpOfShape
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Certainty, NotKnown, Saving, rule
-from stepscope.findings._counts import often
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
+from stepscope.findings._phrases import if_idle, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -147,8 +147,8 @@ def _advice(
         )
     return Advice(
         title="Weights are cast in every forward pass",
-        because=f"{often(cost.calls, 'cast')} {of}{sure} take {units.duration(cost.device_ns)} of GPU time"
-        + (f", and the GPU waits {units.duration(starved_ns)} for them." if starved_ns >= 1_000 else "."),
+        because=f"{times(cost.calls, 'cast')} {of} a step{sure} take {units.duration(cost.device_ns)} of GPU "
+        "time." + if_idle(starved_ns, "The GPU waits {} for them."),
         saving=saving,
         certainty=casts.certainty,
         fix="\n".join(lines),

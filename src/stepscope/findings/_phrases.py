@@ -1,10 +1,13 @@
-"""How many and how often, as text."""
+"""Phrases that findings share: how many, how often, how long the GPU is idle."""
 
 from __future__ import annotations
 
 from stepscope import units
 
-__all__ = ["often", "times"]
+__all__ = ["if_idle", "often", "times"]
+
+WORTH_A_WORD_NS = 1_000
+"""Less idle time than this in a step is left out of a sentence."""
 
 
 def often(per_step: float, what: str) -> str:
@@ -22,6 +25,14 @@ def times(count: float, what: str) -> str:
     if 0 < count < 0.05:
         return f"less than 1 {what}"
     return f"{units.tally(count)} {_plural(what)}"
+
+
+def if_idle(idle_ns: float, sentence: str) -> str:
+    """A sentence about idle time of the GPU, with a space before it; nothing if there is hardly any.
+
+    `{}` in the sentence stands for the time.
+    """
+    return f" {sentence.format(units.duration(idle_ns))}" if idle_ns >= WORTH_A_WORD_NS else ""
 
 
 def _plural(word: str) -> str:

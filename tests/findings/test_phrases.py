@@ -1,10 +1,10 @@
-"""How many and how often, as text."""
+"""Phrases that findings share."""
 
 from __future__ import annotations
 
 import pytest
 
-from stepscope.findings._counts import often, times
+from stepscope.findings._phrases import if_idle, often, times
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,9 @@ def test_times(count: float, what: str, told: str) -> None:
 )
 def test_often(per_step: float, told: str) -> None:
     assert often(per_step, "read") == told
+
+
+def test_a_time_that_is_hardly_any_is_left_out() -> None:
+    sentence = "The GPU waits {} for them."
+    assert if_idle(1_500, sentence) == " The GPU waits 1.50 µs for them."
+    assert if_idle(999, sentence) == ""

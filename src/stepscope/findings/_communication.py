@@ -1,4 +1,4 @@
-"""Collectives of a step, as the rules about ranks see them."""
+"""Collectives of a step, for the rules about ranks."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["ACCUMULATES", "Exposed", "exposed_of", "kind_of", "kinds_of"]
 
 ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
-"""The node of autograd whose hooks run the reducer of DistributedDataParallel."""
+"""The autograd node whose hooks run the reducer of DistributedDataParallel."""
 
-# torch.distributed names its operators c10d::allreduce_, c10d::_allgather_base_, c10d::alltoall_base_ …; the
+# Operators of torch.distributed are c10d::allreduce_, c10d::_allgather_base_, c10d::alltoall_base_ …; the
 # functional ones, which compilers see, are _c10d_functional::all_reduce and so on.
 _OPERATORS = ("c10d", "_c10d_functional")
 _KINDS = {
@@ -34,12 +34,12 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """Communication of the mean step with no kernel and no copy beside it, in ns."""
+    """Communication in the mean step while no kernel and no copy runs, in ns."""
 
     device_ns: float
-    """In kernels such as those of NCCL."""
+    """In kernels, such as those of NCCL."""
     host_ns: float
-    """In the host's own collectives, as of gloo."""
+    """In collectives on the host, such as those of gloo."""
 
     @property
     def ns(self) -> float:
@@ -50,7 +50,7 @@ class Exposed:
 def exposed_of(
     breakdowns: Iterable[Breakdown], kernel_families: Iterable[KernelFamily], mean_step: MeanStep
 ) -> Exposed:
-    """What of the communication nothing hid; it is the device's as far as communication kernels reach."""
+    """The exposed communication: up to the time of its kernels it is the GPU's, the rest is the host's."""
     whole = mean_step.per_step(sum(step.communication_ns for step in breakdowns))
     kernels = mean_step.per_step(
         sum(row.total_ns for row in kernel_families if row.family == "communication")
@@ -59,14 +59,14 @@ def exposed_of(
 
 
 def kind_of(name: str | None) -> str | None:
-    """The kind of collective that an operator is, such as all-reduce; None for any other operator."""
+    """The kind of collective of an operator, such as all-reduce; None for any other operator."""
     space, _, rest = (name or "").partition("::")
     flat = rest.replace("_", "")
     return next((_KINDS[kind] for kind in _KINDS if space in _OPERATORS and flat.startswith(kind)), None)
 
 
 def kinds_of(step_ops: Iterable[StepOp]) -> list[str]:
-    """Kinds of collectives that were called: those with most device time, or else most calls, first."""
+    """The kinds of collectives that were called, by GPU time and then by calls, most first."""
     device: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     for row in step_ops:

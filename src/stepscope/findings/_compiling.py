@@ -1,4 +1,4 @@
-"""What the rules on compiled code share: where in the steps it ran, and how long devices waited for it."""
+"""What the rules on compiled code share: where in the steps it ran, and how long GPUs waited for it."""
 
 from __future__ import annotations
 
@@ -17,48 +17,48 @@ if TYPE_CHECKING:
 
 __all__ = ["RECURRING_STEPS", "CompiledCode", "compiled_code", "ordinary_step_ns", "recompiled"]
 
-# As torch marks a run of compiled code, the graphs that inductor made for it, what autograd calls the two
-# halves of one, and the look for a version whose guards hold, which comes before a run.
+# How torch marks a run of compiled code, the graphs that inductor made for it, autograd's names for forward
+# and backward of one, and the search for a version whose guards hold, which precedes a run.
 _REGION = re.compile(r"Torch-Compiled Region")
 _GRAPH = re.compile(r"## Call CompiledFxGraph")
 _HALVES = ("CompiledFunction", "CompiledFunctionBackward")
 _LOOKUP = "TorchDynamo Cache Lookup"
-# What compiles, as torch marks it; it may stand inside a run.
+# How torch marks compiling; it may be inside a run.
 _COMPILER = re.compile(
     r"dynamo|entire_(frame|backward)_compile|(backend|inductor)_compile|.* \(dynamo_timed\)"
 )
-# Kernels that inductor generates, and operators that it calls as they are: for a torch that marks no graphs.
+# Kernels that inductor generates, and operators that it calls directly, if torch does not mark graphs.
 _GENERATED = re.compile(
     r"triton_|aten::(mm|addmm|bmm|baddbmm|_int_mm|_scaled_mm|convolution|_scaled_dot_product|sort|topk|cumsum)"
 )
 RECURRING_STEPS = 3
-"""In fewer steps nobody can say that something happens again and again."""
+"""With fewer steps it is not known whether something recurs."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledCode:
-    """The runs of compiled code inside the steps, without compilers: sums over all steps."""
+    """The runs of compiled code inside the steps, without compiling; sums over all steps."""
 
     host_ns: int
     starved_ns: int
-    """Time in them while a device waited for the host."""
+    """Time in them while a GPU waited for the host."""
     graph_late_ns: int
-    """Of that: inside of what the compiler made."""
+    """Of that: inside compiled graphs."""
     python_late_ns: int
-    """Of that: outside of operators and kernels' launches, in generated Python and wrappers."""
+    """Of that: outside of operators and launches, in generated Python and wrappers."""
     forward_graph_late_ns: int
     """Of `graph_late_ns`: in forward."""
     around_late_ns: int
-    """In forward, in runs but not in what the compiler made, and in looking for the version to run."""
+    """In forward: in runs but outside compiled graphs, and in the search for the version to run."""
     frames: tuple[str, ...]
-    """Functions of the user's code that ran them."""
+    """The user's functions that ran them."""
 
 
 def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegion]) -> CompiledCode:
-    """Sums up what the marks of torch say about compiled code; all 0 where it marked none.
+    """Sums up what torch's marks say about compiled code; all 0 where there are none.
 
-    Where code was compiled inside the steps, all figures are scaled down to the runs of regions that were
-    not: the first run of a region loads kernels and tunes them, and no other does.
+    If code was compiled inside the steps, all figures are scaled down to the regions that were not: only the
+    first run of a region loads kernels and tunes them.
     """
     rows = list(step_ops)
     outer = [row for row in rows if _is_run(row) and not _is_region(row.within)]
@@ -96,9 +96,9 @@ def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegio
 
 
 def _made(rows: list[StepOp], launching: list[StepOp], *, backward: bool, breaks: bool) -> list[StepOp]:
-    """What the compiler made: its graphs, or else autograd's halves of them.
+    """The compiled graphs, or else autograd's functions for their forward or backward.
 
-    With neither it is all that is in a region; if the graph breaks there, what looks like a compiler's work.
+    Without either it is everything in a region, or, if the graph breaks there, what looks compiled.
     """
     ours = [row for row in rows if (row.phase == "backward") == backward]
     if graphs := [row for row in ours if _GRAPH.match(row.name or "")]:
@@ -112,7 +112,7 @@ def _made(rows: list[StepOp], launching: list[StepOp], *, backward: bool, breaks
 
 
 def _warm(host_ns: int, compiled_regions: Table[CompiledRegion]) -> float:
-    """Part of that host time of compiled code that belongs to regions which were compiled before."""
+    """The part of this host time that belongs to regions compiled before the steps."""
     rows = list(compiled_regions)
     if host_ns <= 0 or not any(row.compiling_ns for row in rows):
         return 1.0
@@ -137,13 +137,13 @@ def _late(rows: Iterable[StepOp]) -> int:
 
 
 def ordinary_step_ns(mean_step: MeanStep, step_classes: Table[StepClass]) -> float:
-    """The mean of the most frequent class of steps: one that compiles is not the measure of others."""
+    """The mean of the most frequent class of steps, because steps that compile are not typical."""
     usual = max(step_classes, key=lambda row: row.steps, default=None)
     return min(mean_step.step_ns, usual.mean_ns) if usual else mean_step.step_ns
 
 
 def recompiled(compilations: Table[Compilation]) -> frozenset[str]:
-    """The regions that were compiled inside the steps for a frame that had been compiled before."""
+    """The regions compiled inside the steps for a frame that had been compiled before."""
     return frozenset(
         row.region
         for row in compilations

@@ -1,4 +1,4 @@
-"""What rules about copies share: which copies they mean, and how fast the same copies could be."""
+"""What the rules about copies share: which copies count, and how fast they could be."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from stepscope.findings.facts import DeviceFacts
 __all__ = ["LARGE_BYTES", "Bus", "Trips", "bus_of", "large", "moving", "starved_by", "trips_of"]
 
 LARGE_BYTES = 1 << 16
-"""Below this a copy costs its call rather than its bytes: drivers stage it without waiting."""
+"""A smaller copy costs its call rather than its bytes: drivers stage it without waiting."""
 _SLOW_BYTES_PER_NS = 10
 _LIKE = 0.5
-"""Bytes there and back are alike if the fewer are at least this part of the more."""
+"""Bytes there and back match if the smaller number is at least this part of the larger."""
 _EQUAL = 0.99
 _STEADY_BYTES = 1 << 20
-"""From this size on a copy shows the rate of the bus and not its latency."""
+"""From this size on, a copy shows the rate of the bus and not its latency."""
 
-# What copies from pinned memory reach on PCIe 5, 4 and 3 with 16 lanes, and half of it: a card may sit in a
-# slot, or a host, of the generation before. By compute capability, newest first.
+# What copies from pinned memory reach on PCIe 5, 4 and 3 with 16 lanes, and half of it: the slot or the host
+# may be of the generation before. By compute capability, newest first.
 _RATES = (((9, 0), 25.0, 55.0), ((8, 0), 12.0, 25.0), ((0, 0), 6.0, 12.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Bus:
-    """What copies from pinned memory reach, in GB/s: at the least and at the most."""
+    """What copies from pinned memory reach, in GB/s: at least and at most."""
 
     slow: float
     fast: float
     measured: bool
-    """Whether the trace itself has such copies."""
+    """Whether it was measured in this trace."""
 
     def times(self, n_bytes: float) -> tuple[float, float]:
-        """How long so many bytes take, in ns: at the least and at the most."""
+        """How long this many bytes take, in ns: at least and at most."""
         return n_bytes / self.fast, n_bytes / self.slow
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Bus:
 
 
 def bus_of(copies: Iterable[Copy], device: DeviceFacts | None) -> Bus:
-    """The rate of large pinned copies in the trace, or else that of the device's generation."""
+    """The rate of large pinned copies in the trace, or else the usual one of the GPU's generation."""
     for row in copies:
         steady = row.bytes is not None and row.calls and row.bytes / row.calls >= _STEADY_BYTES
         if row.direction == "HtoD" and row.host_memory == "pinned" and steady and row.gb_per_s:
@@ -56,7 +56,7 @@ def bus_of(copies: Iterable[Copy], device: DeviceFacts | None) -> Bus:
 
 
 def moving(copies: Iterable[Copy], direction: str, host_memory: str | None = None) -> list[Copy]:
-    """Copies of one direction, and on demand of one kind of host memory."""
+    """Copies in one direction, and, if given, of one kind of host memory."""
     return [
         row
         for row in copies
@@ -65,7 +65,7 @@ def moving(copies: Iterable[Copy], direction: str, host_memory: str | None = Non
 
 
 def large(row: Copy) -> bool:
-    """Whether its copies cost their bytes rather than their calls; without a size, their time tells."""
+    """Whether its copies cost their bytes rather than their calls; without sizes, their time decides."""
     if row.bytes is None:
         return row.total_ns >= row.calls * LARGE_BYTES / _SLOW_BYTES_PER_NS
     return row.bytes >= row.calls * LARGE_BYTES
@@ -73,19 +73,19 @@ def large(row: Copy) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Trips:
-    """Large copies to the host and like ones back, in all steps."""
+    """Large copies to the host and matching ones back, in all steps."""
 
     trips: int
     out_bytes: int
     back_bytes: int
     exposed_ns: float
-    """Of both, with no kernel beside them."""
+    """The time of both while no kernel ran."""
     sure: bool
-    """Whether there are several in a step; one may be an input and a result of the same size."""
+    """Whether there are several in a step; a single one may be an input and a result of the same size."""
 
 
 def trips_of(copies: Iterable[Copy], steps: int) -> Trips | None:
-    """Large pageable copies out, and as many bytes in; on the way to or from pinned memory they are meant."""
+    """Large pageable copies out and as many bytes back; copies of pinned memory are on purpose."""
     rows = [row for row in copies if row.host_memory == "pageable" and row.bytes is not None and large(row)]
     out, back = moving(rows, "DtoH"), moving(rows, "HtoD")
     out_bytes, back_bytes = (sum(row.bytes or 0 for row in part) for part in (out, back))
@@ -101,5 +101,5 @@ def trips_of(copies: Iterable[Copy], steps: int) -> Trips | None:
 
 
 def starved_by(host_syncs: Iterable[HostSync]) -> int:
-    """How long devices starved in all steps after waits for copies; reads of scalars are not among them."""
+    """How long GPUs were idle in all steps after waits for copies, without reads of scalars."""
     return sum(row.starved_ns for row in host_syncs if row.op == "aten::copy_")

@@ -1,4 +1,4 @@
-"""What the rules on memory share: the device's memory, and how much of it the program held."""
+"""What the rules on memory share: the GPU's memory, and how much of it the program used."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ RECORD = "profile_memory=True"
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """The memory of the device that comes nearest to its limit."""
+    """The memory of the GPU that comes closest to its limit."""
 
     held: DeviceMemory
     memory_bytes: int
-    """What the device has."""
+    """What the GPU has."""
 
     @property
     def reserved_share(self) -> float:
-        """The most that torch's allocator held, of what the device has."""
+        """The most that torch's allocator reserved, as a part of the GPU's memory."""
         return max(self.held.peak_bytes, self.held.reserved_peak_bytes or 0) / self.memory_bytes
 
     @property
     def peak_share(self) -> float:
-        """The most that tensors took, of what the device has."""
+        """The most that tensors took, as a part of the GPU's memory."""
         return self.held.peak_bytes / self.memory_bytes
 
 
 def memory_use(memory: Table[DeviceMemory], facts: Facts) -> MemoryUse | None:
-    """How far memory was used; None where no memory of a device is concerned."""
+    """How much memory was used; None if there is no GPU work."""
     if not facts.device_work:
         return None
     if not facts.memory:
@@ -46,5 +46,5 @@ def memory_use(memory: Table[DeviceMemory], facts: Facts) -> MemoryUse | None:
     of_devices = [row for row in memory if row.device != "cpu"]
     uses = [MemoryUse(row, known[row.device]) for row in of_devices if row.device in known]
     if of_devices and not uses:
-        raise NotKnown("the profile does not say how much memory the device has")
+        raise NotKnown("the profile does not say how much memory the GPU has")
     return max(uses, key=lambda use: use.reserved_share, default=None)

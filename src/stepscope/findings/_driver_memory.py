@@ -1,4 +1,4 @@
-"""What the rules on memory of the driver share: how often it was asked in steady state, and at what cost."""
+"""What the rules on driver allocations share: how many there are in steady state, and what they cost."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ if TYPE_CHECKING:
 __all__ = ["DriverMemory", "clears_cache", "driver_memory", "is_cached"]
 
 _MAKING = ("aten::empty", "aten::empty_strided")
-"""Operators that do nothing but ask for memory."""
+"""Operators that only allocate memory."""
 _OUTSIDE_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class DriverMemory:
-    """Calls of the driver for memory in the steps after the first: figures of one step, on average."""
+    """Calls to the driver for memory after the first step; per step, on average."""
 
     rows: tuple[Allocation, ...]
     allocations: float
     frees: float
     outside_frees: float
-    """Frees that no operator made: the program itself gave memory back, or dropped a tensor."""
+    """Frees outside of operators: the program itself returned memory, or dropped a tensor."""
     host_ns: float
     waited_ns: Bounds
-    """What the device idled inside of these calls; at the most all of their time. Recording hardly stretches
-    it, for it is the driver's."""
+    """How long the GPU was idle inside these calls; at most all of their time. Recording hardly stretches
+    it, because it is the driver's."""
     drained_ns: float
-    """What it idled besides: latency of launches into an empty queue, and gaps that a free began."""
+    """Its other idle time: latency of launches into an empty queue, and gaps that started with a free."""
 
 
 def driver_memory(
     mean_step: MeanStep, allocations: Table[Allocation], idle_gaps: Table[IdleGap]
 ) -> DriverMemory:
-    """Sums up the calls of the driver.
+    """Sums up the calls to the driver.
 
-    Inside a call the device may still have work, so that only what it idled there is lost for sure. But a
-    free waits for the device, which then has nothing left to do until the host has launched again; and where
-    the host sets the pace all of the calls' time counts, if the device waited so long at all.
+    The GPU may still have work during a call, so only its idle time inside the calls is certainly lost. But a
+    free waits until the GPU has finished, and then the GPU is idle until the host has launched again. And
+    where the host sets the pace, all of the calls' time counts, if the GPU waited that long at all.
     """
-    steps = max(1, mean_step.steps - 1)  # the table leaves the first out; a single one is no steady state
+    steps = max(1, mean_step.steps - 1)  # the table leaves out the first; a single step is no steady state
     rows = tuple(row for row in allocations if row.source == "driver" and mean_step.steps > 1)
     names = {row.call for row in rows}
     gaps = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.side == "host"]
@@ -70,16 +70,16 @@ def driver_memory(
 
 
 def is_cached(calls: DriverMemory, step_ops: Table[StepOp]) -> bool:
-    """Whether torch's allocator keeps blocks: if not, every tensor is a call of the driver."""
+    """Whether torch's allocator keeps blocks; if not, every tensor is a call to the driver."""
     made = sum(row.per_step for row in step_ops if row.name in _MAKING and row.within not in _MAKING)
     return not made or calls.allocations < made
 
 
 def clears_cache(calls: DriverMemory, step_ops: Table[StepOp], python_frames: Table[PythonFrame]) -> bool:
-    """Whether the program gives the allocator's blocks back in every step: torch.cuda.empty_cache().
+    """Whether the program returns the allocator's blocks in every step: torch.cuda.empty_cache().
 
-    The allocator itself frees blocks inside of an operator that could not get memory. Frees outside of
-    operators are the program's own doing, if tensors are not freed one by one.
+    The allocator itself frees blocks only inside an operator that could not get memory. The program makes the
+    frees outside of operators, unless tensors are freed one by one.
     """
     if calls.frees < 1:
         return False

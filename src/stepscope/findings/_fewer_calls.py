@@ -1,4 +1,4 @@
-"""What a step is shorter by where the host calls fewer operators and the device does less for them."""
+"""How much shorter a step gets if the host calls fewer operators and the GPU works less for them."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ if TYPE_CHECKING:
 
 __all__ = ["called_as", "fewer_calls", "host_part"]
 
-# How torch names the node of autograd that belongs to an operator: MulBackward0 to aten::mul.
+# How torch names the autograd node of an operator: MulBackward0 for aten::mul.
 _GRADIENT = re.compile(r"autograd::engine::evaluate_function: (\w+?)Backward\d+")
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def called_as(op: StepOp) -> str | None:
-    """The operator that the program called: itself, or the one that it is the gradient of."""
+    """The operator that the program called: this one, or the one whose gradient it is."""
     found = _GRADIENT.fullmatch(op.name or "")
     return f"aten::{_WORD.sub('_', found[1]).lower()}" if found else op.name
 
 
 def host_part(ops: Iterable[StepOp], step_ops: Iterable[StepOp]) -> float:
-    """The part of the host's work that is in these operators; Python around them goes by the same measure."""
+    """The part of the host's work in these operators; Python around them is taken to be the same part."""
     whole = sum(op.host_ns for op in step_ops if op.within is None)
     return min(1.0, sum(op.host_ns for op in ops) / whole) if whole else 0.0
 
 
 def fewer_calls(mean_step: MeanStep, host_parts: Bounds, device_ns: Bounds) -> Saving:
-    """What is gained if such a part of the host's work goes, and so much of the device's.
+    """The gain if this part of the host's work and this much of the GPU's goes.
 
-    The slower of the two sets the pace of a step: the host alone, as a simulation with a device that takes no
-    time says, or the device alone. At the most the step takes as long as the slower of what is left of them,
-    and is shorter by no more than what goes of both. At the least it stays as far above that as it is above
-    the slower one now, where they wait for each other.
+    The slower of the two sets the pace of a step: the host alone, from a simulation with a GPU that takes no
+    time, or the GPU alone.
+
+    - at most: the step takes as long as the slower of what is left of both, and gets shorter by no more than
+      what goes of both.
+    - at least: the step stays as far above that as it is above the slower one now, because they wait for each
+      other.
     """
     ends = [end for end, step in enumerate(mean_step.unprofiled_ns) if step]
     low = min((_gain(mean_step, end, host_parts[0], device_ns[0])[0] for end in ends), default=0.0)
@@ -47,7 +50,7 @@ def fewer_calls(mean_step: MeanStep, host_parts: Bounds, device_ns: Bounds) -> S
 
 
 def _gain(mean_step: MeanStep, end: int, host_part: float, device_ns: float) -> Bounds:
-    """The part of a step without the profiler, at one end of that, which such savings take off it."""
+    """The part of an unprofiled step that these savings take off it, for one end of its range."""
     step = mean_step.unprofiled_ns[end]
     alone = mean_step.faster_device[-1][1 + end] if mean_step.faster_device else mean_step.host_path_share
     host, device = step * alone, mean_step.busy_ns + mean_step.waiting_ns

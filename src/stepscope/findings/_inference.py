@@ -1,4 +1,4 @@
-"""Serving and decoding, as the rules about them see it: what the steps are, and of which engine."""
+"""What the rules about serving and decoding share: what the steps do, and of which engine they are."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
 
 __all__ = ["cache_joins", "decodes", "engine_of", "infers", "joined_ns"]
 
-# Ranges by which engines name their iterations: the first that matches.
+# How engines name their iterations; the first match counts.
 _ENGINES = {
     "vLLM": re.compile(r"execute_(\d+_)?(context|new)_"),
     "SGLang": re.compile(r"step\[[A-Z_0-9]+"),
     "ATOM": re.compile(r"(eager_)?(prefill|decode)\[bs="),
 }
-# What writes places of a cache: of any cache, and of one that grows. The first is used for little else.
+# Operators that write positions of a cache. The first is used for little else.
 _PLACES = "aten::index_copy_"
 _WRITES = (_PLACES, "aten::index_put_", "aten::slice_scatter", "aten::copy_")
-# How a word is chosen, and what makes it the next input.
+# Operators that choose a token, and the one that turns it into the next input.
 _CHOICE = ("aten::argmax", "aten::multinomial")
 _LOOK_UP = "aten::embedding"
 SEVERAL_WORDS = 4
-"""So many choices in a step, each with its look-up, are made one from another: a reader makes one or two."""
+"""From this many choices in a step, each with its look-up, every token is made from the one before. A model
+that only reads makes one or two."""
 
 
 def engine_of(iterations: Iterable[Iteration]) -> str | None:
-    """The engine that named the iterations; None where nobody did."""
+    """The engine that named the iterations; None if none did."""
     for row in iterations:
         for engine, pattern in _ENGINES.items():
             if row.name and pattern.match(row.name):
@@ -40,7 +41,7 @@ def engine_of(iterations: Iterable[Iteration]) -> str | None:
 
 
 def infers(step_classes: Iterable[StepClass]) -> bool:
-    """Whether operators were recorded and none of them belongs to training."""
+    """Whether operators were recorded, and none of them belongs to training."""
     classes = list(step_classes)
     known = any(one.backward_passes is not None for one in classes)
     return known and not any(one.backward_passes or one.optimizer for one in classes)
@@ -52,7 +53,7 @@ def decodes(
     attention: Iterable[Attention],
     step_ops: Iterable[StepOp],
 ) -> bool:
-    """Whether the steps decode: by kind, by writes that extend a cache, or by words."""
+    """Whether the steps decode: by their kind, by writes to a cache, or by tokens that they choose."""
     kinds = {row.kind for row in iterations}
     if kinds - {None, "idle"}:
         return "decode" in kinds
@@ -65,11 +66,11 @@ def decodes(
 
 
 def _extends_cache(ops: list[StepOp], calls: int) -> bool:
-    """Whether as many writes as a cache needs come with the calls of attention.
+    """Whether there are as many writes for each call of attention as a cache needs.
 
-    Keys and values are two writes for each call, or one if they lie together; half as many where every second
-    call attends to another text, which does not grow. One write in two calls may be anything, but for writes
-    that only caches have, or if words are made.
+    Keys and values are two writes for each call, or one if they share a tensor. It is half as many if every
+    second call attends to another text, which does not grow. Fewer than two writes for each call may be
+    anything, unless they are writes that only caches use, or tokens are chosen.
     """
     if not calls:
         return False
@@ -80,7 +81,7 @@ def _extends_cache(ops: list[StepOp], calls: int) -> bool:
 
 
 def _words(ops: list[StepOp]) -> float:
-    """Words that a step chooses, where each is looked up as the next input; else 0."""
+    """Tokens that a step chooses, if each is looked up as the next input; else 0."""
     chosen = sum(row.per_step for row in ops if row.name in _CHOICE and row.within is None)
     looked_up = sum(row.per_step for row in ops if row.name == _LOOK_UP and row.within is None)
     times = looked_up / chosen if chosen else 0.0
@@ -88,14 +89,14 @@ def _words(ops: list[StepOp]) -> float:
 
 
 def cache_joins(step_ops: Iterable[StepOp]) -> int:
-    """Calls of torch.cat beside those of rotary embeddings, which negate one half of what they join."""
+    """Calls of torch.cat, without those of rotary embeddings, which negate one half of what they join."""
     ops = list(step_ops)
     negated = sum(row.calls for row in ops if row.name == "aten::neg")
     return max(0, sum(row.calls for row in ops if row.name == "aten::cat") - negated)
 
 
 def joined_ns(step_ops: Iterable[StepOp]) -> int:
-    """Device time of these: a rotary embedding joins twice what it negates."""
+    """GPU time of these; a rotary embedding joins twice what it negates."""
     ops = list(step_ops)
     negated = sum(row.device_ns for row in ops if row.name == "aten::neg")
     return max(0, sum(row.device_ns for row in ops if row.name == "aten::cat") - 2 * negated)
@@ -110,5 +111,5 @@ def _written(ops: list[StepOp], name: str) -> int:
 
 
 def _near_two(writes: int, calls: int) -> bool:
-    """Keys and values: two writes for each call of attention, a few more for other things."""
+    """Keys and values: two writes for each call of attention, and a few more for other things."""
     return 1.9 <= writes / calls <= 2.4

@@ -1,7 +1,7 @@
-"""Kernels with their launch shapes, and how long each takes of a step.
+"""Kernels with their launch shapes, and their time in a step.
 
-Shared by the rules that look at single kernels. The table of kernels is about the whole trace, so its times
-are scaled to those of the steps.
+Shared by the rules that look at single kernels. The table of kernels covers the whole trace, so its times are
+scaled to the steps.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["Ran", "product_of", "ran_in_steps"]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A kernel of one launch shape, in a mean step."""
+    """A kernel with one launch shape, in a mean step."""
 
     kernel: Kernel
     ns: float
     blocks: int | None
-    """In its grid; None where the profile does not say."""
+    """In its grid; None if the profile does not say."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Ran:
 def ran_in_steps(
     kernels: Iterable[Kernel], breakdowns: Iterable[Breakdown], mean_step: MeanStep
 ) -> list[Ran]:
-    """All kernels that compute, in the order of the table, with their time in a mean step."""
+    """All kernels that compute, in the table's order, with their time in a mean step."""
     computing = [kernel for kernel in kernels if kernel.family != "communication"]
     whole = sum(kernel.exclusive_ns for kernel in computing)
     inside = sum(step.kernel_ns for step in breakdowns)
@@ -48,7 +48,7 @@ def ran_in_steps(
 
 
 def product_of(sizes: str | None) -> int | None:
-    """How many there are in a grid or a block, written `[8,1,6]`; None if the profile does not say."""
+    """The size of a grid or a block, written `[8,1,6]`; None if the profile does not say."""
     try:
         product = math.prod(int(size) for size in json.loads(sizes or ""))
     except (TypeError, ValueError):

@@ -19,7 +19,7 @@ def test_once_it_is_a_note() -> None:
     advice = assert_bounded(compilation_in_steps(STEP, table), STEP)
     assert advice.saving.starved_ns == (0.0, 0.0)
     assert advice.because.startswith(
-        "autotuning (3), compilation (1) took 160 ms in 1 of 4 recorded steps (1)."
+        "Autotuning (3 times) and compilation (1 time) took 160 ms in 1 of 4 recorded steps (step 1)."
     )
     assert "schedule" in advice.fix
     assert "save_cache_artifacts" in advice.fix

@@ -119,6 +119,7 @@ def test_without_a_device_the_wait_is_all_there_is() -> None:
     assert advice is not None
     assert advice.saving.starved_ns[1] == 4.0 * MS
     assert "device" not in advice.because
+    assert "GPU" not in advice.because
 
 
 def test_of_one_slow_batch_nothing_is_promised() -> None:

@@ -34,7 +34,7 @@ def test_it_fires_where_multiprocessors_have_no_block() -> None:
     )
     assert advice.saving.device_ns == (0.0, 4.0 * MS * 0.75)
     assert advice.saving.starved_ns == (0.0, 0.0)
-    assert advice.title == "Kernels are too small for the device"
+    assert advice.title == "Kernels are too small for the GPU"
     assert advice.certainty == "possible"
     assert advice.evidence["filled_share"] == pytest.approx(0.625)
     assert advice.evidence["under_half_block_share"] == pytest.approx(0.5)
@@ -87,9 +87,9 @@ def test_short_kernels_that_the_device_waits_for_are_a_batch_too_small() -> None
     advice = assert_bounded(
         device_unfilled(step, facts(), steps, kernels, ONE_PASS, model, NO_MEMORY, NO_GRAPHS), step
     )
-    assert advice.title == "The batch is too small for the device"
+    assert advice.title == "The batch is too small for the GPU"
     assert advice.saving.device_ns == (0.0, 0.0)
-    assert "20.0 % less time for a sample" in advice.because
+    assert "a sample would take up to 20.0 % less time" in advice.because
     assert advice.locations[0].note == "4,000 launches in all steps"
     fewer = drawn(StepOp, late | {"starved_ns": 20 * MS})
     assert device_unfilled(step, facts(), steps, kernels, ONE_PASS, fewer, NO_MEMORY, NO_GRAPHS) is None
@@ -128,7 +128,7 @@ def test_little_batches_of_one_step_are_known_to_fit_together() -> None:
     assert advice.saving.waited_ns == pytest.approx((4.0 * MS * 0.75, 5.0 * MS * 0.75))
     assert advice.saving.starved_ns == pytest.approx((2.0 * MS * 0.75, 4.0 * MS * 0.75))
     assert advice.certainty == "likely"
-    assert "runs the model 4 times for one step of the optimizer" in advice.because
+    assert "runs the model 4 times for one optimizer step" in advice.because
     assert advice.claims == {"device", "late"}
     unknown = device_unfilled(step, facts(memory=False), steps, ran, FOUR, step_ops, NO_MEMORY, NO_GRAPHS)
     assert assert_bounded(unknown, step).certainty == "possible"

@@ -58,7 +58,7 @@ def test_what_is_left_beside_tf32_is_said_where_nothing_runs_in_16_bits() -> Non
     advice = assert_bounded(
         full_precision_matmuls(step, facts(), drawn(Precision, little, tf32), NO_OPS), step
     )
-    assert "4.00 ms is convolutions in TF32, and nothing runs in 16 bits" in advice.because
+    assert "Another 4.00 ms goes to convolutions in TF32. Nothing runs in 16 bits." in advice.because
     assert advice.claims == {"device:matmul"}
     half = {"family": "matmul", "precision": "bf16", "calls": 100, "total_ns": 40 * MS}
     assert full_precision_matmuls(step, facts(), drawn(Precision, little, tf32, half), NO_OPS) is None

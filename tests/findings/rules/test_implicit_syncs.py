@@ -69,7 +69,7 @@ def test_it_fires_on_masks_and_counts_the_waits() -> None:
     # 0.2 ms of waits, and at the most 0.1 ms beside; 0.4 of that are left in a step of 7 ms.
     assert shares(advice, mean_step()) == pytest.approx((0.2 / 9, (0.2 + 0.4 * 0.1) / 7))
     assert advice.evidence["waits_per_step"] == 2
-    assert "aten::nonzero (2 waits)" in advice.because
+    assert "aten::nonzero (2 waits a step)" in advice.because
     assert "torch.where" in advice.fix
     assert advice.locations[0].note == "2 waits a step"
 

@@ -1,4 +1,4 @@
-"""Tensors are made and filled again in every step."""
+"""The program creates and fills the same tensors again in every step."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["allocation_churn"]
 
-# Makers and fillers of tensors, as a program calls them.
+# Operators that create or fill tensors, as a program calls them.
 _MAKING = re.compile(
     r"aten::((new_)?(empty|zeros|ones|full)(_like|_strided)?|arange|linspace|eye|scalar_tensor|resize_|fill_|zero_|"
     r"full)"
 )
-# zero_grad(set_to_none=False), one by one or in lists.
+# zero_grad(set_to_none=False), for single tensors or for lists.
 _CLEARING = re.compile(r"aten::(zero_|fill_|_foreach_zero_)")
 LEAST_GAIN = 0.01
 LEAST_CALLS = 16
-"""A few tensors a step are nobody's loss."""
+"""A few tensors a step cost next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Churn:
-    """What makes and fills tensors, in the program and in its zero_grad."""
+    """The operators that create and fill tensors, in the program and in its zero_grad."""
 
     making: tuple[StepOp, ...]
     clearing: tuple[StepOp, ...]
     adding: tuple[StepOp, ...]
-    """Gradients that are added to those zeros: with none there, they would be taken as they are."""
+    """Additions of gradients to these zeros; without the zeros, a gradient is taken as it is."""
 
     @property
     def ops(self) -> tuple[StepOp, ...]:
@@ -51,11 +52,13 @@ def allocation_churn(
     *,
     least_share: float = 0.02,
 ) -> Advice | None:
-    """Tensors are made and filled again in every step, where they could be kept.
+    """Tensors are created and filled again in every step, although they could be kept.
 
-    Gain: what is made once costs no step anything: the time in which the device waits for these calls, at the
-    most with the Python around them, and their kernels. At the least half, for some must be cleared again
-    before they are used again. The zeros of zero_grad go altogether, and with them the additions to them.
+    Gain:
+
+    - at most: the time the GPU waits for these calls and for the Python around them, and their GPU time.
+    - at least: half of that without the Python, because some tensors must be cleared before they are reused.
+    - zero_grad(set_to_none=False): all of its fills and of the additions to the zeros, at most and at least.
     """
     churn = _churn(step_ops, step_classes)
     making, clearing = cost_of(churn.making, mean_step), cost_of(churn.clearing + churn.adding, mean_step)
@@ -95,19 +98,23 @@ def _churn(step_ops: Table[StepOp], step_classes: Table[StepClass]) -> _Churn:
 def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, mean_step: MeanStep) -> Advice:
     reasons, lines = [], []
     if making.calls >= LEAST_CALLS:
-        reasons.append(f"{units.tally(making.calls)} calls a step make or fill tensors")
+        reasons.append(f"{units.tally(making.calls)} calls a step create or fill tensors.")
         lines.append(
-            "buffer = torch.zeros(shape, device=device)    # once, before the loop; then buffer.zero_()"
+            "buffer = torch.zeros(shape, device=device)    # once, before the loop; in it: buffer.zero_()"
         )
-        lines.append("torch.mul(x, y, out=buffer)    # or write results where memory is")
+        lines.append("torch.mul(x, y, out=buffer)    # or write the result into an existing tensor")
     if clearing.calls:
-        reasons.append(f"{units.tally(clearing.calls)} calls a step clear gradients and add to the zeros")
-        lines.append("optimizer.zero_grad(set_to_none=True)    # the default")
+        reasons.append(f"Zeroing gradients and adding to the zeros takes {often(clearing.calls, 'call')}.")
+        lines.append("optimizer.zero_grad(set_to_none=True)    # or plain zero_grad(): this is the default")
     starved_ns = mean_step.with_latency(making.starved_ns + clearing.starved_ns)
+    device_ns = making.device_ns + clearing.device_ns
+    if starved_ns:
+        reasons.append(f"The GPU waits {units.duration(starved_ns)} of a step for these calls.")
+    if device_ns:
+        reasons.append(f"Their kernels take {units.duration(device_ns)}.")
     return Advice(
-        title="Tensors are made and filled again in every step",
-        because=f"{', and '.join(reasons)}; the device waits {units.duration(starved_ns)} for them, and works "
-        f"{units.duration(making.device_ns + clearing.device_ns)}.",
+        title="Tensors are created and filled again in every step",
+        because=" ".join(reasons),
         saving=saving,
         certainty="likely",
         fix="\n".join(lines),

@@ -1,4 +1,4 @@
-"""Anomaly detection of autograd was left on."""
+"""Autograd's anomaly detection was left on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._waits import NODE, anomaly_checks
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -13,8 +14,8 @@ from stepscope.tables import Table
 __all__ = ["anomaly_mode"]
 
 _FIX = """\
-torch.autograd.set_detect_anomaly(False)    # or take the `with torch.autograd.detect_anomaly():` away
-torch.autograd.set_detect_anomaly(True, check_nan=False)    # keeps the stacks, without reading gradients"""
+torch.autograd.set_detect_anomaly(False)    # or remove `with torch.autograd.detect_anomaly():`
+torch.autograd.set_detect_anomaly(True, check_nan=False)    # keeps the stacks, does not check gradients"""
 
 
 @rule
@@ -25,13 +26,15 @@ def anomaly_mode(
     *,
     least_per_step: float = 1.0,
 ) -> Advice | None:
-    """Every gradient is searched for NaN: autograd's anomaly detection was left on.
+    """Every gradient is checked for NaN, because autograd's anomaly detection was left on.
 
-    Gain: after each node of the backward pass the engine searches its gradients and reads the answer. The
-    host's time in that goes, and so does the device's; both were measured. In forward every operator writes
-    down its stack. That is what forward takes for a launch beyond what the nodes of backward take for one,
-    for these write none; at the most it is all the waiting for forward, and Python, which recording does not
-    stretch. Without the reads the host is ahead of the device as well, at the most by all the device's work.
+    Gain:
+
+    - at least: the host time of the checks, which follow every node of backward; and the time in which
+      forward records a Python stack for every operator. That is what forward takes per launch beyond a node
+      of backward, which records none.
+    - at most: also the GPU time of the checks, and all waiting for forward, as if recording had not
+      stretched it. Without the checks the host also gets ahead of the GPU, at most by all of the GPU's work.
     """
     checks = anomaly_checks(step_ops)
     reads = mean_step.per_step(sum(row.calls for row in checks if row.name == "aten::item"))
@@ -43,10 +46,10 @@ def anomaly_mode(
     late = min(mean_step.starved_ns, host + least)
     left = mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns if mean_step.starved_ns else 0.0
     return Advice(
-        title="Anomaly detection of autograd is on",
-        because=f"{units.count(round(reads))} times a step the backward pass searches a gradient for NaN and "
-        f"waits for the answer: {units.duration(host)} of the host ({units.share(mean_step.share(host))} of the "
-        f"step) and {units.duration(device)} of the GPU.",
+        title="Autograd's anomaly detection is on",
+        because=f"Backward checks gradients for NaN and waits for each answer: {often(reads, 'check')}. That "
+        f"takes {units.duration(host)} of host time ({units.share(mean_step.share(host))} of the step)"
+        + (f" and {units.duration(device)} of GPU time." if device else "."),
         saving=Saving(
             starved_ns=(late, late),
             device_ns=(0.0, device),
@@ -54,7 +57,7 @@ def anomaly_mode(
         ),
         certainty="certain",
         fix=_FIX,
-        check="stepscope show step_ops: no aten::isnan inside autograd::engine::evaluate_function is left.",
+        check="stepscope show step_ops: no aten::isnan inside autograd::engine::evaluate_function.",
         evidence={
             "checks_per_step": reads,
             "checks_host_ns": round(host),
@@ -67,7 +70,7 @@ def anomaly_mode(
 
 
 def _stacks_ns(step_ops: Table[StepOp], starving_phases: Table[StarvingPhase]) -> Bounds:
-    """What stacks cost all steps: what forward takes beyond the nodes of backward; and at the most."""
+    """What the stacks cost in all steps: at least what forward takes beyond backward, at most all of it."""
     rows = list(step_ops)
     checks = anomaly_checks(rows)
     nodes = [

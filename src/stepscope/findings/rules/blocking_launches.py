@@ -23,10 +23,11 @@ def blocking_launches(
     *,
     least_share: float = 0.02,
 ) -> Advice | None:
-    """Launches wait for their kernels: CUDA_LAUNCH_BLOCKING was left on.
+    """Every launch waits until its kernel is done, because CUDA_LAUNCH_BLOCKING was left on.
 
-    Gain: host and device take turns, so that a step lasts as long as both together. Without blocking they
-    overlap. How far is what a simulation says in which no call waits, without the profiler.
+    Gain: host and GPU take turns, so a step lasts as long as both together. Without blocking they overlap.
+
+    - at most and at least: what a simulation says in which no call waits, with its error either way.
     """
     found = next((doubt for doubt in trust if doubt.what == "blocking launches"), None)
     if found is None or mean_step.share(mean_step.busy_ns) < least_share:
@@ -34,12 +35,12 @@ def blocking_launches(
     blocked = max(mean_step.busy_ns, mean_step.per_step(sum(row.host_ns for row in launches)))
     return Advice(
         title="Every launch waits for its kernel (CUDA_LAUNCH_BLOCKING)",
-        because=f"{found.explanation} The device works {units.duration(mean_step.busy_ns)} of a step, and the "
-        "host prepares nothing meanwhile.",
+        because=f"{found.explanation} The GPU is busy for {units.duration(mean_step.busy_ns)} of a step, and "
+        "the host launches nothing in that time.",
         saving=simulated(mean_step, changed_steps_by_no_sync),
         certainty="certain",
-        fix="unset CUDA_LAUNCH_BLOCKING    # and AMD_SERIALIZE_KERNEL, or os.environ[...] in the script",
-        check="stepscope show trust: the doubt 'blocking launches' is gone, and launches take a few µs.",
+        fix="unset CUDA_LAUNCH_BLOCKING    # on AMD: AMD_SERIALIZE_KERNEL; look for os.environ[...], too",
+        check="stepscope show trust: 'blocking launches' is gone. A launch takes a few µs.",
         evidence={
             "blocking_launches": found.count,
             "busy_ns": round(mean_step.busy_ns),

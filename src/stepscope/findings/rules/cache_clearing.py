@@ -9,6 +9,7 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, locations_of, rule
+from stepscope.findings._counts import often
 from stepscope.findings._driver_memory import clears_cache, driver_memory
 from stepscope.findings._simulated import simulated
 from stepscope.findings.mean_step import MeanStep
@@ -17,8 +18,8 @@ from stepscope.tables import Table
 __all__ = ["cache_clearing"]
 
 _FIX = """\
-# delete torch.cuda.empty_cache() from the loop: tensors that are gone leave blocks for the next step
-PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if it was there against fragmentation"""
+# delete torch.cuda.empty_cache() from the loop: freed tensors leave their blocks to the next step
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if memory was fragmented"""
 
 
 @rule
@@ -32,10 +33,11 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Every step gives the allocator's memory back to the driver and asks for it again.
+    """Every step returns the allocator's cached memory to the driver and requests it again.
 
-    Gain: these calls go, and so does the waiting for the device in those that free. How much shorter a step
-    is then, is what a simulation says, without the profiler.
+    Gain: these calls go, and so does the waiting for the GPU in those that free memory.
+
+    - at most and at least: what a simulation without these calls says, with its error either way.
     """
     calls = driver_memory(mean_step, allocations, idle_gaps)
     if (
@@ -46,13 +48,18 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
     seen = any((frame.name or "").endswith(": empty_cache") for frame in python_frames)
     return Advice(
         title="Every step empties torch's memory cache",
-        because=f"A step frees {units.tally(calls.frees)} blocks in the driver outside of any operator and "
-        f"asks for {units.tally(calls.allocations)} again: {units.duration(calls.host_ns)} of host time, "
-        + ("by torch.cuda.empty_cache()." if seen else "as torch.cuda.empty_cache() does."),
+        because=(
+            f"torch.cuda.empty_cache() returns {often(calls.frees, 'block')} to the driver"
+            if seen
+            else f"The program returns {often(calls.frees, 'block')} to the driver outside of any operator, "
+            "as torch.cuda.empty_cache() does"
+        )
+        + (f", and the step requests {units.tally(calls.allocations)} again" if calls.allocations else "")
+        + f". These calls take {units.duration(calls.host_ns)} of host time a step.",
         saving=simulated(mean_step, changed_steps_by_no_driver_memory),
         certainty="certain" if seen else "likely",
         fix=_FIX,
-        check="stepscope show allocations: no row says driver.",
+        check="stepscope show allocations: no row has the source driver.",
         evidence={
             "allocations_per_step": calls.allocations,
             "frees_per_step": calls.frees,
@@ -62,6 +69,6 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
         },
         claims=frozenset({"late:allocation"}),
         locations=locations_of(
-            (row.user_frame, f"{units.tally(row.per_step)} frees a step") for row in calls.rows if row.frees
+            (row.user_frame, often(row.per_step, "free")) for row in calls.rows if row.frees
         ),
     )

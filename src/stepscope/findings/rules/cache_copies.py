@@ -1,4 +1,4 @@
-"""A cache of keys and values that is copied for every token."""
+"""A KV cache that is copied for every token."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings._counts import often, times
 from stepscope.findings._inference import cache_joins, decodes, joined_ns
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -15,10 +16,10 @@ from stepscope.tables import Table
 __all__ = ["cache_copies"]
 
 WRITE_NS = 5_000
-"""A short kernel that writes one position in place, at the most."""
+"""A short kernel that writes one position in place takes at most this long."""
 _FIX = """\
-keys = torch.empty(batch, heads, longest, size, device="cuda", dtype=model.dtype)    # once; and values
-keys[:, :, place] = new_key    # in place of torch.cat([keys, new_key], 2); attend to keys[:, :, : place + 1]
+keys = torch.empty(batch, heads, longest, size, device="cuda", dtype=model.dtype)    # once; also for values
+keys[:, :, place : place + 1] = new_key    # no torch.cat; then use keys[:, :, : place + 1]
 model.generation_config.cache_implementation = "static"    # or, with transformers, a StaticCache"""
 
 
@@ -32,11 +33,14 @@ def cache_copies(
     *,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """The cache of keys and values is copied as a whole for every token (torch.cat).
+    """The whole KV cache is copied for every token (torch.cat).
 
-    Gain: written in place, one position takes a short kernel of a few microseconds. At the most the time of
-    the copies goes. At the least so much stays for each, and the step gets no shorter than what its operators
-    take the host.
+    Gain:
+
+    - at most: the GPU time of the copies.
+    - at least: the same less 5 µs for each, which a kernel takes that writes one position in place.
+
+    The step gets no shorter than the host needs for its operators.
     """
     if not decodes(iterations, step_classes, attention, step_ops):
         return None
@@ -48,14 +52,15 @@ def cache_copies(
     low = max(0.0, copied - joins * WRITE_NS)
     rows = sorted((row for row in step_ops if row.name == "aten::cat"), key=lambda row: -row.device_ns)
     return Advice(
-        title="The cache of keys and values is copied for every token",
-        because=f"{units.tally(joins)} calls of torch.cat a step for {units.tally(calls)} of attention "
-        f"take {units.duration(copied)}, {units.share(mean_step.share(copied))} of the step, and more with "
-        "every token.",
+        title="The KV cache is copied for every token",
+        because=f"torch.cat runs {often(joins, 'time')}"
+        + (f", for {times(calls, 'call')} of attention," if calls else "")
+        + f" and takes {units.duration(copied)}, {units.share(mean_step.share(copied))} of the step. It "
+        "copies the whole cache, so it takes longer with every token.",
         saving=Saving(device_ns=(low, copied)),
         certainty="likely",
         fix=_FIX,
-        check="stepscope show kernels: CatArrayBatchedCopy is gone.",
+        check="stepscope show kernels: CatArrayBatchedCopy takes almost no time.",
         evidence={
             "joins_per_step": joins,
             "attention_calls_per_step": calls,
@@ -63,7 +68,5 @@ def cache_copies(
             "copied_share": mean_step.share(copied),
         },
         claims=frozenset({"device:copy"}),
-        locations=locations_of(
-            (row.user_frame, f"~{units.tally(row.per_step)} joins a step") for row in rows
-        ),
+        locations=locations_of((row.user_frame, often(row.per_step, "torch.cat call")) for row in rows),
     )

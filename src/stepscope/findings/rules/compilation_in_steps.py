@@ -1,4 +1,4 @@
-"""The recorded steps hold work of compilers."""
+"""The recorded steps contain compilation, autotuning or graph capture."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from stepscope import units
 from stepscope.analyses.compilations import Compilation
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
+from stepscope.findings._counts import times as counted
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["compilation_in_steps"]
 
-_ONCE = (
-    "schedule=torch.profiler.schedule(wait=5, warmup=3, active=5)   # record when all is compiled or captured"
-)
+_ONCE = "schedule=torch.profiler.schedule(wait=5, warmup=3, active=5)   # record after everything is compiled"
 _CACHE = """
-blob, _ = torch.compiler.save_cache_artifacts()                # at the end of a run: keep it in a file
-torch.compiler.load_cache_artifacts(blob)                      # at the start of the next: compiles nothing"""
+blob, _ = torch.compiler.save_cache_artifacts()                # at the end of a run: save it to a file
+torch.compiler.load_cache_artifacts(blob)                      # at the start of the next run"""
 _ALWAYS = """\
-run = torch.compile(step)        # once, before the loop; never inside a function that the loop calls
-graph = torch.cuda.CUDAGraph()   # captured once, before the loop; inside it: graph.replay()"""
+run = torch.compile(step)        # once, before the loop; not inside a function that the loop calls
+graph = torch.cuda.CUDAGraph()   # capture once, before the loop; in the loop: graph.replay()"""
 
 
 @rule
@@ -32,11 +31,14 @@ def compilation_in_steps(
     least_share: float = 0.01,
     often_share: float = 0.5,
 ) -> Advice | None:
-    """Code is compiled, kernels are tuned or graphs captured while steps are recorded.
+    """Code is compiled, kernels are tuned or CUDA graphs are captured in the recorded steps.
 
-    Gain: none for a run that is longer than the profile, if it happens once: then this is a note that the
-    figures of these steps are not those of others. If most steps do it, the program does it always, and all
-    of the time goes, for nothing else runs meanwhile. Recompilations are a matter of their own.
+    Gain:
+
+    - if most steps do it, at most and at least: all of that time, because nothing else runs meanwhile.
+    - otherwise: nothing. It happens once in a run, and the finding says that these steps are not typical.
+
+    Recompilations have a rule of their own.
     """
     again = recompiled(compilations)
     rows = [row for row in compilations if row.step is not None and row.region not in again]
@@ -49,17 +51,17 @@ def compilation_in_steps(
     times = Counter[str]()
     for row in rows:
         times[row.kind] += row.times
-    kinds = ", ".join(f"{kind} ({units.count(n)})" for kind, n in sorted(times.items()))
+    kinds = " and ".join(f"{kind} ({counted(n, 'time')})" for kind, n in sorted(times.items()))
     numbers = ", ".join(map(str, steps[:5])) + (" …" if len(steps) > 5 else "")
     return Advice(
-        title="Steps compile or capture, again and again" if often else "The recording holds compilation",
-        because=f"{kinds} took {units.duration(total)} in {units.count(len(steps))} of "
-        f"{units.count(mean_step.steps)} recorded steps ({numbers}). "
-        + ("So the program does it all the time." if often else "The figures of these are not steady ones."),
+        title="Most steps compile or capture again" if often else "The recording contains compilation",
+        because=f"{kinds[0].upper()}{kinds[1:]} took {units.duration(total)} in {units.count(len(steps))} of "
+        f"{counted(mean_step.steps, 'recorded step')} (step{'s' if len(steps) > 1 else ''} {numbers}). "
+        + ("Most steps do it: it is not only warm-up." if often else "Such steps are not typical."),
         saving=Saving(starved_ns=(spent, spent)),
         certainty="likely" if often else "certain",
         fix=_ALWAYS if often else _ONCE + (_CACHE if times.keys() - {"capture"} else ""),
-        check="stepscope show compilations: nothing in the steps.",
+        check="stepscope show compilations: no row inside a step.",
         evidence={
             "compiling_ns": total,
             "steps_with_compilation": len(steps),

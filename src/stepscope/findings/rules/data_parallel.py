@@ -18,8 +18,10 @@ _RANGE = "DataParallel.forward"
 _FUNCTIONS = ("Broadcast", "Scatter", "Gather", "ReduceAddCoalesced")
 _REPLICATE = ("Broadcast", "BroadcastBackward", "ReduceAddCoalesced")
 _FIX = """\
-torchrun --nproc-per-node {devices} train.py
+torchrun --nproc-per-node {devices} train.py    # one process for each GPU; in train.py:
 dist.init_process_group("nccl")
+local_rank = int(os.environ["LOCAL_RANK"])
+torch.cuda.set_device(local_rank)
 model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
 loader = DataLoader(dataset, sampler=DistributedSampler(dataset), batch_size=batch_size // {devices})"""
 
@@ -34,12 +36,14 @@ def data_parallel(
     *,
     least_share: float = 0.02,
 ) -> Advice | None:
-    """One process drives several GPUs by torch.nn.DataParallel.
+    """One process drives several GPUs with torch.nn.DataParallel.
 
-    Gain: with a process for each of n devices every host prepares one device's work in place of n, so at the
-    most the part 1 − 1/n of the device's waiting for the host goes; at the least nothing of it, since the
-    threads of DataParallel may overlap. Weights are no longer copied to all devices in every forward pass,
-    but gradients are still summed: half of the exposed copies between devices goes at the least, all at most.
+    Gain, with one process for each of n GPUs:
+
+    - at most: 1 − 1/n of the time the GPU waits for the host, because each host prepares the work of one GPU
+      instead of n; and all exposed copies between GPUs.
+    - at least: half of the exposed copies, because weights are no longer copied, but gradients are still
+      summed. Nothing of the waiting, because the threads of DataParallel may overlap already.
     """
     busy = sorted({row.device for row in devices if row.busy_ns > 0})
     ranges = sum(row.calls for row in annotations if row.name == _RANGE)
@@ -55,13 +59,14 @@ def data_parallel(
     replicating = mean_step.per_step(sum(row.host_ns for row in step_ops if row.name in _REPLICATE))
     return Advice(
         title=f"One process drives {len(busy)} GPUs (nn.DataParallel)",
-        because=f"{len(busy)} GPUs work for one process. In each forward pass it copied the weights "
-        f"to all ({units.duration(replicating)} of the host a step, {units.duration(moved)} of a GPU), "
-        f"and the GPU with most work waited {units.duration(mean_step.starved_ns)} of a step for the host.",
+        because=f"One process drives {len(busy)} GPUs and copies the weights to all of them in each forward"
+        + (f" ({units.duration(replicating)} of host time a step). " if replicating else ". ")
+        + (f"Exposed copies between GPUs take {units.duration(moved)} of a step. " if moved else "")
+        + f"The busiest GPU waits {units.duration(mean_step.starved_ns)} of a step for the host.",
         saving=Saving(starved_ns=(0.0, late), device_ns=(0.5 * moved, moved)),
         certainty="certain" if ranges else "likely",
         fix=_FIX.format(devices=len(busy)),
-        check="stepscope show devices on the profile of one rank: one device, and more of it busy.",
+        check="stepscope show devices, for the profile of one rank: one GPU, with a higher busy share.",
         evidence={
             "devices": len(busy),
             "data_parallel_forwards_per_step": mean_step.per_step(ranges),

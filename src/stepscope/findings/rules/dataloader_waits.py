@@ -19,32 +19,32 @@ from stepscope.tables import Table
 
 __all__ = ["dataloader_waits"]
 
-# torch.utils.data names the range after the class of its iterator, which tells whether there are workers.
+# torch.utils.data names the range after the class of its iterator; that tells whether there are workers.
 _LOADER = re.compile(r"enumerate\((DataLoader|DataPipe)\)")
 _WORKERS = "_MultiProcessingDataLoaderIter"
 _FEW_WORKERS = 4
 _MANY_WORKERS = 16
 _QUEUE_NS = 200_000
-"""To take a batch that is ready from the queue of the workers costs about this much, and no worker helps."""
+"""Taking a ready batch from the workers' queue takes about this long; more workers do not help."""
 _BURST_SHARE = 0.8
 _LEFT = 0.8
-"""How much of what a simulation leaves of a step is left at the least."""
+"""At least this part of what a simulation leaves of a step remains."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Loading:
-    """What loading costs a step, the first recorded one left out: workers start in it."""
+    """What loading costs a step, without the first recorded one, in which workers start."""
 
     wait_ns: float
-    """The host loaded or waited for data, and nothing ran on the device."""
+    """The host loaded or waited for data, and the GPU was idle."""
     host_ns: float
-    """The same, whatever the device did."""
+    """The same, whether or not the GPU was idle."""
     worst_share: float
-    """How much of the wait is in one step."""
+    """The largest part of the wait that is in one step."""
     worst_step: int
     steps: int
     only: bool
-    """Whether one step is all there is, and so the first could not be left out."""
+    """Whether only one step was recorded, so that the first could not be left out."""
 
 
 @rule
@@ -58,17 +58,20 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     finding_share: float = 0.10,
     note_share: float = 0.05,
 ) -> Advice | None:
-    """The step waits for the data loader, and the device has nothing to do.
+    """The step waits for the data loader while the GPU is idle.
 
-    Gain: workers that keep up make the wait vanish, so at the most it goes entirely; but four fifths of what
-    a simulation without loading leaves of the step remain. If the training process made the batches itself,
-    loading was host time like any other, which recording stretches, but at the most did not; and at the most
-    the part of it behind a busy device turns into a head start. At the least there are four workers, each as
-    fast as this process: what four cannot make in the rest of the step remains, or as much as they slow the
-    host down there, for they take cores from it: if four of them have to work all the time, its part may take
-    half as long again. If there are workers already, at the least twice as many halve the wait. Waits in the
-    first recorded step do not count, and of waits that make less than `finding_share` or lie in a single step
-    nothing is promised at the least.
+    Gain:
+
+    - at most: all of the wait, because workers that keep up hide it. Without workers, loading while the GPU
+      was busy becomes a head start for the host as well, and recording is taken not to have stretched it. In
+      any case four fifths of what a simulation without loading leaves of the step remain.
+    - at least, with workers: half of the wait, with twice as many workers.
+    - at least, without workers: the wait, less what four workers as fast as this process cannot load in the
+      rest of the step, or less what they slow the host down because they take cores from it. If all four
+      have to work all the time, the host's part of the step may take half as long again.
+    - at least nothing: if the wait is below `finding_share`, or nearly all of it is in a single step.
+
+    Waits in the first recorded step do not count: workers start in it.
     """
     loaders = [row for row in annotations if row.name and _LOADER.match(row.name)]
     loading = _loading_of(breakdowns, mean_step, sum(row.host_ns for row in loaders))
@@ -88,7 +91,7 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
         saving = _played(mean_step, saving, changed_steps_by_no_loader)
     needed = _needed(loading, mean_step)
     return Advice(
-        title="The step waits for its batch" + ("" if workers else ": no loader workers"),
+        title="The step waits for the DataLoader" + ("" if workers else " (num_workers=0)"),
         because=_because(mean_step, loading, workers=workers, burst=burst),
         saving=saving,
         certainty="possible" if burst else "likely" if vague or workers else "certain",
@@ -132,7 +135,7 @@ def _shared_out(loading: _Loading) -> Saving:
 
 
 def _moved_out(mean_step: MeanStep, loading: _Loading) -> Saving:
-    """Workers in place of the training process."""
+    """Workers instead of the training process."""
     wait, rest = loading.wait_ns, max(1.0, mean_step.step_ns - loading.wait_ns)
     behind = loading.host_ns / _FEW_WORKERS - rest
     slowed = max(0.0, rest - mean_step.busy_ns) / 2 * min(1.0, loading.host_ns / rest / _FEW_WORKERS)
@@ -148,7 +151,7 @@ def _moved_out(mean_step: MeanStep, loading: _Loading) -> Saving:
 
 
 def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
-    """A saving that leaves most of what a simulation without loading does."""
+    """A saving that leaves most of what a simulation without loading leaves."""
     gain = mean_step.gain(saving)
     left = [_LEFT * (1 - row.gain_high_share) for row in changed_steps]
     most = max(gain.low_share, 1 - min(left, default=0.0))
@@ -156,25 +159,25 @@ def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedSte
 
 
 def _needed(loading: _Loading, mean_step: MeanStep) -> int:
-    """Workers that make a batch in the time that the rest of a step takes, and one to spare."""
+    """Workers that load a batch in the time that the rest of a step takes, and one to spare."""
     rest = mean_step.step_ns - loading.wait_ns
     asked = math.ceil(loading.host_ns / rest) + 1 if rest > 0 else _MANY_WORKERS
     return max(2, min(asked, _MANY_WORKERS))
 
 
 def _because(mean_step: MeanStep, loading: _Loading, *, workers: bool, burst: bool) -> str:
-    meanwhile = ", and the device has nothing to do meanwhile" if mean_step.device else ""
+    meanwhile = " while the GPU is idle" if mean_step.device else ""
     text = (
         f"The loop waits {units.duration(loading.wait_ns)} of a step "
-        f"({units.share(mean_step.share(loading.wait_ns))} of it) for its next batch{meanwhile}. "
+        f"({units.share(mean_step.share(loading.wait_ns))}) for its next batch{meanwhile}. "
     )
     if burst:
-        why = "workers that start for a new epoch, or one slow batch"
-        return f"{text}Nearly all of it is in step {loading.worst_step}: {why}."
+        why = "workers started for a new epoch, or one batch was slow"
+        return f"{text}Nearly all of that is in step {loading.worst_step}: {why}."
     if workers:
         return f"{text}The loader has worker processes, but they do not keep up."
     made = units.duration(loading.host_ns)
-    return f"{text}The training process makes the batches itself, in {made} each step (num_workers=0)."
+    return f"{text}The training process loads the batches itself (num_workers=0), which takes {made} a step."
 
 
 def _fix(needed: int, *, workers: bool) -> str:
@@ -182,7 +185,7 @@ def _fix(needed: int, *, workers: bool) -> str:
         return """\
 loader = DataLoader(dataset, ..., num_workers=2 * num_workers, prefetch_factor=4,
                     persistent_workers=True, pin_memory=True)
-# no idle cores left: make an item cheaper (decode and scale beforehand, move augmentation to the GPU)"""
+# if all cores are busy: make items cheaper (decode and resize beforehand, augment on the GPU)"""
     return f"""\
 loader = DataLoader(dataset, ..., num_workers={needed}, prefetch_factor=4,
                     persistent_workers=True, pin_memory=True)
@@ -190,7 +193,7 @@ batch = batch.to(device, non_blocking=True)"""
 
 
 def _locations(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location, ...]:
-    """Functions of the user's that make the items."""
+    """The user's functions that load the items."""
     frames: dict[str | None, int] = {}
     for row in step_ops:
         if row.phase == "dataloader" and row.within is None:

@@ -1,4 +1,4 @@
-"""Decoding that takes far longer than reading the weights."""
+"""Decoding takes far longer than reading the weights."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ __all__ = ["decode_bandwidth"]
 _READ = ("matmul", "attention")
 _KNOWN = 0.8
 _FIX = """\
-model = torch.compile(model, mode="max-autotune")    # kernels for matrices with few rows
---max-num-seqs 256    # or more requests at once: the weights are read once for all of them"""
+model = torch.compile(model, mode="max-autotune")    # kernels tuned for matrices with few rows
+--max-num-seqs 256    # vLLM: more requests at once; the weights are read once for all of them"""
 
 
 @rule
@@ -31,28 +31,30 @@ def decode_bandwidth(
     most_bandwidth: float = 0.4,
     least_share: float = 0.10,
 ) -> Advice | None:
-    """Decoding takes far longer than its weights and caches need to be read.
+    """Decoding takes far longer than the GPU needs to read the weights and the cache.
 
-    Gain: a step that makes one token for each request has to read the weights and the cache once. At the
-    most the device's time shrinks to that. At the least by nothing: kernels may be too small for the device,
-    and no setting helps but more requests, which make a step longer, not shorter.
+    Gain: a step that makes one token for each request has to read the weights and the cache once.
+
+    - at most: all of the GPU's busy time beyond that.
+    - at least: nothing. The kernels may be too small for the GPU. Then only more requests help, which do not
+      make a step shorter.
     """
     rows = list(iterations)
     if not rows or any(row.kind != "decode" for row in rows):
-        return None  # kernels of prompts would be counted in
+        return None  # the kernels of prompts would count, too
     moved = mean_step.per_step(_read_bytes(rooflines_by_family))
     device = facts.device(mean_step.device)
     if device is None or not device.bytes_per_s:
-        raise NotKnown("The memory bandwidth of this device is not known.")
+        raise NotKnown("the memory bandwidth of this GPU is not known")
     needed = moved / device.bytes_per_s * 1e9
     high = mean_step.busy_ns - needed
     if not moved or needed > most_bandwidth * mean_step.busy_ns or mean_step.share(high) < least_share:
         return None
     return Advice(
-        title="Decoding is far from the memory's bandwidth",
-        because=f"A step reads {units.size(moved)} of weights and cache, which takes "
-        f"{units.duration(needed)} at {units.rate(device.bytes_per_s, 1e9)}; the GPU is busy for "
-        f"{units.duration(mean_step.busy_ns)}, the step takes {units.duration(mean_step.step_ns)}.",
+        title="Decoding uses little of the memory bandwidth",
+        because=f"A step reads {units.size(moved)} of weights and cache. At "
+        f"{units.rate(device.bytes_per_s, 1e9)} that takes {units.duration(needed)}, but the GPU is busy for "
+        f"{units.duration(mean_step.busy_ns)} of a step of {units.duration(mean_step.step_ns)}.",
         saving=Saving(device_ns=(0.0, high)),
         certainty="likely",
         fix=_FIX,
@@ -68,12 +70,12 @@ def decode_bandwidth(
 
 
 def _read_bytes(families: Iterable[Roofline]) -> int:
-    """Bytes that matrix products and attention have to move in all steps."""
+    """Bytes that matrix products and attention have to move, in all steps."""
     read = [row for row in families if row.family in _READ]
     known = sum(row.work_ns * (row.covered_share or 0.0) for row in read)
     if known < _KNOWN * sum(row.work_ns for row in read):
         raise NotKnown(
-            "Sizes of matrix products are not in the profile, so the bytes of weights are not known.",
-            record="record_shapes=True, some iterations without CUDA graphs",
+            "the profile has no sizes of matrix products, so the size of the weights is not known",
+            record="record_shapes=True, and some iterations without CUDA graphs",
         )
     return sum(row.bytes or 0 for row in read)

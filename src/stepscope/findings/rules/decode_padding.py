@@ -1,4 +1,4 @@
-"""Graphs captured for more requests than there are."""
+"""CUDA graphs captured for more requests than there are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, NotKnown, Saving, rule
+from stepscope.findings._counts import times
 from stepscope.findings._inference import engine_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -15,17 +16,19 @@ __all__ = ["decode_padding"]
 
 # ATOM writes the requests and the size of the graph into the name: decode[bs=5/8 tok=5 …].
 _PADDED = re.compile(r"decode\[bs=(\d+)/(\d+)\b")
-_FIX = "--cudagraph-capture-sizes {sizes}    # one of them close above each usual number of requests"
+_FIX = "--cudagraph-capture-sizes {sizes}    # one just above each usual number of requests"
 
 
 @rule
 def decode_padding(
     mean_step: MeanStep, iterations: Table[Iteration], *, least_padding: float = 0.25
 ) -> Advice | None:
-    """Decoding replays graphs that were captured for many more requests than there are.
+    """Decoding replays CUDA graphs that were captured for many more requests than there are.
 
-    Gain: rows that stand for no request cost their part of whatever grows with the batch: at the most that
-    part of the device's time. At the least nothing: reading the weights takes the same time for any batch.
+    Gain:
+
+    - at most: the padding's part of the GPU's time in these steps.
+    - at least: nothing, because reading the weights takes the same time for any batch size.
     """
     rows = [row for row in iterations if row.kind == "decode" and row.launched_by != "eager"]
     if not rows:
@@ -34,9 +37,8 @@ def decode_padding(
     if len(sizes) < len(rows):
         if all(_usual_padding(row.requests) < least_padding for row in rows):
             return None
-        raise NotKnown(
-            f"The profile does not tell for how many requests {engine_of(rows) or 'the'} graphs were made."
-        )
+        graphs = " ".join(filter(None, ("the", engine_of(rows), "graphs")))
+        raise NotKnown(f"the profile does not say for how many requests {graphs} were captured")
     real, padded = (sum(column) for column in zip(*sizes, strict=True))
     padding = 1 - real / padded if padded else 0.0
     whole = sum(row.dur_ns for row in iterations)
@@ -44,21 +46,21 @@ def decode_padding(
     if padding < least_padding or not device:
         return None
     return Advice(
-        title="Decoding runs graphs made for more requests",
-        because=f"{units.share(padding)} of the rows in {units.count(len(rows))} decoding steps stand for no "
-        f"request: {units.tally(real / len(rows))} requests in graphs for "
-        f"{units.tally(padded / len(rows))}, on average.",
+        title="Decoding replays graphs captured for more requests",
+        because=f"On average {times(real / len(rows), 'request')} ran in graphs captured for "
+        f"{units.tally(padded / len(rows))}: {units.share(padding)} of the rows were padding, in "
+        f"{times(len(rows), 'decoding step')}.",
         saving=Saving(device_ns=(0.0, device)),
         certainty="possible",
         fix=_FIX.format(sizes=" ".join(map(str, sorted({size for size, _ in sizes})[:8]))),
-        check="stepscope show iterations: the two numbers of bs= in the names are closer to one another.",
+        check="stepscope show iterations: the two numbers after bs= are closer to each other.",
         evidence={"padding_share": padding, "decode_steps": len(rows), "requests": real / len(rows)},
         claims=frozenset({"device"}),
     )
 
 
 def _usual_padding(requests: int | None) -> float:
-    """Padding with graphs for 1, 2, 4 and multiples of 8 requests, as engines capture them by default."""
+    """The padding with graphs for 1, 2, 4 and multiples of 8 requests, the engines' defaults."""
     if not requests:
         return 1.0
     size = next((size for size in (1, 2, 4) if size >= requests), -(-requests // 8) * 8)

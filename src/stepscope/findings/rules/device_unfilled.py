@@ -1,4 +1,4 @@
-"""Kernels too small for the device."""
+"""Kernels that are too small for the GPU."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ __all__ = ["device_unfilled"]
 _MODEL = ("forward", "backward", "recomputation")
 """Phases whose work grows with the batch."""
 _SHORT_NS = 10_000
-"""Kernels below this spend more time on starting, and on waiting for memory, than on work."""
-# Kernels that choose the next word: what follows needs it.
+"""Shorter kernels spend more time on starting and on waiting for memory than on work."""
+# Kernels that choose the next token, which the next pass needs.
 _CHOOSES = re.compile(r"arg_?max|multinomial|top_?k|top_?p|sampl", re.IGNORECASE)
 _LAUNCH_NS = 200_000
-"""No launch takes a host so long: what does is compiling, waiting or reading."""
+"""No launch takes the host this long; compiling, waiting or reading does."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Filling:
-    """How well kernels fill the device, in a mean step."""
+    """How well kernels fill the GPU, in a mean step."""
 
     ns: float
     fill: float
-    """Part of the multiprocessors that have a block, over the time of all kernels."""
+    """The part of the multiprocessors that have a block, averaged over the kernel time."""
     under_one: float
-    """Part of that time in which some have none."""
+    """The part of that time in which some have none."""
     under_half: float
     mean_ns: float
-    """Mean length of a kernel."""
+    """The mean duration of a kernel."""
     starved_ns: float
-    """How long the device waited for the model's operators to be launched."""
+    """How long the GPU waited for launches of the model's operators."""
     passes: int
-    """How often a step does the same over again; 1 where that is not known."""
+    """How often a step repeats the same work; 1 where that is not known."""
     is_accumulating: bool
-    """Whether these are passes for one step of the optimizer, so that they could as well be one."""
+    """Whether these passes belong to one optimizer step, so that they could be one pass."""
 
     @property
     def evidence(self) -> dict[str, Figure]:
@@ -81,23 +81,24 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
     starved_share: float = 0.35,
     most_busy: float = 0.1,
 ) -> Advice | None:
-    """Kernels are too small for the device: a larger batch would take hardly longer.
+    """Kernels are too small for the GPU, so a larger batch would take hardly longer.
 
-    Gain: for the same samples. Work that leaves multiprocessors without a block could run beside other work,
-    so at the most the part of the kernels' time that is theirs is saved; at the least nothing, for the trace
-    does not tell whether there is other work. Where a step does the same n times, there may be. As one pass,
-    a kernel that left room, or takes under 10 µs and is mostly latency, runs once at the most; at the least
-    it fills the device. And the host launches once: at the most all waiting for it falls to 1/n, but that of
-    the optimizer, at the least what operators made the device wait does. The least is sure if these are
-    passes for one step of the optimizer; if they are replays of a graph, each may need the one before, and it
-    is nothing.
+    Gain, for the same number of samples:
+
+    - at most: the part of the kernel time in which multiprocessors have no block.
+    - at least: nothing, because the trace does not tell whether other work could run there.
+    - at most, if a step repeats the same work n times: as one pass, each kernel that leaves room or takes
+      less than 10 µs runs once, and all waiting for the host falls to 1/n, except for the optimizer's.
+    - at least, if these n passes belong to one optimizer step: these kernels fill the GPU, and the waiting
+      for the model's operators falls to 1/n. If they are replays of a CUDA graph, each may need the result
+      of the one before, and the least is nothing.
     """
     ran = ran_in_steps(kernels_by_shape, breakdowns, mean_step)
     if not ran or not mean_step.step_ns:
         return None
     device = facts.device(mean_step.device)
     if device is None or not device.multiprocessors or all(one.blocks is None for one in ran):
-        raise NotKnown("the device's multiprocessors or the grids of its kernels are not in the profile")
+        raise NotKnown("the number of multiprocessors or the kernels' grids are not in the profile")
     accumulated = _accumulated(step_classes, step_ops)
     passes = accumulated if accumulated > 1 else _replayed(graph_replays, ran, mean_step)
     filling = _filling(ran, device.multiprocessors, passes, accumulated > 1, _late(step_ops, mean_step))
@@ -107,12 +108,12 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
         return None
     has_room, room = _room(memory, facts, mean_step, passes)
     return Advice(
-        title=f"{'Kernels are' if is_unfilled else 'The batch is'} too small for the device",
+        title=f"{'Kernels are' if is_unfilled else 'The batch is'} too small for the GPU",
         because=_because(filling, device.multiprocessors, mean_step),
         saving=saving,
         certainty="likely" if filling.is_accumulating and has_room else "possible",
         fix=_fix(filling, room),
-        check="stepscope show throughput: more samples a second; in devices, sm_efficiency rises.",
+        check="stepscope show throughput: more samples a second; show devices: sm_efficiency rises.",
         evidence={**filling.evidence, "multiprocessors": device.multiprocessors},
         claims=frozenset({"device", "late"} if passes > 1 else {"device"}),
         locations=_locations(step_ops),
@@ -138,7 +139,7 @@ def _filling(
 
 
 def _is_starved(filling: _Filling, mean_step: MeanStep, starved_share: float, most_busy: float) -> bool:
-    """Whether the device is done with each kernel before the next is launched, nearly all of the time."""
+    """Whether nearly always the GPU finishes a kernel before the next one is launched."""
     return (
         filling.mean_ns < _SHORT_NS
         and mean_step.share(filling.starved_ns) >= starved_share
@@ -147,16 +148,16 @@ def _is_starved(filling: _Filling, mean_step: MeanStep, starved_share: float, mo
 
 
 def _late(step_ops: Iterable[StepOp], mean_step: MeanStep) -> float:
-    """How long the device waits in a step for the model's operators; what is no launching is left out."""
+    """How long the GPU waits for the model's operators in a step; only launching counts."""
     model = [op for op in step_ops if op.within is None and op.phase in _MODEL]
     most = _LAUNCH_NS * sum(op.launches for op in model)
     return mean_step.with_latency(mean_step.per_step(min(most, sum(op.starved_ns for op in model))))
 
 
 def _accumulated(step_classes: Iterable[StepClass], step_ops: Iterable[StepOp]) -> int:
-    """How many passes of the model a step makes for one of the optimizer; 1 where it is not known.
+    """How many passes of the model a step makes for one optimizer step; 1 where that is not known.
 
-    Where all operators of the optimizer, too, run once for every pass, each pass is a step of its own.
+    If all operators of the optimizer run once for every pass as well, each pass is a step of its own.
     """
     _, passes = max(((one.steps, one.backward_passes or 1) for one in step_classes), default=(0, 1))
     updates = [op.per_step for op in step_ops if op.phase == "optimizer" and op.within is None]
@@ -186,7 +187,7 @@ def _saving(
     low, high = 0.0, 0.0
     for one in ran:
         fill = _fill(one, multiprocessors)
-        # What does not run in every pass, as the optimizer's kernels, stays.
+        # What does not run in every pass, such as the optimizer's kernels, stays.
         if one.kernel.calls % filling.passes == 0 and (fill < 1 or one.kernel.mean_ns < _SHORT_NS):
             low += one.ns * min(less, 1 - fill)
             high += one.ns * less
@@ -195,43 +196,51 @@ def _saving(
         filling.starved_ns, mean_step.starved_ns - mean_step.with_latency(mean_step.per_step(updates))
     )
     sure = 1.0 if filling.is_accumulating else 0.0
-    # Host and device lose their parts of the same passes: what the device worked in between goes with them,
-    # whoever sets the pace.
+    # Host and GPU save parts of the same passes: what the GPU worked in between goes with them, whichever of
+    # the two sets the pace.
     return Saving(starved_ns=(sure * less * filling.starved_ns, less * outside), waited_ns=(sure * low, high))
 
 
 def _fill(one: Ran, multiprocessors: int) -> float:
-    """Part of the multiprocessors that get a block."""
+    """The part of the multiprocessors that get a block."""
     return min(1.0, (one.blocks or multiprocessors) / multiprocessors)
 
 
 def _room(memory: Iterable[DeviceMemory], facts: Facts, mean_step: MeanStep, passes: int) -> tuple[bool, str]:
-    """Whether a batch so many times larger fits for sure, and what is known of the memory."""
+    """Whether a batch that many times larger certainly fits, and what is known about the memory."""
     device = facts.device(mean_step.device)
     peak = next((row.peak_bytes for row in memory if row.device == mean_step.device), None)
     if not facts.memory or peak is None or device is None or not device.memory_bytes:
-        return False, "profile_memory=True tells how much memory is left"
+        return False, "profile_memory=True shows how much memory is free"
     fits = peak * passes < device.memory_bytes
-    return fits, f"{units.size(peak)} of {units.size(device.memory_bytes)} of memory are in use"
+    return fits, f"memory peaks at {units.size(peak)} of {units.size(device.memory_bytes)}"
 
 
 def _because(filling: _Filling, multiprocessors: int, mean_step: MeanStep) -> str:
-    text = (
-        f"{units.share(filling.under_one)} of the kernels' time goes to kernels with less than one block for "
-        f"each of the {multiprocessors} multiprocessors ({units.share(filling.under_half)}: less than half a "
-        f"block), and a kernel takes {units.duration(filling.mean_ns)} on average."
-    )
+    text = f"{_blocks(filling, multiprocessors)}A kernel takes {units.duration(filling.mean_ns)} on average."
     if filling.is_accumulating:
-        return f"{text} A step runs the model {filling.passes} times for one step of the optimizer."
+        return f"{text} A step runs the model {filling.passes} times for one optimizer step."
     if filling.passes > 1:
         return f"{text} A step replays one graph {filling.passes} times."
     if mean_step.share(filling.starved_ns) < 0.05:
         return f"{text} Twice the batch would take less than twice as long."
     return (
-        f"{text} The device waits {units.duration(filling.starved_ns)} of a step for launches; with twice the "
-        f"batch it would wait no longer: up to {units.share(mean_step.share(filling.starved_ns) / 2)} less time for "
-        "a sample, though a step gets no shorter."
+        f"{text} The GPU waits {units.duration(filling.starved_ns)} of a step for launches, and would wait "
+        "no longer with twice the batch. A step would get no shorter, but a sample would take up to "
+        f"{units.share(mean_step.share(filling.starved_ns) / 2)} less time."
     )
+
+
+def _blocks(filling: _Filling, multiprocessors: int) -> str:
+    """How much of the kernel time leaves multiprocessors without a block, if any does."""
+    one, half = units.share(filling.under_one), units.share(filling.under_half)
+    if not filling.under_one:
+        return ""
+    used = f"{one} of the kernel time is in kernels that use"
+    if one == half:
+        return f"{used} fewer than half of the GPU's {multiprocessors} multiprocessors. "
+    fewer = f" ({half}: fewer than half of them)" if filling.under_half else ""
+    return f"{used} only some of the GPU's {multiprocessors} multiprocessors{fewer}. "
 
 
 def _fix(filling: _Filling, room: str) -> str:
@@ -239,13 +248,13 @@ def _fix(filling: _Filling, room: str) -> str:
         return f"criterion(model(batch), labels).backward()    # all {filling.passes} parts at once; {room}"
     if filling.passes > 1:
         return (
-            f"inputs = torch.cat(parts)    # all {filling.passes}, if none needs the one before; {room}\n"
-            "with torch.cuda.graph(graph): outputs = model(inputs)    # captured for all of them"
+            f"inputs = torch.cat(parts)    # all {filling.passes}, if they are independent; {room}\n"
+            "with torch.cuda.graph(graph): outputs = model(inputs)    # captured once for all"
         )
     return (
         f"DataLoader(dataset, batch_size=4 * batch_size)    # {room}\n"
-        "y = model(torch.stack(parts))    # little inputs together, not one after the other\n"
-        "model(batch[:, :2 * length])    # or longer sequences, where the task has them"
+        "y = model(torch.stack(parts))    # small inputs together, not one after the other\n"
+        "model(batch[:, :2 * length])    # or longer sequences, if the data has them"
     )
 
 
@@ -256,4 +265,7 @@ def _locations(step_ops: Iterable[StepOp]) -> tuple[Location, ...]:
         if op.user_frame and op.within is None and op.phase in _MODEL:
             launches[op.user_frame] += op.launches
     most = sorted(((count, frame) for frame, count in launches.items() if count), reverse=True)
-    return locations_of((frame, f"{units.count(count)} launches in all steps") for count, frame in most)
+    return locations_of(
+        (frame, f"{units.count(count)} {'launch' if count == 1 else 'launches'} in all steps")
+        for count, frame in most
+    )

@@ -1,4 +1,4 @@
-"""Memory is asked of the driver in every step."""
+"""Every step requests memory from the driver."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, locations_of, rule
+from stepscope.findings._counts import often, times
 from stepscope.findings._driver_memory import DriverMemory, clears_cache, driver_memory, is_cached
 from stepscope.findings._simulated import simulated
 from stepscope.findings.mean_step import MeanStep
@@ -19,17 +20,17 @@ from stepscope.tables import Table
 __all__ = ["driver_allocations"]
 
 LEAST_CALLS = 1.0
-"""Of a step. A new block once in a while is how an allocator gets warm."""
-# Memory of the host that devices may read: cudaHostAlloc, hipHostMalloc, cuMemHostAlloc, cudaHostRegister …
+"""In a step. A new block once in a while is normal: the allocator is warming up."""
+# Pinned host memory: cudaHostAlloc, hipHostMalloc, cuMemHostAlloc, cudaHostRegister …
 _PINNED = re.compile(r"Host(Alloc|Malloc|Register|Free|Unregister)|FreeHost|MallocHost")
-_UNCACHED = "unset PYTORCH_NO_CUDA_MEMORY_CACHING   # every tensor is a call of the driver while it is set"
+_UNCACHED = "unset PYTORCH_NO_CUDA_MEMORY_CACHING   # while it is set, every tensor is a call to the driver"
 _PINNED_FIX = """\
-DataLoader(..., pin_memory=True)                     # its thread pins, and reuses what it pinned
+DataLoader(..., pin_memory=True)                     # its thread pins memory and reuses it
 buffer = torch.empty(shape, pin_memory=True)         # once, before the loop; then buffer.copy_(batch)"""
 _SIZES = """\
-PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # blocks grow, sizes may vary
-batch = pad(batch, to=longest)                                     # fixed sizes: blocks are used again
-# no torch.cuda.empty_cache() in the loop: it gives away what the next step asks for again"""
+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # segments grow, so sizes may vary
+batch = pad(batch, to=longest)                                     # fixed sizes: blocks are reused
+# no torch.cuda.empty_cache() in the loop: the next step requests the same memory again"""
 
 
 @rule
@@ -43,10 +44,11 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Memory is asked of the driver, or given back to it, in every step.
+    """Every step requests memory from the driver, or returns it.
 
-    Gain: these calls go, and so does the waiting for the device in those that free. How much shorter a step
-    is then, is what a simulation says, without the profiler.
+    Gain: these calls go, and so does the waiting for the GPU in those that free memory.
+
+    - at most and at least: what a simulation without these calls says, with its error either way.
     """
     calls = driver_memory(mean_step, allocations, idle_gaps)
     if (
@@ -55,17 +57,17 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
     ):
         return None
     if clears_cache(calls, step_ops, python_frames):
-        return None  # told by cache_clearing
+        return None  # cache_clearing reports it
     cached = is_cached(calls, step_ops)
     return Advice(
-        title="Memory is asked of the driver in every step",
-        because=f"A step makes {units.tally(calls.allocations)} allocations and {units.tally(calls.frees)} "
-        f"frees in the driver ({', '.join(_names(calls))}), {units.duration(calls.host_ns)} of host time."
-        + ("" if cached else " There are as many as tensors: torch's allocator keeps no blocks."),
+        title="Every step requests memory from the driver",
+        because=f"A step makes {' and '.join(_counts(calls))} in the driver ({', '.join(_names(calls))}). "
+        f"They take {units.duration(calls.host_ns)} of host time."
+        + ("" if cached else " That is one for every new tensor: torch's allocator keeps no blocks."),
         saving=simulated(mean_step, changed_steps_by_no_driver_memory),
         certainty="certain",
         fix=_fix(calls, cached=cached),
-        check="stepscope show allocations: no row says driver.",
+        check="stepscope show allocations: no row has the source driver.",
         evidence={
             "allocations_per_step": calls.allocations,
             "frees_per_step": calls.frees,
@@ -77,9 +79,14 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
         locations=()
         if not cached
         else locations_of(
-            (row.user_frame, f"{row.call}, {units.tally(row.per_step)} a step") for row in calls.rows
+            (row.user_frame, f"{row.call}: {often(row.per_step, 'call')}") for row in calls.rows
         ),
     )
+
+
+def _counts(calls: DriverMemory) -> list[str]:
+    counts = ((calls.allocations, "allocation"), (calls.frees, "free"))
+    return [times(count, what) for count, what in counts if count]
 
 
 def _names(calls: DriverMemory) -> list[str]:

@@ -1,4 +1,4 @@
-"""Decoding kernel by kernel where a graph would do."""
+"""Decoding launches kernel by kernel where a CUDA graph would do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
+from stepscope.findings._counts import often, times
 from stepscope.findings._inference import decodes, engine_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -18,16 +19,16 @@ from stepscope.tables import Table
 __all__ = ["eager_decode"]
 
 GRAPH_LATENCY_NS = 1_000
-"""Between two kernels of a replayed graph, on recent devices."""
+"""Between two kernels of a CUDA graph, on recent GPUs."""
 _CAPTURED = ("host op", "other runtime call", "allocation call", "launch latency")
 _BY_ENGINE = {
     "vLLM": "vllm serve MODEL    # without --enforce-eager, or LLM(..., enforce_eager=False)",
-    "SGLang": "python -m sglang.launch_server ... --cuda-graph-max-bs {requests}    # graphs not disabled",
+    "SGLang": "python -m sglang.launch_server ... --cuda-graph-max-bs {requests}  # no --disable-cuda-graph",
 }
 _ANY = """\
-model.generation_config.cache_implementation = "static"    # transformers; or a StaticCache of your own
+model.generation_config.cache_implementation = "static"    # transformers; or your own StaticCache
 model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
-with torch.cuda.graph(graph): make_word()    # a loop of your own, cache written in place; graph.replay()"""
+with torch.cuda.graph(graph): make_token()    # your own loop; write the cache in place"""
 
 
 @rule
@@ -41,12 +42,13 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
-    """Decoding launches its kernels one by one, and the device waits for them.
+    """Decoding launches its kernels one by one, and the GPU waits for the launches.
 
-    Gain: a replayed graph is one launch. At the most all the waiting for the host in decoding goes. At the
-    least that part of it which the host spent in operators, in calls of the runtime and in the latency of
-    launches, less a microsecond between two kernels of the graph: Python between operators may be outside of
-    what can be captured.
+    Gain: a CUDA graph is one launch.
+
+    - at most: all the time the GPU waits for the host while decoding.
+    - at least: the part of it that the host spends in operators, in runtime calls and in launch latency,
+      less 1 µs between two kernels of the graph. Python between operators may not be capturable.
     """
     rows = list(iterations)
     if not decodes(rows, step_classes, attention, step_ops):
@@ -63,13 +65,13 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
     engine = engine_of(rows)
     return Advice(
         title="Decoding launches its kernels one by one",
-        because=f"{units.tally(kernels)} kernels a step, launched one by one in {units.count(len(eager))} "
-        f"decoding steps, {units.duration(mean_step.busy_ns / kernels)} each; the GPU waits for the host "
-        f"{units.share(mean_step.share(late))} of the time.",
+        because=f"In {times(len(eager), 'decoding step')} the host launches {often(kernels, 'kernel')} one "
+        f"by one. A kernel takes {units.duration(mean_step.busy_ns / kernels)} on average. The GPU is idle "
+        f"for {units.share(mean_step.share(late))} of the time, waiting for the host.",
         saving=Saving(starved_ns=(low, late)),
         certainty="likely",
         fix=_BY_ENGINE.get(engine or "", _ANY).format(requests=requests or 256),
-        check="stepscope show iterations: launched_by is graph, and idle_ns next to nothing.",
+        check="stepscope show iterations: launched_by is graph, and idle_ns is near 0.",
         evidence={
             "eager_decode_steps": len(eager),
             "kernels_per_step": kernels,
@@ -82,7 +84,7 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
 
 
 def _captured_share(idle_gaps: Iterable[IdleGap], mean_step: MeanStep) -> float:
-    """Part of the waiting for the host that operators and calls fill, which a graph replaces."""
+    """The part of the waiting for the host in operators and calls, which a graph replaces."""
     late = [row for row in idle_gaps if row.device == mean_step.device and row.side in ("host", "launch")]
     whole = sum(row.idle_ns for row in late)
     return sum(row.idle_ns for row in late if row.spent_in in _CAPTURED) / whole if whole else 0.0

@@ -1,4 +1,4 @@
-"""Large products in 16 bits on a device that has 8."""
+"""Large matrix products in 16 bits on a GPU that has fp8."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
     least_step_share: float = 0.3,
     least_call_ns: int = 100_000,
 ) -> Advice | None:
-    """Large matrix products in 16 bits take most of the device's time, and it could do them in 8.
+    """Large matrix products in 16 bits take most of the GPU's time, and the GPU has fp8.
 
-    Gain: at the most their time falls as the device's peaks for bf16 and fp8 say. At the least nothing:
-    scales have to be found and numbers converted, and the trace does not tell whether the model bears it.
+    Gain:
+
+    - at most: their time falls in the ratio of the GPU's peaks for that type and for fp8.
+    - at least: nothing. Scales have to be computed and tensors converted, and the trace does not tell what
+      that does to the loss.
     """
     found = products_in(precision, ("bf16", "fp16"), mean_step, families=("matmul",))
     if not found.ns or found.ns < max(least_share * mean_step.busy_ns, least_step_share * mean_step.step_ns):
@@ -39,21 +42,22 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
     if device is None or rate is None or target is None or found.ns < least_call_ns * found.calls:
         return None
     if mean_step.per_step(sum(row.misaligned_ns or 0 for row in found.rows)) > 0.25 * found.ns:
-        return None  # Sizes have to be multiples of 16: there is something else to mend first.
+        return None  # Sizes have to be multiples of 16: that is the first thing to fix.
     _, high = saved_ns(found, "fp8", device, mean_step)
     call_ns = found.ns / found.calls if found.calls else 0.0
     return Advice(
-        title="Large matrix products could run in 8 bits",
+        title="Large matrix products could run in fp8",
         because=f"Matrix products in {half} take {units.duration(found.ns)} of a step "
-        f"({units.share(found.ns / mean_step.busy_ns)} of the device's work), {units.duration(call_ns)} each. "
-        f"{device.name} does {units.tally(target / 1e12)} TFLOP/s in fp8 and {units.tally(rate / 1e12)} in "
-        f"{half}.",
+        f"({units.share(found.ns / mean_step.busy_ns)} of the GPU's work), {units.duration(call_ns)} each. "
+        f"The peak of {device.name} is {units.tally(target / 1e12)} TFLOP/s in fp8 and "
+        f"{units.tally(rate / 1e12)} TFLOP/s in {half}.",
         saving=off_device((0.0, high), mean_step),
         certainty="possible",
         fix="from torchao.float8 import convert_to_float8_training\n"
         "convert_to_float8_training(model)    # training; then torch.compile(model)\n"
-        "torchao.quantization.quantize_(model, Float8DynamicActivationFloat8WeightConfig())    # inference",
-        check="stepscope show precision: the time is in fp8 and shorter; compare the loss over a whole run.",
+        "from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_\n"
+        "quantize_(model, Float8DynamicActivationFloat8WeightConfig())    # inference",
+        check="stepscope show precision: the time moves to fp8 and falls. Compare the loss over a whole run.",
         evidence={
             "matmul_ns": round(found.ns),
             "matmul_calls_per_step": found.calls,

@@ -1,4 +1,4 @@
-"""Elementwise operators run one by one, each through memory."""
+"""Elementwise operators run as separate kernels, each through memory."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
 from stepscope.findings.mean_step import MeanStep
@@ -19,34 +20,34 @@ from stepscope.tables import Table
 
 __all__ = ["elementwise_chains"]
 
-# Inductor's own kernels: these are fused already.
+# Kernels of Inductor: these are fused already.
 _FUSED = re.compile(r"^triton_")
 ANCHORS = ("matmul", "attention", "convolution", "communication")
 """Families of kernels that end a chain."""
 JOINING = ("elementwise", "normalisation", "reduction")
-"""Families that a compiler puts into one kernel."""
+"""Families that a compiler fuses into one kernel."""
 LEAST_KERNEL_NS = 5_000
-"""A shorter kernel takes its time whatever it moves."""
+"""A shorter kernel takes the same time, however little it moves."""
 LEAST_CHAIN = 2.0
 LEAST_GAIN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class _Chains:
-    """Elementwise kernels that were not made by a compiler, in a mean step."""
+    """Elementwise kernels that no compiler made, in a mean step."""
 
     time_ns: float
     calls: float
     fused_ns: float
-    """Time of those that were."""
+    """The time of those that a compiler made."""
     length: float
-    """Kernels that could be one: as many as lie between two that could not."""
+    """How many kernels in a row could be one: on average between two kernels of `ANCHORS`."""
     longest: float
-    """The same if all kernels of an operator, or of a gradient, that could not are one."""
+    """The same if all kernels of one such operator, or of its gradient, count as one."""
 
     @property
     def parts(self) -> Bounds:
-        """How much of them one kernel for each chain saves."""
+        """The part of them that one kernel for each chain saves."""
         return 1 - 1 / self.length, 1 - 1 / self.longest
 
 
@@ -59,15 +60,17 @@ def elementwise_chains(
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
-    """Elementwise operators run one by one, and each reads and writes memory that the next reads again.
+    """Elementwise operators run one by one, and each reads back what the one before wrote to memory.
 
-    Gain: n kernels in a row become one, which reads what the first read and writes what the last wrote. So
-    1 - 1/n of their time goes. At the least n is the kernels for each kernel of a product, convolution or
-    collective; at the most for each operator of that kind, for a product and its gradients are several. Of
-    that time 3/4 goes at the least, since the one kernel reads more inputs; half where there is a backward,
-    for which results in between must be written. The host launches one for n as well: as much of what it
-    spends in these operators and their gradients goes, 3/4 at the least, for to call what is compiled takes
-    time. Whichever is slower of what is left of the host and of the device sets the pace.
+    Gain: n kernels in a row become one, so 1 - 1/n of their time goes. The host launches one instead of n,
+    so the same part of its time in these operators and their gradients goes. The slower of what is left of
+    host and GPU sets the pace.
+
+    - at most: n is the number of such kernels for each matrix product, attention, convolution or collective.
+    - at least: n is their number for each kernel of those, because a product and its gradients are several
+      kernels. 3/4 of the time goes, because the fused kernel reads more inputs; 1/2 if there is a backward
+      pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
+      time, too.
     """
     fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
@@ -93,9 +96,9 @@ def _saving(chains: _Chains, mean_step: MeanStep, step_ops: Table[StepOp]) -> Sa
 
 
 def _in_chain(op: StepOp) -> bool:
-    """Whether the program called it, or autograd for its gradient, and its kernels are part of chains.
+    """Whether the program called it, or autograd for its gradient, and its kernels belong to chains.
 
-    A norm is one operator already.
+    A norm is a single operator already.
     """
     if op.within is not None or _stays(op) or op.device_ns < LEAST_KERNEL_NS * max(1, op.launches):
         return False
@@ -142,7 +145,7 @@ def _calls(rows: Iterable[Kernel]) -> int:
 
 
 def _stays(op: StepOp) -> bool:
-    """Adding to a gradient, and the optimizer: other advice is about these."""
+    """Whether it adds to a gradient or belongs to the optimizer: other rules report these."""
     if op.phase == "optimizer":
         return op.within is None and family_of(None, op.name) == "elementwise"
     return op.within == "torch::autograd::AccumulateGrad" and op.name == "aten::add_"
@@ -152,14 +155,14 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
     time_ns = chains.time_ns
     mean_ns = time_ns / chains.calls if chains.calls else 0.0
     return Advice(
-        title="Elementwise operators run one by one",
-        because=f"{units.tally(chains.calls)} elementwise kernels a step, {units.duration(mean_ns)} each, "
-        f"take {units.duration(time_ns)}, {units.share(time_ns / mean_step.busy_ns)} of the device's work; "
-        f"{units.tally(chains.length)} kernels that could be one lie between two that could not.",
+        title="Elementwise operators run as separate kernels",
+        because=f"{often(chains.calls, 'elementwise kernel')}, {units.duration(mean_ns)} each, take "
+        f"{units.duration(time_ns)} ({units.share(time_ns / mean_step.busy_ns)} of the GPU's work). On "
+        f"average {units.tally(chains.length)} kernels in a row could be fused into one.",
         saving=saving,
         certainty="likely",
-        fix="model = torch.compile(model)    # or @torch.compile on the function that holds the chain",
-        check="stepscope show kernel_families: elementwise takes less; its kernels are called triton_….",
+        fix="model = torch.compile(model)    # or @torch.compile on the function with these operators",
+        check="stepscope show kernel_families: elementwise takes less time; its kernels are named triton_….",
         evidence={
             "elementwise_ns": time_ns,
             "elementwise_share": time_ns / mean_step.busy_ns,

@@ -1,4 +1,4 @@
-"""The program itself waits for the device in every step."""
+"""The program itself waits for the GPU in the loop."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, rule
+from stepscope.findings._counts import often
 from stepscope.findings._simulated import simulated
-from stepscope.findings._waits import EXPLICIT, Wait, held_up, locations_of_waits, times, waits_of
+from stepscope.findings._waits import EXPLICIT, Wait, held_up, locations_of_waits, waits_of
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -21,7 +22,7 @@ _WRITTEN = {
     "Event": "event.synchronize()",
 }
 _FIX = """\
-# take {calls} out of the loop; to time phases without waiting:
+# remove {calls} from the loop; to time phases without waiting:
 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 start.record(); loss = model(batch); end.record()
 pairs.append((start, end))    # after the loop: torch.cuda.synchronize(), start.elapsed_time(end)"""
@@ -37,11 +38,12 @@ def explicit_syncs(  # one parameter for each table
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """The program waits for the device itself: torch.cuda.synchronize() is left in the loop.
+    """The program waits for the GPU, because torch.cuda.synchronize() was left in the loop.
 
-    Gain: without the waits the host is ahead of the device by all the time that they took, as far as nothing
-    else waits. How much of a step that is, is what a simulation says in which they return at once, without the
-    profiler. Nothing takes their place.
+    Gain: without these waits the host gets ahead of the GPU by the time that they took, until something else
+    waits. Nothing replaces them.
+
+    - at most and at least: what a simulation says in which they return at once, with its error either way.
     """
     if mean_step.device is None:
         return None
@@ -56,12 +58,13 @@ def explicit_syncs(  # one parameter for each table
     calls = mean_step.per_step(sum(wait.calls for wait in mine))
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     return Advice(
-        title="The program synchronises with the device in the loop",
-        because=f"{times(calls, 'wait')} a step: {held_up(mean_step, waited, mine)}",
+        title="The loop synchronises with the GPU",
+        because=f"The program itself waits for the GPU ({often(calls, 'wait')}): "
+        f"{held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
         fix=_FIX.format(calls=_written(host_syncs)),
-        check="stepscope show host_syncs: no row without an operator is left.",
+        check="stepscope show host_syncs: no row without an operator.",
         evidence={
             "waits_per_step": calls,
             "waited_ns": round(waited),
@@ -74,12 +77,12 @@ def explicit_syncs(  # one parameter for each table
 
 
 def _asked_for(wait: Wait, *, stacks: bool) -> bool:
-    """Whether the program made it: for a thread of a library, as collectives have, no device starves."""
+    """Whether the program made it: no GPU starves because of a library's thread, as of collectives."""
     return bool(wait.frame) if stacks else wait.starved_ns > 0
 
 
 def _written(host_syncs: Table[HostSync]) -> str:
-    """The calls as a program writes them."""
+    """The calls, as a program writes them."""
     calls = [row.call or "" for row in host_syncs if row.op is None]
     found = [text for part, text in _WRITTEN.items() if any(f"{part}Synchronize" in call for call in calls)]
     return " and ".join(dict.fromkeys(found)) or "synchronize()"

@@ -1,4 +1,4 @@
-"""Collectives that no compute hides."""
+"""Collectives that do not overlap with compute."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ __all__ = ["exposed_communication"]
 
 _DDP = "DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb=100{views})"
 _NO_SYNC = (
-    "with model.no_sync():    # in all micro-steps but the last: more work for each all-reduce\n"
-    "    loss.backward()"
+    "with model.no_sync():    # in all micro-steps but the last: fewer all-reduces\n    loss.backward()"
 )
 _BY_KIND = {
-    "all-gather": "fully_shard(block, reshard_after_forward=False)    # if memory allows: one gather less\n"
+    "all-gather": "fully_shard(block, reshard_after_forward=False)    # if memory allows: fewer all-gathers\n"
     "block.set_modules_to_forward_prefetch([next_block])    # FSDP2; FSDP1: forward_prefetch=True",
     "reduce-scatter": "block.set_modules_to_backward_prefetch([block_before])    # FSDP2\n"
     "model.set_requires_gradient_sync(is_last_micro_step)    # with gradient accumulation",
@@ -43,9 +42,11 @@ def exposed_communication(
 ) -> Advice | None:
     """Collectives run while nothing computes.
 
-    Gain: what is exposed can at best be hidden behind compute, so no more than that. But a rank alone does
-    not tell transfer from waiting: if a peer comes late, all of it is the peer's, and no change here gains
-    anything. So at the least nothing.
+    Gain:
+
+    - at most: all exposed communication, because it can at best overlap with compute.
+    - at least: nothing. One rank's profile does not tell transfer from waiting, and if another rank is slow,
+      no change on this one helps.
     """
     exposed = exposed_of(breakdowns, kernel_families, mean_step)
     if mean_step.share(exposed.ns) < least_share:
@@ -53,18 +54,18 @@ def exposed_communication(
     kinds = kinds_of(step_ops)
     on_path = mean_step.per_step(sum(row.communication_ns for row in critical_path_sides))
     on_path = min(on_path, exposed.ns)
-    most = f", most of it {kinds[0]}" if kinds else ""
+    mostly = f" (mostly {kinds[0]})" if kinds else ""
     return Advice(
-        title="Communication is not hidden behind compute",
-        because=f"Collectives ran {units.duration(exposed.ns)} of a step "
-        f"({units.share(mean_step.share(exposed.ns))}) with no kernel or copy beside them{most}; "
-        f"{units.duration(on_path) if on_path else 'none'} of it is on the critical path. This is an upper "
-        "bound: it includes waiting for peers, which only profiles of every rank can tell.",
+        title="Communication does not overlap with compute",
+        because=f"For {units.duration(exposed.ns)} of a step ({units.share(mean_step.share(exposed.ns))}) "
+        f"only collectives run{mostly}, no other kernel and no copy. "
+        f"{units.duration(on_path) if on_path else 'None'} of that is on the critical path. This is an upper "
+        "bound: it includes waiting for other ranks, which only profiles of all ranks can show.",
         saving=Saving(device_ns=(0.0, exposed.device_ns), waited_ns=(0.0, exposed.host_ns)),
         certainty="likely",
         fix=_fix(kinds, step_ops),
-        check="stepscope show devices: exposed_communication_ns falls, overlap_share rises (for gloo, "
-        "communication_ns of stepscope show steps). Profile every rank to see whether a peer is late.",
+        check="stepscope show devices: exposed_communication_ns falls, overlap_share rises (for gloo: "
+        "communication_ns in stepscope show steps). Profile all ranks to see whether one is slow.",
         evidence={
             "exposed_communication_ns": round(exposed.ns),
             "exposed_share": mean_step.share(exposed.ns),
@@ -77,12 +78,12 @@ def exposed_communication(
 
 
 def _fix(kinds: list[str], step_ops: Table[StepOp]) -> str:
-    """What to type, by what communicates: gradients, shards, or something of the program's own."""
+    """What to type for gradients, for shards, and for the program's own collectives."""
     if kinds and kinds[0] in _BY_KIND:
         return _BY_KIND[kinds[0]]
     reduced = any(row.within == ACCUMULATES and kind_of(row.name) == "all-reduce" for row in step_ops)
     if not reduced:
         return _ANY
-    # Gradients that are no views of the buckets are copied out of them after every all-reduce.
+    # Gradients that are not views of the buckets are copied out of them after every all-reduce.
     copied = any(row.name and row.name.endswith("reducer::copy_bucket_to_grad") for row in step_ops)
     return f"model = {_DDP.format(views=', gradient_as_bucket_view=True' if copied else '')}\n{_NO_SYNC}"

@@ -1,4 +1,4 @@
-"""Batches arrive while nothing computes."""
+"""Copies to the GPU that do not overlap with kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from stepscope.tables import Table
 __all__ = ["exposed_copies"]
 
 _LEAST_EXPOSED = 0.4
-"""Where less of the copies' time is exposed, they are fetched ahead already."""
+"""If a smaller part of the copy time is exposed, the copies are prefetched already."""
 _FIX = """\
 copying = torch.cuda.Stream()
 
@@ -34,7 +34,7 @@ while coming is not None:
     torch.cuda.current_stream().wait_stream(copying)
     batch = coming
     batch.record_stream(torch.cuda.current_stream())
-    coming = fetch(batches)                           # runs beside the kernels of this step
+    coming = fetch(batches)                           # overlaps with the kernels of this step
     train(batch)"""
 
 
@@ -49,16 +49,18 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     *,
     finding_share: float = 0.03,
 ) -> Advice | None:
-    """Copies to the device run while it computes nothing.
+    """Copies to the GPU run while no kernel does.
 
-    Gain: on a stream of its own the copy of the next batch runs beside the kernels of this one, so its time
-    vanishes as far as there are kernels to hide it. At the most all kernel time that has no copy beside it
-    yet can do so; at the least half of it, since a copy that is asked for in the middle of a step only has
-    the rest of it. Where that is pinned memory, a simulation in which copies run beside the kernels says how much
-    of it shortens the step: no less than that is promised, and no more. Copies from pageable memory block
-    the host wherever they run, and must be pinned first: what that saves is another finding's, and only the
-    time that their bytes take on the bus counts here. Tensors that go to the host and come back cannot be
-    fetched ahead, and are not meant.
+    Gain: on a stream of its own, the copy of the next batch overlaps with the kernels of this one.
+
+    - at most: the exposed time of the copies, as far as kernels without a copy beside them last that long.
+    - at least: the same with half of these kernels, because a copy that starts in the middle of a step has
+      only the rest of it.
+    - from pinned memory: both bounds are narrowed to what a simulation says in which copies overlap.
+    - from pageable memory: only the time that the bytes take on the bus counts. Such copies block the host
+      on any stream and have to be pinned first, which is another finding.
+
+    Tensors that go to the host and come back cannot be prefetched and do not count.
     """
     found = [row for row in moving(copies, "HtoD") if large(row)]
     exposed_ns = sum(row.exposed_ns for row in found)
@@ -72,15 +74,16 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     low, high = _left_when_pinned(found, bus_of(copies, facts.device(mean_step.device)), mean_step)
     pageable = any(row.host_memory == "pageable" and row.exposed_ns for row in found)
     saving = Saving(device_ns=(min(low, room / 2), min(high, room)))
-    first = " They come from pageable memory: pin them first." if pageable else ""
+    beside = f" It could overlap with {units.duration(room)} of kernels that have no copy beside them."
+    first = " The copies come from pageable memory: pin them first." if pageable else ""
     return Advice(
-        title="Copies to the GPU run while it computes nothing",
-        because=f"{units.duration(exposed)} of copies a step ({units.share(mean_step.share(exposed))} of it) have "
-        f"no kernel beside them, while {units.duration(room)} of kernels have no copy beside them.{first}",
+        title="Copies to the GPU do not overlap with kernels",
+        because=f"For {units.duration(exposed)} of a step ({units.share(mean_step.share(exposed))}) a copy "
+        f"to the GPU runs while no kernel does.{beside if room else ''}{first}",
         saving=saving if pageable else _played(mean_step, saving, changed_steps_by_overlap_copies),
         certainty="likely",
         fix=_FIX,
-        check="stepscope show copies: most of the time of HtoD is overlapped, not exposed.",
+        check="stepscope show copies: for HtoD, overlapped_ns is most of total_ns.",
         evidence={
             "exposed_ns": round(exposed),
             "exposed_share": mean_step.share(exposed),
@@ -90,7 +93,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
         },
         claims=frozenset({"device:copy"}),
         locations=locations_of(
-            (row.place, f"{units.duration(mean_step.per_step(row.exposed_ns))} a step, exposed")
+            (row.place, f"{units.duration(mean_step.per_step(row.exposed_ns))} a step, no kernel running")
             for row in moving(copies_by_frame, "HtoD")
             if row.exposed_ns and large(row)
         ),
@@ -98,7 +101,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
 
 
 def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
-    """A saving with narrower bounds, if a simulation has them."""
+    """A saving with the narrower bounds of a simulation, if there is one."""
     if not changed_steps:
         return saving
     reckoned, modelled = mean_step.gain(saving), mean_step.gain(simulated(mean_step, changed_steps))
@@ -107,7 +110,7 @@ def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedSte
 
 
 def _left_when_pinned(found: Iterable[Copy], bus: Bus, mean_step: MeanStep) -> Bounds:
-    """The exposed time of a step, with pageable copies as fast as pinned ones."""
+    """The exposed time of a step if pageable copies were as fast as pinned ones."""
     low = high = 0.0
     for row in found:
         least = most = float(row.exposed_ns)

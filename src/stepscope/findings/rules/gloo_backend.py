@@ -1,4 +1,4 @@
-"""Collectives of device tensors that go through the host."""
+"""Collectives of GPU tensors that go through the host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import exposed_of, kind_of
+from stepscope.findings._counts import often
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -17,10 +18,10 @@ __all__ = ["gloo_backend"]
 
 _FIX = """\
 torch.cuda.set_device(local_rank)
-dist.init_process_group("nccl")    # or "cpu:gloo,cuda:nccl" where CPU tensors are sent too"""
+dist.init_process_group("nccl")    # or "cpu:gloo,cuda:nccl" if CPU tensors are sent, too"""
 
 _MACHINE = 8
-"""Ranks that are taken to be on one machine."""
+"""Up to this many ranks are taken to be on one machine."""
 
 
 @rule
@@ -34,13 +35,14 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
     *,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """Tensors of the device are reduced on the host: the process group is gloo's.
+    """GPU tensors are reduced on the host, because the process group uses gloo.
 
     Gain: gloo copies tensors to the host, sends and sums them there, and copies them back. NCCL moves the
-    same bytes from device to device, at the rate of those copies or faster, so it leaves no more than the
-    copies' own time, there and back. At the most all host collectives go but that. At the least three
-    quarters of it where all ranks are on one machine: ranks are alike, so little of it is waiting for peers.
-    Between machines nothing at the least: NCCL has to use the same network.
+    same bytes from GPU to GPU, at the rate of those copies or faster.
+
+    - at most: the time of the host's collectives, less the time of the copies to the host and back.
+    - at least: three quarters of that if all ranks are on one machine. Ranks are alike, so little of the
+      time is waiting for others. Between machines nothing, because NCCL has to use the same network.
     """
     exposed = exposed_of(breakdowns, kernel_families, mean_step)
     ranges = [row for row in annotations if row.name and row.name.startswith("gloo:")]
@@ -49,19 +51,20 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
     called = [row for row in step_ops if kind_of(row.name)]
     copied = mean_step.per_step(sum(row.device_ns for row in called))
     if (called and not copied) or (facts.backend != "gloo" and exposed.device_ns):
-        return None  # tensors of the host, for which gloo is right
+        return None  # CPU tensors, for which gloo is right
     high = max(0.0, exposed.host_ns - 2 * copied)
     calls = mean_step.per_step(sum(row.calls for row in ranges))
     return Advice(
-        title="Tensors of the GPU are reduced on the host (gloo)",
-        because=f"The host's collectives ran {units.duration(exposed.host_ns)} of a step "
-        f"({units.share(mean_step.share(exposed.host_ns))}) while the GPU did nothing: {units.tally(calls)} of "
-        f"{ranges[0].name} a step. Copying their tensors to the host took {units.duration(copied)} of it.",
+        title="GPU tensors are reduced on the host (gloo)",
+        because=f"Collectives run on the host for {units.duration(exposed.host_ns)} of a step "
+        f"({units.share(mean_step.share(exposed.host_ns))}) while the GPU is idle: "
+        f"{often(calls, 'collective')}, such as {ranges[0].name}."
+        + (f" Copying their tensors to the host takes {units.duration(copied)} of that." if copied else ""),
         saving=Saving(waited_ns=(0.75 * high if _one_machine(facts) else 0.0, high)),
         certainty="likely",
         fix=_FIX,
-        check="stepscope show kernels: kernels named nccl… in place of ranges gloo:…, and communication_ns "
-        "of stepscope show steps falls.",
+        check="stepscope show kernels: kernels named nccl…, and no ranges gloo:… in show annotations; in "
+        "stepscope show steps communication_ns falls.",
         evidence={
             "host_collectives_ns": round(exposed.host_ns),
             "host_collectives_share": mean_step.share(exposed.host_ns),

@@ -1,4 +1,4 @@
-"""Compiled code is left and entered again within a step."""
+"""Compiled code returns to Python within a step."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
+from stepscope.findings._counts import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["graph_breaks"]
 
 LEAST_RUNS = 4.0
-"""So many runs in a step, side by side, need not be on purpose: a model, a loss, an optimizer are."""
+"""From this many runs in a step, side by side, a break is suspected. A model, a loss and an optimizer that
+were compiled separately are fewer."""
 ENTRY_NS = 50_000
-"""What guards and wrappers of one entry cost the host while it is recorded: 50 and 90 µs were seen. More may
-be Python of the program that is needed."""
+"""What guards and wrappers of one entry cost the host in a recording: 50 and 90 µs were measured. More than
+that may be Python that the program needs."""
 # As torch marks a run of compiled code.
 _REGION = re.compile(r"Torch-Compiled Region.*")
-# What reads a value of a tensor back to Python: the usual reason to leave compiled code.
+# What reads a tensor's value back to Python, the usual reason for a graph break.
 _READ = re.compile(r"aten::(item|is_nonzero|_local_scalar_dense|nonzero|equal)")
 _FIX = """\
-TORCH_LOGS="graph_breaks" python train.py       # names each line that breaks the graph, and why
+TORCH_LOGS="graph_breaks" python train.py       # prints each line that breaks the graph, and why
 torch._dynamo.explain(model)(batch)             # the same for one call
-torch.compile(model, fullgraph=True)            # afterwards: an error in place of a silent break"""
+torch.compile(model, fullgraph=True)            # then: raises an error at a graph break"""
 _READS = """
-# move print(), .item() and `if tensor > 0:` out of the compiled code, or write torch.where(...)"""
+# move print(), .item() and `if tensor > 0:` out of the compiled code, or use torch.where(...)"""
 
 
 @rule
@@ -43,14 +45,18 @@ def graph_breaks(
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Compiled code goes back to Python within a step: a graph break is suspected.
+    """Compiled code returns to Python within a step, so a graph break is suspected.
 
-    Gain: at the most what the device waited for around what the compiler made, and for entering all parts
-    but one: the guards, wrappers and generated Python of n parts are those of one part n times. At the least
-    nothing, for parts may be compiled one by one on purpose, and what is between them may be needed. But
-    where values are read about as often as parts are entered, these reads are what breaks the graph: they go,
-    and so does entering all parts but one. And what is entered from inside other compiled code is so because
-    of a break, never on purpose: the guards and wrappers of these parts go.
+    Gain:
+
+    - at most: the time the GPU waits for what runs between the compiled parts, and for entering all parts
+      but one: each part has its own guards, wrappers and generated Python.
+    - at least: nothing, because parts may be compiled separately on purpose, and what is between them may be
+      needed.
+    - at least, if values are read about as often as parts are entered: the reads break the graph. They go,
+      and so does entering all parts but one.
+    - at least, for parts entered from inside other compiled code: their guards and wrappers, because this
+      only happens after a break.
     """
     rows = [row for row in compiled_regions if row.calls]
     nested = sum(row.regions_inside for row in rows) / mean_step.steps if mean_step.steps else 0.0
@@ -75,7 +81,7 @@ def graph_breaks(
     least = mean_step.per_step(others * code.around_late_ns + outside) if breaking else 0.0
     least = max(least, _entering(mean_step, nested, parts, code, step_ops))
     return Advice(
-        title="Compiled code is left and entered again in a step",
+        title="Compiled code returns to Python within a step",
         because=_because(parts, nested, most, read),
         saving=Saving(starved_ns=(min(least, most), most)),
         certainty="likely" if nested or breaking else "possible",
@@ -96,7 +102,7 @@ def graph_breaks(
 def _entering(
     mean_step: MeanStep, nested: float, parts: float, code: CompiledCode, step_ops: Table[StepOp]
 ) -> float:
-    """What devices wait for the guards and wrappers of parts that are inside others, in a step."""
+    """How long GPUs wait in a step for the guards and wrappers of parts inside others."""
     plain = sum(
         row.starved_ns
         for row in step_ops
@@ -107,25 +113,25 @@ def _entering(
 
 
 def _is_read(row: StepOp) -> bool:
-    """Whether it reads a value, and no other operator that does so called it."""
+    """Whether it reads a value, and was not called by another operator that does."""
     return bool(_READ.fullmatch(row.name or "")) and not _READ.fullmatch(row.within or "")
 
 
 def _between(code: CompiledCode, starving_phases: Table[StarvingPhase]) -> int:
-    """What devices waited for in forward, and in Python of no phase, outside of what the compiler made."""
+    """How long GPUs waited for forward and for Python of no phase, outside of compiled graphs."""
     late = sum(row.starved_ns for row in starving_phases if row.phase in ("forward", "other"))
     return max(0, late - code.forward_graph_late_ns)
 
 
 def _because(parts: float, nested: float, most: float, read: float) -> str:
-    told = f"Compiled code is entered {units.tally(parts)} times a step"
+    told = f"Compiled code is entered {often(parts, 'time')}"
     told += f", {units.tally(nested)} of them from inside other compiled code" if nested else ""
-    told += f"; the GPU waits up to {units.duration(most)} a step for that and what is between."
+    told += f". The GPU waits up to {units.duration(most)} of a step for this and for the Python in between."
     if read:
-        told += f" Values are read back to Python {units.tally(read)} times a step."
+        told += f" Python also reads the values of tensors ({often(read, 'read')})."
     return told
 
 
 def _locations(reads: list[StepOp], code: CompiledCode) -> tuple[Location, ...]:
-    reading = [(row.user_frame, f"{row.name}, {units.tally(row.per_step)} a step") for row in reads]
+    reading = [(row.user_frame, f"{row.name}: {often(row.per_step, 'call')}") for row in reads]
     return locations_of([*reading, *((frame, "runs compiled code") for frame in code.frames)])

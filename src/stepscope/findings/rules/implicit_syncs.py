@@ -1,4 +1,4 @@
-"""Operators that have to wait for the device: masks, nonzero, copies of pageable memory."""
+"""Operators that have to wait for the GPU: masks, nonzero, copies of pageable memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings._counts import often
 from stepscope.findings._waits import (
     ANOMALY,
     DOWNLOAD,
@@ -25,7 +26,6 @@ from stepscope.findings._waits import (
     lead_of,
     lead_won,
     locations_of_waits,
-    times,
     waits_of,
 )
 from stepscope.findings.facts import Facts
@@ -35,34 +35,34 @@ from stepscope.tables import Table
 __all__ = ["implicit_syncs"]
 
 _NOT_MINE = (READ, ANOMALY, EXPLICIT, LARGE_UPLOAD, OTHER)
-# Operators whose result has as many rows as the values of their inputs say: the host must count them first.
+# The size of these operators' results depends on values, so the host must wait for a count.
 _FIXES = {
-    "aten::nonzero": "torch.where(mask, x, 0)    # or (x * mask).sum() / mask.sum(): not x[mask], nonzero()",
-    "aten::masked_select": "torch.where(mask, x, 0)    # the size of masked_select must be counted first",
+    "aten::nonzero": "torch.where(mask, x, 0)    # or (x * mask).sum() / mask.sum(); no x[mask]",
+    "aten::masked_select": "torch.where(mask, x, 0)    # masked_select must count its result first",
     "aten::repeat_interleave": "x.repeat_interleave(repeats, output_size=total)    # if the host knows it",
-    "aten::one_hot": "functional.one_hot(x, num_classes=classes)    # else the largest class is looked up",
-    "aten::bincount": "torch.zeros(bins, device=x.device).scatter_add_(0, x, ones)    # instead of bincount",
-    "aten::equal": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
-    "aten::allclose": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
-    "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # do not look for errors",
-    UPLOAD: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
-    'x.pin_memory().to("cuda", non_blocking=True)    # for what is in host memory anyway',
-    DOWNLOAD: "hits += (scores.argmax(-1) == labels).sum()    # on the device; fetch the sum at the end\n"
-    'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used',
+    "aten::one_hot": "functional.one_hot(x, num_classes=classes)    # otherwise torch looks up the largest",
+    "aten::bincount": "torch.zeros(bins, device=x.device).scatter_add_(0, x, ones)    # not bincount",
+    "aten::equal": "(a == b).all()    # stays on the GPU; torch.equal reads the answer",
+    "aten::allclose": "torch.isclose(a, b).all()    # stays on the GPU; torch.allclose reads the answer",
+    "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # no check for errors",
+    UPLOAD: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or create it once\n'
+    'x.pin_memory().to("cuda", non_blocking=True)    # for tensors in host memory',
+    DOWNLOAD: "hits += (scores.argmax(-1) == labels).sum()    # on the GPU; fetch the sum at the end\n"
+    'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, before you use it',
 }
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
-# Operators that take rows by their numbers or put them back, and the nodes of autograd for them.
+# Operators that take rows by index or put them back, and the nodes of autograd for them.
 _PICKS = re.compile(
     r"^aten::(index|index_put_?|index_add_?|index_select|index_copy_?|masked_select|nonzero|_unique2|unique_dim)$"
     r"|^autograd::engine::evaluate_function: (Index|MaskedSelect)\w*Backward\d*$"
 )
 _INSTEAD = 12
-"""Operators, forward and backward, that take the place of one part that was picked: products, sums."""
+"""Operators, forward and backward, that replace one part that was picked: products, sums."""
 _PARTS = 4
-"""From so many parts a step on, the program is taken to loop over parts that could be one."""
-_UNIQUE = "torch.unique counts first: sort() and a mask of changes keep their size"
+"""From this many parts in a step, the program is taken to loop over parts that could be one."""
+_UNIQUE = "x.sort().values    # torch.unique must count first; sort() and a mask of changes have a fixed size"
 _COMPUTING = ("forward", "other")
-"""Phases in which a program computes what it fetched: metrics, samples."""
+"""Phases in which a program computes with what it fetched: metrics, samples."""
 _WHAT = {UPLOAD: "small copies to the GPU", DOWNLOAD: "copies to the host"}
 
 
@@ -80,16 +80,19 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Operators make the host wait for the device: masks, nonzero(), .cpu(), small tensors copied over.
+    """Operators make the host wait for the GPU: masks, nonzero(), .cpu(), small tensors copied over.
 
-    Gain: a host that does not wait is ahead of the device by the time that the waits took, and the step
-    shrinks by that lead, as far as the device waits for the host anywhere in it. At the least the waits
-    count, or what picking rows and putting them back takes beyond the operators that do the same with a mask;
-    where something else waits, too, only as far as the device starved right behind. At the most the operators
-    around the waits go; of what the host computed itself, where it fetched tensors, all but a launch for each
-    operator, for the device can do it; and where the program asks for rows several times a step, every
-    operator that runs as often, for it works on one part at a time, and all can be worked on at once. Large
-    copies to the device are another rule's matter.
+    Gain: a host that does not wait gets ahead of the GPU by the time of the waits. The step gets shorter by
+    that lead, as far as the GPU waits for the host anywhere in it.
+
+    - at least: the waits, or what picking rows and putting them back takes beyond doing the same with a
+      mask. If other calls wait as well, only as far as the GPU was idle right after these waits.
+    - at most: also the operators around the waits. If tensors were fetched, also what the host computed
+      itself, except for a launch of each of these operators on the GPU. If the program picks rows several
+      times a step, every operator that runs as often: it works on one part at a time, and could work on all
+      at once.
+
+    Large copies to the GPU have a rule of their own.
     """
     if mean_step.device is None:
         return None
@@ -106,13 +109,13 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
 
 
 def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:
-    """Host time of a step that goes with the waits: picking rows; and what works on one part at a time."""
+    """Host time of a step that goes with the waits: picking rows, and work on one part at a time."""
     waited = sum(wait.waited_ns for wait in mine)
     copies = [wait for wait in mine if wait.cause in _WHAT]
     causes = {wait.cause for wait in mine if wait.cause not in _WHAT}
     rows = [row for row in step_ops if row.within is None]
     cheapest, mean = launch_costs(step_ops)
-    # What copies and other operators cost, beside the waits in them.
+    # What copies and other operators cost, without the waits in them.
     around = sum(wait.waited_ns + wait.calls * cheapest for wait in copies)
     around += sum(row.host_ns for row in step_ops if row.name in causes)
     picked = [row for row in rows if _PICKS.search(row.name or "")] if causes & _SIZED else []
@@ -126,7 +129,7 @@ def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -
 
 
 def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
-    """Host time of operators that the host ran itself, beyond what it takes to launch them."""
+    """Host time of operators that ran on the host, beyond what it takes to launch them."""
     own = [row for row in rows if not row.launches and row.phase in _COMPUTING]
     return sum(max(0.0, row.host_ns - row.calls * launch_ns) for row in own)
 
@@ -139,17 +142,17 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
     waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     calls = mean_step.per_step(sum(wait.calls for wait in mine))
-    causes = ", ".join(
-        f"{_WHAT.get(cause, cause)} ({times(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
+    causes = " and ".join(
+        f"{_WHAT.get(cause, cause)} ({often(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
         for cause, group in ranked[:3]
     )
     return Advice(
-        title="Operators make the host wait for the device",
-        because=f"In a step {causes}: {held_up(mean_step, waited, mine)}",
+        title="Operators make the host wait for the GPU",
+        because=f"The host waits for the GPU in {causes}: {held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
         fix="\n".join(dict.fromkeys(_fix(cause) for cause, _ in ranked[:3])),
-        check="stepscope show host_syncs: these operators are gone from the table.",
+        check="stepscope show host_syncs: no rows for these operators.",
         evidence={
             "waits_per_step": calls,
             "waited_ns": round(waited),
@@ -168,4 +171,4 @@ def _cost(waits: list[Wait]) -> float:
 def _fix(cause: str) -> str:
     if "unique" in cause:
         return _UNIQUE
-    return _FIXES.get(cause, f"{cause} waits for the device: do it outside the loop, or every so many steps")
+    return _FIXES.get(cause, f"# {cause} waits for the GPU: call it outside the loop, or not in every step")

@@ -1,4 +1,4 @@
-"""What a server does between two iterations while the device has nothing to do."""
+"""A server leaves the GPU idle between two iterations."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from stepscope.tables import Table
 __all__ = ["iteration_gaps"]
 
 _BY_ENGINE = {
-    "vLLM": "vllm serve MODEL --async-scheduling    # the default from 0.14 on: no --no-async-scheduling",
+    "vLLM": "vllm serve MODEL --async-scheduling    # default since 0.14; no --no-async-scheduling",
     "SGLang": "python -m sglang.launch_server ...    # without --disable-overlap-schedule",
 }
 _ANY = """\
-schedule(batch + 1)    # while the device still runs this one: launch before reading the tokens
+schedule(next_batch)    # while the GPU still runs this one: launch before you read the tokens
 tokens = tokens.to("cpu", non_blocking=True)    # read them one iteration later
 queue.put(tokens)    # detokenise and answer in another thread or process"""
 
@@ -28,17 +28,19 @@ queue.put(tokens)    # detokenise and answer in another thread or process"""
 def iteration_gaps(
     mean_step: MeanStep, iterations: Table[Iteration], devices: Table[Device], *, least_share: float = 0.10
 ) -> Advice | None:
-    """Between iterations of a server the device waits for scheduling and for Python.
+    """Between iterations of a server the GPU is idle, waiting for scheduling and Python.
 
-    Gain: if the host prepares the next iteration while the device runs this one, the gap is hidden as far as
-    the device is busy: at the most the shorter of the two. At the least half of it, since recording has
-    stretched the gap and some preparation needs the tokens of the iteration before.
+    Gain: the host can prepare the next iteration while the GPU runs this one.
+
+    - at most: the idle time between iterations, or the GPU's busy time if that is shorter.
+    - at least: half of that, because recording stretched the gap, and some of the work needs the tokens of
+      the iteration before.
     """
     rows = [row for row in iterations if row.source == "annotation"]
     if not any(row.kind for row in rows):
         return None
     if len(rows) < 2:
-        raise NotKnown("One iteration has no gap.", record="several iterations of the server")
+        raise NotKnown("the profile has only one iteration", record="several iterations of the server")
     gap = _idle_between(rows, devices) / (len(rows) - 1)
     period = mean_step.step_ns + gap
     if not gap or gap < least_share * period:
@@ -48,14 +50,14 @@ def iteration_gaps(
     told = [row.host_gap_ns for row in rows if row.host_gap_ns is not None]
     host = sum(told) / len(told) if told else None
     return Advice(
-        title="The device waits between iterations",
-        because=f"From one iteration to the next the GPU has {units.duration(gap)} of nothing to do, "
-        f"{units.share(gap / period)} of the time; an iteration takes {units.duration(mean_step.step_ns)}. The "
-        f"host is outside the ranges of its iterations for {units.duration(host)}.",
+        title="The GPU is idle between iterations",
+        because=f"Between two iterations the GPU is idle for {units.duration(gap)}, "
+        f"{units.share(gap / period)} of the time. An iteration takes {units.duration(mean_step.step_ns)}."
+        + (f" The host spends {units.duration(host)} between two iterations." if host else ""),
         saving=Saving(waited_ns=(0.5 * high, high)),
         certainty="likely",
         fix=_BY_ENGINE.get(engine or "", _ANY),
-        check="stepscope show iterations: each starts where the one before ended (start_ns + dur_ns).",
+        check="stepscope show iterations: each starts when the one before ends (start_ns + dur_ns).",
         evidence={
             "idle_between_ns": round(gap),
             "idle_between_share": gap / period,
@@ -68,7 +70,7 @@ def iteration_gaps(
 
 
 def _idle_between(rows: Sequence[Iteration], devices: Iterable[Device]) -> float:
-    """Time between the iterations less what ran then on the device: samplers often run outside the ranges."""
+    """Time between the iterations, less what the GPU ran then: samplers often run outside the ranges."""
     ends = [row.start_ns + row.dur_ns for row in rows]
     gaps = sum(max(0, row.start_ns - end) for row, end in zip(rows[1:], ends, strict=False))
     busy = max((row.busy_ns for row in devices if row.window == "span"), default=0)

@@ -59,7 +59,7 @@ def data_parallel(
     replicating = mean_step.per_step(sum(row.host_ns for row in step_ops if row.name in _REPLICATE))
     return Advice(
         title=f"One process drives {len(busy)} GPUs (nn.DataParallel)",
-        because=f"One process drives {len(busy)} GPUs and copies the weights to all of them in each forward"
+        because=f"One process drives {len(busy)} GPUs. Each forward pass copies the weights to all of them"
         + (f" ({units.duration(replicating)} of host time a step). " if replicating else ". ")
         + (f"Exposed copies between GPUs take {units.duration(moved)} of a step. " if moved else "")
         + f"The busiest GPU waits {units.duration(mean_step.starved_ns)} of a step for the host.",

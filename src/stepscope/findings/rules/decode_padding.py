@@ -47,9 +47,9 @@ def decode_padding(
         return None
     return Advice(
         title="Decoding replays graphs captured for more requests",
-        because=f"On average {times(real / len(rows), 'request')} ran in graphs captured for "
-        f"{units.tally(padded / len(rows))}: {units.share(padding)} of the rows were padding, in "
-        f"{times(len(rows), 'decoding step')}.",
+        because=f"In {times(len(rows), 'decoding step')} an average of {times(real / len(rows), 'request')} "
+        f"ran in graphs captured for {units.tally(padded / len(rows))}: {units.share(padding)} of the rows "
+        "were padding.",
         saving=Saving(device_ns=(0.0, device)),
         certainty="possible",
         fix=_FIX.format(sizes=" ".join(map(str, sorted({size for size, _ in sizes})[:8]))),

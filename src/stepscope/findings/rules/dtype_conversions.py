@@ -55,7 +55,7 @@ def dtype_conversions(
     return Advice(
         title="Some kernels compute in float64",
         because=f"float64 kernels take {units.duration(device)} of a step ({units.share(share)} of the "
-        f"kernel time): {times(len(found), 'different kernel')}. The most expensive one is called "
+        f"kernel time): {_kernels(len(found))} called "
         f"{times(max(found, key=lambda row: row.total_ns).calls, 'time')} in the whole trace.",
         saving=Saving(device_ns=(0.0 if meant else long / 2, device)),
         certainty="possible" if meant else "likely",
@@ -69,3 +69,10 @@ def dtype_conversions(
         },
         claims=frozenset({"device:elementwise"}),
     )
+
+
+def _kernels(count: int) -> str:
+    """How many there are, for a sentence that goes on with how often one is called."""
+    if count == 1:
+        return "one kernel, which is"
+    return f"{units.count(count)} different kernels, the most expensive of which is"

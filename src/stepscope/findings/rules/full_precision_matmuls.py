@@ -116,7 +116,9 @@ def _fix(full: Products, device: DeviceFacts, half: str) -> str:
             'torch.set_float32_matmul_precision("high")    # TF32 for matrix products; weights stay fp32'
         )
         if "convolution" in full.families:
-            lines.append("torch.backends.cudnn.allow_tf32 = True")
+            lines.append(
+                'torch.backends.cudnn.allow_tf32 = True    # torch 2.9 on: cudnn.conv.fp32_precision = "tf32"'
+            )
     lines.append(f'with torch.autocast("cuda", dtype=torch.{dtype}):    # around forward and loss{scaler}')
     if any(row.precision == "fp64" for row in full.rows):
         lines.append("model.float(); batch = batch.float()    # if float64 came from NumPy by accident")

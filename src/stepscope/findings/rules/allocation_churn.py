@@ -10,8 +10,8 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
-from stepscope.findings._counts import often
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
+from stepscope.findings._phrases import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

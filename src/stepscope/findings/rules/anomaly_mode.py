@@ -6,7 +6,7 @@ from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings._waits import NODE, anomaly_checks
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table

@@ -8,8 +8,8 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, locations_of, rule
-from stepscope.findings._counts import often, times
 from stepscope.findings._inference import cache_joins, decodes, joined_ns
+from stepscope.findings._phrases import often, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.analyses.compilations import Compilation
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
-from stepscope.findings._counts import times as counted
+from stepscope.findings._phrases import times as counted
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -7,8 +7,8 @@ import re
 from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, NotKnown, Saving, rule
-from stepscope.findings._counts import times
 from stepscope.findings._inference import engine_of
+from stepscope.findings._phrases import times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

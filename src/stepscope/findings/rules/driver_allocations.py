@@ -11,8 +11,8 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, locations_of, rule
-from stepscope.findings._counts import often, times
 from stepscope.findings._driver_memory import DriverMemory, clears_cache, driver_memory, is_cached
+from stepscope.findings._phrases import often, times
 from stepscope.findings._simulated import simulated
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table

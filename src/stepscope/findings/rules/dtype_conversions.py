@@ -7,7 +7,7 @@ import re
 from stepscope import units
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import times
+from stepscope.findings._phrases import times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -11,8 +11,8 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
-from stepscope.findings._counts import often, times
 from stepscope.findings._inference import decodes, engine_of
+from stepscope.findings._phrases import often, times
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

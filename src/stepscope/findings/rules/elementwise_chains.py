@@ -12,9 +12,9 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Bounds, Saving, rule
-from stepscope.findings._counts import often
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
+from stepscope.findings._phrases import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -6,7 +6,7 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, rule
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import EXPLICIT, Wait, held_up, locations_of_waits, waits_of
 from stepscope.findings.facts import Facts

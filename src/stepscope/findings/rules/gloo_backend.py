@@ -9,7 +9,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Saving, rule
 from stepscope.findings._communication import exposed_of, kind_of
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table

@@ -11,7 +11,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Location, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 

@@ -11,7 +11,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Saving, rule
-from stepscope.findings._counts import often
+from stepscope.findings._phrases import often
 from stepscope.findings._waits import (
     ANOMALY,
     DOWNLOAD,

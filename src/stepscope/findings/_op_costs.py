@@ -76,7 +76,7 @@ def python_beside(
 
 
 def places_of(ops: Iterable[StepOp], what: str = "calls") -> tuple[Location, ...]:
-    """Where operators were called from, dearest first, with how often."""
+    """Where operators were called from, most expensive first, with how often."""
     found: dict[str, tuple[float, float]] = {}
     for row in ops:
         if row.user_frame:

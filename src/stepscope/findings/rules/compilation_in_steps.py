@@ -6,8 +6,9 @@ from collections import Counter
 
 from stepscope import units
 from stepscope.analyses.compilations import Compilation
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -24,7 +25,7 @@ run = torch.compile(step)        # once, before the loop; never inside a functio
 graph = torch.cuda.CUDAGraph()   # captured once, before the loop; inside it: graph.replay()"""
 
 
-@rule
+@rule(category=Category.COMPILE)
 def compilation_in_steps(
     mean_step: MeanStep,
     compilations: Table[Compilation],
@@ -65,5 +66,5 @@ def compilation_in_steps(
             "steps_with_compilation": len(steps),
             **{f"{kind}_times": n for kind, n in sorted(times.items())},
         },
-        claims=frozenset({"late:compile"}),
+        claims=frozenset({Claim(Time.STARVED, Part.COMPILATION)}),
     )

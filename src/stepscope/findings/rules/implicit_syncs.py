@@ -10,16 +10,11 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._waits import (
-    ANOMALY,
-    DOWNLOAD,
-    EXPLICIT,
-    LARGE_UPLOAD,
-    OTHER,
-    READ,
-    UPLOAD,
+    Reason,
     Wait,
+    WaitCause,
     held_up,
     launch_costs,
     lead_of,
@@ -28,13 +23,15 @@ from stepscope.findings._waits import (
     times,
     waits_of,
 )
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["implicit_syncs"]
 
-_NOT_MINE = (READ, ANOMALY, EXPLICIT, LARGE_UPLOAD, OTHER)
+_MINE = (WaitCause.OPERATOR, WaitCause.UPLOAD, WaitCause.DOWNLOAD)
+"""Others are for other rules, or nothing that a program can change."""
 # Operators whose result has as many rows as the values of their inputs say: the host must count them first.
 _FIXES = {
     "aten::nonzero": "torch.where(mask, x, 0)    # or (x * mask).sum() / mask.sum(): not x[mask], nonzero()",
@@ -45,9 +42,9 @@ _FIXES = {
     "aten::equal": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
     "aten::allclose": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
     "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # do not look for errors",
-    UPLOAD: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
+    WaitCause.UPLOAD.value: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
     'x.pin_memory().to("cuda", non_blocking=True)    # for what is in host memory anyway',
-    DOWNLOAD: "hits += (scores.argmax(-1) == labels).sum()    # on the device; fetch the sum at the end\n"
+    WaitCause.DOWNLOAD.value: "hits += (scores.argmax(-1) == labels).sum()    # on the device; fetch the sum at the end\n"
     'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used',
 }
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
@@ -63,10 +60,10 @@ _PARTS = 4
 _UNIQUE = "torch.unique counts first: sort() and a mask of changes keep their size"
 _COMPUTING = ("forward", "other")
 """Phases in which a program computes what it fetched: metrics, samples."""
-_WHAT = {UPLOAD: "small copies to the GPU", DOWNLOAD: "copies to the host"}
+_WHAT = {WaitCause.UPLOAD: "small copies to the GPU", WaitCause.DOWNLOAD: "copies to the host"}
 
 
-@rule
+@rule(category=Category.SYNC)
 def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
@@ -94,10 +91,10 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if mean_step.device is None:
         return None
     waits = waits_of(host_syncs, step_ops, copies_by_frame if facts.stacks else copies_by_op)
-    mine = [wait for wait in waits if wait.cause not in _NOT_MINE]
+    mine = [wait for wait in waits if wait.cause in _MINE]
     if not mine:
         return None
-    others = [wait for wait in waits if wait.cause in _NOT_MINE]
+    others = [wait for wait in waits if wait.cause not in _MINE]
     lead = lead_of(mean_step, _beside_ns(mean_step, mine, step_ops), kernels, step_ops, iterations)
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
     if mean_step.gain(saving).high_share < least_share:
@@ -109,7 +106,7 @@ def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -
     """Host time of a step that goes with the waits: picking rows; and what works on one part at a time."""
     waited = sum(wait.waited_ns for wait in mine)
     copies = [wait for wait in mine if wait.cause in _WHAT]
-    causes = {wait.cause for wait in mine if wait.cause not in _WHAT}
+    causes = {wait.reason.op for wait in mine if wait.cause is WaitCause.OPERATOR}
     rows = [row for row in step_ops if row.within is None]
     cheapest, mean = launch_costs(step_ops)
     # What copies and other operators cost, beside the waits in them.
@@ -119,7 +116,7 @@ def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -
     parts = sum(row.calls for row in step_ops if row.name in _SIZED and row.phase != "backward")
     low = max(waited, sum(row.host_ns for row in picked) - parts * _INSTEAD * mean)
     looped = sum(row.calls for row in rows if row.name in _SIZED)
-    around += _computed_ns(rows, mean) if any(wait.cause == DOWNLOAD for wait in mine) else 0.0
+    around += _computed_ns(rows, mean) if any(wait.cause is WaitCause.DOWNLOAD for wait in mine) else 0.0
     by_part = [row for row in rows if row.calls >= looped] if looped >= _PARTS * mean_step.steps else picked
     high = max(low, around, sum(row.host_ns for row in by_part))
     return mean_step.per_step(low - waited), mean_step.per_step(high - waited)
@@ -132,23 +129,24 @@ def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
 
 
 def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
-    by_cause: dict[str, list[Wait]] = {}
+    by_reason: dict[Reason, list[Wait]] = {}
     for wait in mine:
-        by_cause.setdefault(wait.cause, []).append(wait)
-    ranked = sorted(by_cause.items(), key=lambda cause: (-_cost(cause[1]), cause[0]))
+        by_reason.setdefault(wait.reason, []).append(wait)
+    ranked = sorted(by_reason.items(), key=lambda one: (-_cost(one[1]), one[0].name))
     waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     calls = mean_step.per_step(sum(wait.calls for wait in mine))
     causes = ", ".join(
-        f"{_WHAT.get(cause, cause)} ({times(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
-        for cause, group in ranked[:3]
+        f"{_WHAT.get(reason.cause, reason.name)} "
+        f"({times(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
+        for reason, group in ranked[:3]
     )
     return Advice(
         title="Operators make the host wait for the device",
         because=f"In a step {causes}: {held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
-        fix="\n".join(dict.fromkeys(_fix(cause) for cause, _ in ranked[:3])),
+        fix="\n".join(dict.fromkeys(_fix(reason.name) for reason, _ in ranked[:3])),
         check="stepscope show host_syncs: these operators are gone from the table.",
         evidence={
             "waits_per_step": calls,
@@ -156,7 +154,7 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
             "starved_ns": round(starved),
             "starved_share": mean_step.share(starved),
         },
-        claims=frozenset({"late:syncs"}),
+        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of_waits(mine, mean_step.steps, "wait"),
     )
 

@@ -9,8 +9,9 @@ from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._inference import engine_of, infers
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -46,7 +47,7 @@ flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 64, 0.9)    # or on
 token = logits.argmax(-1)    # where greedy will do"""
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def sampling_cost(
     mean_step: MeanStep,
     iterations: Table[Iteration],
@@ -86,7 +87,7 @@ def sampling_cost(
             "sampling_share": mean_step.share(whole),
             "sorting_ns": round(sorting),
         },
-        claims=frozenset({"device:indexing"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.INDEXING)}),
         locations=locations_of(
             (row.user_frame, f"~{units.tally(row.per_step)} calls of {row.name} a step") for row in sampler
         ),
@@ -94,7 +95,7 @@ def sampling_cost(
 
 
 def _sampler(step_ops: Iterable[StepOp], draws: int) -> list[StepOp]:
-    """The operators that a sampler calls, dearest first, but those that layers call, too."""
+    """The operators that a sampler calls, most expensive first, but those that layers call, too."""
     by_name: defaultdict[str | None, list[StepOp]] = defaultdict(list)
     for row in step_ops:
         if row.name in _STEPS and row.within not in (*_STEPS, _BEST):

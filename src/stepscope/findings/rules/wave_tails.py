@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Category, rule
 from stepscope.findings._kernels import Ran, product_of, ran_in_steps
-from stepscope.findings._products import off_device
+from stepscope.findings._products import claims_of, off_device
 from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -45,7 +45,7 @@ class _Tail:
     lost_ns: float
 
 
-@rule
+@rule(category=Category.DEVICE)
 def wave_tails(
     mean_step: MeanStep,
     facts: Facts,
@@ -91,7 +91,7 @@ def wave_tails(
             "longest_waves": worst.waves,
             "multiprocessors": device.multiprocessors,
         },
-        claims=frozenset(f"device:{tail.ran.kernel.family}" for tail in tails),
+        claims=claims_of(tail.ran.kernel.family for tail in tails),
     )
 
 

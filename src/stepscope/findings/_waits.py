@@ -131,7 +131,7 @@ def anomaly_checks(step_ops: Iterable[StepOp]) -> list[StepOp]:
 
 
 def read_ops(step_ops: Iterable[StepOp]) -> list[tuple[Reason, StepOp]]:
-    """Operators that read a scalar of a device, each with its reason; reads of the host's own are left out."""
+    """Operators that read a scalar of a device, with its reason; reads of the host's own are left out."""
     rows = list(step_ops)
     anomaly = bool(anomaly_checks(rows))
     found = []

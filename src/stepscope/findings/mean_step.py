@@ -235,10 +235,8 @@ def _faster_device(limits: Table[StepLimit]) -> tuple[FasterDevice, ...]:
     if not rows or not rows[0].unprofiled_low_ns or not rows[0].unprofiled_high_ns:
         return ()
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
-    shorts, longs = (
-        [row.unprofiled_low_ns / low for row in rows],
-        [row.unprofiled_high_ns / high for row in rows],
-    )
+    shorts = [row.unprofiled_low_ns / low for row in rows]
+    longs = [row.unprofiled_high_ns / high for row in rows]
     # Less work never makes a step longer; in a simulation it can, by a hair, where what waits for what changes.
     left = zip(accumulate(shorts, min), accumulate(longs, min), strict=True)
     return tuple(

@@ -42,10 +42,14 @@ _FIXES = {
     "aten::equal": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
     "aten::allclose": "(a == b).all()    # stays on the device; torch.equal and allclose read the answer",
     "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # do not look for errors",
-    WaitCause.UPLOAD.value: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
-    'x.pin_memory().to("cuda", non_blocking=True)    # for what is in host memory anyway',
-    WaitCause.DOWNLOAD.value: "hits += (scores.argmax(-1) == labels).sum()    # on the device; fetch the sum at the end\n"
-    'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used',
+    WaitCause.UPLOAD.value: (
+        'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or make it once\n'
+        'x.pin_memory().to("cuda", non_blocking=True)    # for what is in host memory anyway'
+    ),
+    WaitCause.DOWNLOAD.value: (
+        "hits += (scores.argmax(-1) == labels).sum()    # on the device; fetch the sum at the end\n"
+        'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, when it is used'
+    ),
 }
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
 # Operators that take rows by their numbers or put them back, and the nodes of autograd for them.

@@ -72,14 +72,8 @@ def build_report(
             advices[name] = found
     replaced = _replaced(advices, rules)
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
-    findings = ranked(
-        [
-            (_id(name), rules[name].category, advice)
-            for name, advice in advices.items()
-            if name not in replaced
-        ],
-        mean_step,
-    )
+    kept = [(_id(name), rules[name].category, one) for name, one in advices.items() if name not in replaced]
+    findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, overview, findings, shown)
     for_faces = asked.known(tuple(tables), not_run)

@@ -1,9 +1,9 @@
 """From tables to advice: what a rule gives, what a finding is, and how a rule asks for its tables.
 
 A rule is a function of finished tables. Its positional parameters name what it wants to see: an analysis
-(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `mean_step` (how long a step
-takes and what sets its pace) and `facts` (what the profile says of itself). Its keyword-only parameters are
-thresholds, which a user may set. It returns an `Advice`, or None where there is nothing to say, or raises
+(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `mean_step` (how long a
+step takes and what sets its pace) and `facts` (what the profile says of itself). Its keyword-only parameters
+are thresholds, which a user may set. It returns an `Advice`, or None where there is nothing to say, or raises
 `NotKnown` where the profile does not tell.
 """
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["simulated"]
 
 DOUBT = (0.85, 1.2)
-"""What mending gained, as a part of what simulations of the fault said it would: at the least and at the most, of
-four in five programs."""
+"""What the fix gained, as a part of what simulations of the fault said it would: at least and at most, in
+four of five programs."""
 
 
 def simulated(mean_step: MeanStep, changed_steps: Table[ChangedStep]) -> Saving:

@@ -4,8 +4,8 @@ A step of an accelerator's program has one of two masters. Where the device is i
 late, the host sets the pace: to save host time shortens the step, to save device time does not. Where the
 device works or has work queued, it is the other way round. And recording slows the host, not the device, so
 that a recorded step is longer than a real one wherever the host sets the pace. Every gain is worked out here,
-from those two facts and from simulations of the steps: without what recording costs, and with a device that takes
-less and less time.
+from those two facts and from simulations of the steps: without what recording costs, and with a device that
+takes less and less time.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class MeanStep:
         At the least it is the device's part of the recorded critical path; without the profiler the host is
         less often late, so at the most it is the time for which the device is busy at all. Where nothing is
         late any more, the device alone sets the pace. The more is saved, the sooner the host is what is
-        left: a simulation with a faster device says how soon if all its work is saved alike, which is no bound
-        for work that is saved in one place; a device that takes no time at all is one.
+        left: a simulation with a faster device says how soon if all its work is saved alike, which is no
+        bound for work that is saved in one place; a device that takes no time at all is one.
         """
         step = self.unprofiled_ns[length]
         if not step or not saved_ns:
@@ -133,7 +133,7 @@ class MeanStep:
         return ns / self.step_ns if self.step_ns else 0.0
 
     def with_latency(self, starved_ns: float) -> float:
-        """Late host time of a step (`starved_ns` of other tables) with its part of the latency of launches."""
+        """Starved time of a step (`starved_ns` of other tables) with its part of the latency of launches."""
         host = self.starved_ns - self.latency_ns
         return min(self.starved_ns, starved_ns * self.starved_ns / host) if host > 0 else 0.0
 
@@ -237,7 +237,7 @@ def _faster_device(limits: Table[StepLimit]) -> tuple[FasterDevice, ...]:
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
     shorts = [row.unprofiled_low_ns / low for row in rows]
     longs = [row.unprofiled_high_ns / high for row in rows]
-    # Less work never makes a step longer; in a simulation it can, by a hair, where what waits for what changes.
+    # Less work never makes a step longer; in a simulation it can, by a hair, where waits change their order.
     left = zip(accumulate(shorts, min), accumulate(longs, min), strict=True)
     return tuple(
         FasterDevice(row.device_times, short, long) for row, (short, long) in zip(rows, left, strict=True)

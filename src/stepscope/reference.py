@@ -12,11 +12,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from stepscope import registry
 from stepscope.cli.signature import Argument, arguments
-from stepscope.findings import wanted_by
+from stepscope.findings import Category, Rule, wanted_by
 from stepscope.schema import DERIVED, DICTIONARIES, FORMAT, STORED, StoredTable
 from stepscope.store.views import VIEWS
 from stepscope.tables import columns_of
@@ -150,17 +150,25 @@ def _row_of(analysis: Callable[..., Any]) -> type:
 def _findings() -> str:
     lead = (
         "What `stepscope report` can find, one rule each. The page of a finding says what it means, how its\n"
-        "gain is computed, how to fix it and when to ignore it. A threshold is set in `pyproject.toml`:\n\n"
+        "gain is computed, how to fix it and when to ignore it. A finding that gives way to another is left\n"
+        "out where that one is found. A threshold is set in `pyproject.toml`:\n\n"
         "```text\n[tool.stepscope.dataloader-waits]\nfinding_share = 0.2\n```"
     )
-    rows = []
+    head = ("id", "what it finds", "looks at", "thresholds", "gives way to")
+    rows: dict[Category, list[Sequence[str]]] = {category: [] for category in Category}
     for name, first_line in registry.names("findings.rules"):
-        rule_id = name.replace("_", "-")
-        tables, thresholds = wanted_by(registry.load("findings.rules", name))
+        rule = cast("Rule", registry.load("findings.rules", name))
+        tables, thresholds = wanted_by(rule)
         set_to = ", ".join(f"`{threshold} = {value}`" for threshold, value in thresholds.items())
         read = ", ".join(_code(table) for table in tables if table not in ("mean_step", "facts"))
-        rows.append((f"[{rule_id}](../findings/{rule_id}.md)", first_line, read, set_to))
-    return _page("Findings", lead, [_grid(("id", "what it finds", "looks at", "thresholds"), rows)])
+        better = ", ".join(map(_finding_page, rule.yields_to))
+        rows[rule.category].append((_finding_page(name), first_line, read, set_to, better))
+    return _page("Findings", lead, [f"## {one.value}\n\n{_grid(head, rows[one])}" for one in Category])
+
+
+def _finding_page(rule: str) -> str:
+    rule_id = rule.replace("_", "-")
+    return f"[{rule_id}](../findings/{rule_id}.md)"
 
 
 def _commands() -> str:

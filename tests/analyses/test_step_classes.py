@@ -12,6 +12,7 @@ from tests.drawing import Drawing
 from tests.samples import KEPT, SAMPLES
 
 import stepscope
+from stepscope.analyses.classed_steps import classed_steps
 from stepscope.analyses.iterations import iterations
 from stepscope.analyses.step_classes import step_classes
 from stepscope.store.trace import Trace
@@ -176,6 +177,25 @@ def test_serving_is_sorted_by_kind_and_load(tmp_path: Path) -> None:
 def test_many_steps_are_not_all_named(tmp_path: Path) -> None:
     row = step_classes(trace_of(launching([1] * 12), tmp_path)).records()[0]
     assert row["first_steps"] == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …"
+    assert row["first_step"] == 0
+
+
+def test_every_step_has_its_class(tmp_path: Path) -> None:
+    trace = trace_of(launching([10] * 13, graphs=(1, 3, 12)), tmp_path)
+    rows = classed_steps(trace).records()
+    assert [row["step"] for row in rows] == list(range(13))
+    assert [row["step"] for row in rows if row["step_class"] == 1] == [1, 3, 12]
+    for one in step_classes(trace):
+        members = [row for row in rows if row["step_class"] == one.step_class]
+        assert len(members) == one.steps
+        assert members[0]["step"] == one.first_step
+        assert max(row["dur_ns"] for row in members) == one.max_ns
+
+
+def test_the_tolerance_of_kernels_makes_the_classes_of_steps(tmp_path: Path) -> None:
+    trace = trace_of(launching([100, 105, 106, 102, 100]), tmp_path)
+    assert [row.step_class for row in classed_steps(trace)] == [0, 0, 1, 0, 0]
+    assert [row.step_class for row in classed_steps(trace, kernel_tolerance=0.0)] == [0, 1, 2, 3, 0]
 
 
 def accumulate(torch: Any, file: Path, plan: list[tuple[int, int]]) -> None:

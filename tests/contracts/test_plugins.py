@@ -7,16 +7,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 import pytest
 
 from stepscope import registry
 from stepscope.cli.commands.show import show
+from stepscope.findings import Category, Rule
 from stepscope.tables import columns_of
 
 PLUGINS = [(folder, name) for folder in registry.FOLDERS for name, _ in registry.names(folder)]
 ANALYSES = [name for folder, name in PLUGINS if folder == "analyses"]
+RULES = [name for folder, name in PLUGINS if folder == "findings.rules"]
 
 
 def plain(folder: str, name: str) -> Callable[..., Any]:
@@ -61,6 +63,33 @@ def test_options_of_an_analysis_are_none_of_show(name: str) -> None:
         option.kind is option.KEYWORD_ONLY and option.default is not option.empty for option in options
     )
     assert not {option.name for option in options} & set(inspect.signature(show).parameters)
+
+
+def rule_of(name: str) -> Rule:
+    return cast("Rule", registry.load("findings.rules", name))
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_has_a_category_and_yields_to_rules_that_exist(name: str) -> None:
+    rule = rule_of(name)
+    assert isinstance(rule.category, Category)
+    assert set(rule.yields_to) <= set(RULES) - {name}
+    assert len(set(rule.yields_to)) == len(rule.yields_to)
+
+
+def test_every_category_has_a_rule() -> None:
+    assert {rule_of(name).category for name in RULES} == set(Category)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_rule_yields_to_one_that_yields_to_it(name: str) -> None:
+    reached, waiting = set[str](), [*rule_of(name).yields_to]
+    while waiting:
+        other = waiting.pop()
+        if other not in reached:
+            reached.add(other)
+            waiting += rule_of(other).yields_to
+    assert name not in reached
 
 
 def test_importing_stepscope_imports_nothing_heavy() -> None:

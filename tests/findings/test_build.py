@@ -14,8 +14,9 @@ from tests.samples import KEPT
 import stepscope
 from stepscope import registry
 from stepscope.cli.traces import DEMO
-from stepscope.findings import Advice, NotKnown, Saving, analysis_of, wanted_by
+from stepscope.findings import Advice, Category, NotKnown, Saving, analysis_of, rule, wanted_by
 from stepscope.findings.build import build_report
+from stepscope.findings.claims import Claim, Time
 from stepscope.store.trace import Trace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -23,18 +24,22 @@ RULES = [name for name, _ in registry.names("findings.rules")]
 GIVEN = ("mean_step", "facts")
 
 
+@rule(category=Category.HOST)
 def crashing(mean_step: Any) -> Advice | None:
     raise ZeroDivisionError("no luck")
 
 
+@rule(category=Category.HOST)
 def lacking(mean_step: Any) -> Advice | None:
     raise NotKnown("no luck recorded", record="luck=True")
 
 
+@rule(category=Category.HOST)
 def asking(nonsense: Any) -> Advice | None:
     raise AssertionError("there is no such analysis")
 
 
+@rule(category=Category.HOST)
 def saying(mean_step: Any, steps: Any, *, loud: float = 0.5) -> Advice | None:
     late = Saving(starved_ns=(0.0, loud * mean_step.starved_ns))
     texts: dict[str, Any] = {
@@ -44,8 +49,31 @@ def saying(mean_step: Any, steps: Any, *, loud: float = 0.5) -> Advice | None:
         "check": "Look again.",
     }
     return Advice(
-        **texts, saving=late, certainty="likely", evidence={"steps": len(steps)}, claims=frozenset({"late"})
+        **texts,
+        saving=late,
+        certainty="likely",
+        evidence={"steps": len(steps)},
+        claims=frozenset({Claim(Time.STARVED)}),
     )
+
+
+@rule(category=Category.INPUT, yields_to=("better", "best"))
+def vague(mean_step: Any, steps: Any) -> Advice | None:
+    return saying(mean_step, steps)
+
+
+@rule(category=Category.SYNC, yields_to=("best",))
+def better(mean_step: Any, steps: Any) -> Advice | None:
+    return saying(mean_step, steps)
+
+
+@rule(category=Category.DEVICE)
+def best(mean_step: Any, steps: Any, *, silent: float = 0.0) -> Advice | None:
+    return None if silent else saying(mean_step, steps)
+
+
+def unmarked(mean_step: Any) -> Advice | None:
+    raise AssertionError("it is no rule")
 
 
 @pytest.fixture
@@ -55,8 +83,24 @@ def demo() -> Trace:
 
 @pytest.fixture
 def only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four rules of our own in place of all others."""
-    rules = {"crashing": crashing, "lacking": lacking, "asking": asking, "loud_rule": saying}
+    """Rules of our own in place of all others."""
+    rules = {
+        "crashing": crashing,
+        "lacking": lacking,
+        "asking": asking,
+        "loud_rule": saying,
+        "unmarked": unmarked,
+    }
+    replace_rules(monkeypatch, rules)
+
+
+@pytest.fixture
+def yielding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rules that say the same."""
+    replace_rules(monkeypatch, {"vague": vague, "better": better, "best": best})
+
+
+def replace_rules(monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]) -> None:
     load, names = registry.load, registry.names
 
     def fake_names(folder: str, **options: Any) -> list[tuple[str, str]]:
@@ -80,8 +124,24 @@ def test_a_crash_or_a_lack_is_one_line_and_the_rest_stands(demo: Trace) -> None:
     assert re.fullmatch(r"it crashed: ZeroDivisionError: no luck \(crashing, line \d+\)", said["crashing"][0])
     assert said["asking"][0] == "unknown analysis 'nonsense'"
     assert said["broken"][0].startswith("it crashed: ImportError: no module named luck")
+    assert said["unmarked"][0] == "it is no rule: it has no @rule(category=…)"
     assert [finding.id for finding in report.findings] == ["loud-rule"]
     assert report.findings[0].advice.evidence == {"steps": 10}
+
+
+@pytest.mark.usefixtures("yielding")
+def test_a_finding_gives_way_to_one_that_says_it_better(demo: Trace) -> None:
+    report = build_report(demo)
+    assert [(finding.id, finding.category) for finding in report.findings] == [("best", Category.DEVICE)]
+    # The one that a rule names first took its place, though it gave way itself.
+    assert {(one.id, one.by) for one in report.replaced} == {("vague", "better"), ("better", "best")}
+
+
+@pytest.mark.usefixtures("yielding")
+def test_a_finding_stands_where_the_better_rule_found_nothing(demo: Trace) -> None:
+    report = build_report(demo, thresholds={"best": {"silent": 1.0}})
+    assert [finding.id for finding in report.findings] == ["better"]
+    assert [(one.id, one.by) for one in report.replaced] == [("vague", "better")]
 
 
 @pytest.mark.usefixtures("only")

@@ -6,13 +6,14 @@ from tests.findings.drawn import MS, busy_pace, drawn, mean_step
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Saving
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
+from stepscope.findings.mean_step import FasterDevice
 
 NODE = "autograd::engine::evaluate_function: "
 HOST_BOUND = mean_step(
     unprofiled_ns=(8.0 * MS, 8.0 * MS),
     busy_ns=2.0 * MS,
     starved_ns=8.0 * MS,
-    faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
+    faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 1.0, 1.0)),
 )
 
 
@@ -60,7 +61,7 @@ def test_no_more_is_gained_than_goes() -> None:
     both = mean_step(
         unprofiled_ns=(10.0 * MS, 10.0 * MS),
         starved_ns=5.0 * MS,
-        faster_device=((1.0, 1.0, 1.0), (0.0, 0.5, 0.5)),
+        faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 0.5, 0.5)),
     )
     gain = both.gain(fewer_calls(both, (0.2, 0.2), (1.0 * MS, 1.0 * MS)))
     # 1 ms of 5 on both sides: a fifth if they keep waiting for each other, but 2 ms at the most.

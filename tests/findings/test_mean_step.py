@@ -13,7 +13,7 @@ from stepscope.analyses.devices import Device
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.step_limits import StepLimit
 from stepscope.findings import Saving
-from stepscope.findings.mean_step import MeanStep, mean_step_of
+from stepscope.findings.mean_step import FasterDevice, MeanStep, mean_step_of
 from stepscope.tables import Table
 
 
@@ -82,6 +82,22 @@ def test_device_work_saved_alike_leaves_what_the_host_takes() -> None:
         gain = step.gain(Saving(device_ns=(saved * MS, saved * MS)))
         assert gain.low_share == pytest.approx(1 - left)
         assert gain.low_share <= gain.high_share <= 0.3 + 1e-9
+
+
+def test_the_short_and_the_long_step_have_their_own_simulations() -> None:
+    given = {"host_times": 1.0, "recorded_ns": 12 * MS}
+    rows = drawn(
+        StepLimit,
+        {**given, "device_times": 1.0, "unprofiled_low_ns": 8 * MS, "unprofiled_high_ns": 10 * MS},
+        {**given, "device_times": 0.5, "unprofiled_low_ns": 6 * MS, "unprofiled_high_ns": 9 * MS},
+        # By a hair longer with less work: that does not count.
+        {**given, "device_times": 0.0, "unprofiled_low_ns": 7 * MS, "unprofiled_high_ns": 5 * MS},
+    )
+    assert drawn_pace(played=rows).faster_device == (
+        FasterDevice(1.0, short=1.0, long=1.0),
+        FasterDevice(0.5, short=0.75, long=0.9),
+        FasterDevice(0.0, short=0.75, long=0.5),
+    )
 
 
 def test_without_devices_the_host_is_all_there_is() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, busy_pace, mean_step
 
-from stepscope.findings import Advice, Gain, Saving
+from stepscope.findings import Advice, Category, Gain, Saving
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.ranking import ranked, severity_of, together
 
 
-def advice(*claims: str, risk: bool = False, certainty: Any = "certain", **saving: Any) -> Advice:
+def advice(*claims: Claim, risk: bool = False, certainty: Any = "certain", **saving: Any) -> Advice:
     return Advice(
         title="Something is slow",
         because="It is.",
@@ -50,10 +51,14 @@ def test_a_risk_is_medium_whatever_it_gains() -> None:
 def test_what_gains_most_comes_first() -> None:
     found = ranked(
         [
-            ("small", advice("late:python", starved_ns=(0.1 * MS, 0.2 * MS))),
-            ("leak", advice("memory", risk=True)),
-            ("large", advice("late", starved_ns=(3.0 * MS, 5.0 * MS))),
-            ("apart", advice("device:matmul", device_ns=(0.0, 3.0 * MS))),
+            (
+                "small",
+                Category.HOST,
+                advice(Claim(Time.STARVED, Part.PYTHON), starved_ns=(0.1 * MS, 0.2 * MS)),
+            ),
+            ("leak", Category.HOST, advice(Claim(Time.MEMORY), risk=True)),
+            ("large", Category.HOST, advice(Claim(Time.STARVED), starved_ns=(3.0 * MS, 5.0 * MS))),
+            ("apart", Category.HOST, advice(Claim(Time.DEVICE, Part.MATMUL), device_ns=(0.0, 3.0 * MS))),
         ],
         mean_step(),
     )
@@ -65,8 +70,8 @@ def test_what_gains_most_comes_first() -> None:
 def test_narrower_claims_that_differ_do_not_overlap() -> None:
     found = ranked(
         [
-            ("a", advice("late:python", starved_ns=(1.0 * MS, 1.0 * MS))),
-            ("b", advice("late:pythonic", starved_ns=(0.5 * MS, 0.5 * MS))),
+            ("a", Category.HOST, advice(Claim(Time.STARVED, Part.PYTHON), starved_ns=(1.0 * MS, 1.0 * MS))),
+            ("b", Category.HOST, advice(Claim(Time.STARVED, Part.SYNCS), starved_ns=(0.5 * MS, 0.5 * MS))),
         ],
         mean_step(),
     )
@@ -76,9 +81,9 @@ def test_narrower_claims_that_differ_do_not_overlap() -> None:
 def test_the_same_time_is_promised_once() -> None:
     findings = ranked(
         [
-            ("a", advice("late", starved_ns=(3.0 * MS, 4.0 * MS))),
-            ("b", advice("late:syncs", starved_ns=(2.0 * MS, 3.0 * MS))),
-            ("c", advice("device:matmul", device_ns=(1.0 * MS, 2.0 * MS))),
+            ("a", Category.HOST, advice(Claim(Time.STARVED), starved_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", Category.HOST, advice(Claim(Time.STARVED, Part.SYNCS), starved_ns=(2.0 * MS, 3.0 * MS))),
+            ("c", Category.HOST, advice(Claim(Time.DEVICE, Part.MATMUL), device_ns=(1.0 * MS, 2.0 * MS))),
         ],
         mean_step(),
     )
@@ -90,8 +95,8 @@ def test_the_same_time_is_promised_once() -> None:
 def test_different_times_add_up() -> None:
     findings = ranked(
         [
-            ("a", advice("device:matmul", device_ns=(3.0 * MS, 4.0 * MS))),
-            ("b", advice("device:attention", device_ns=(2.0 * MS, 9.0 * MS))),
+            ("a", Category.HOST, advice(Claim(Time.DEVICE, Part.MATMUL), device_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", Category.HOST, advice(Claim(Time.DEVICE, Part.ATTENTION), device_ns=(2.0 * MS, 9.0 * MS))),
         ],
         busy_pace(),
     )
@@ -101,9 +106,9 @@ def test_different_times_add_up() -> None:
 def test_a_finding_that_joins_two_groups_is_counted_with_both() -> None:
     findings = ranked(
         [
-            ("a", advice("late:syncs", starved_ns=(2.0 * MS, 2.0 * MS))),
-            ("b", advice("late:python", starved_ns=(1.0 * MS, 1.0 * MS))),
-            ("c", advice("late", starved_ns=(0.5 * MS, 0.5 * MS))),
+            ("a", Category.HOST, advice(Claim(Time.STARVED, Part.SYNCS), starved_ns=(2.0 * MS, 2.0 * MS))),
+            ("b", Category.HOST, advice(Claim(Time.STARVED, Part.PYTHON), starved_ns=(1.0 * MS, 1.0 * MS))),
+            ("c", Category.HOST, advice(Claim(Time.STARVED), starved_ns=(0.5 * MS, 0.5 * MS))),
         ],
         mean_step(),
     )

@@ -12,6 +12,8 @@ from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.devices import Device
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.rooflines import Roofline
+from stepscope.findings import Category
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import Overview, Verdict
@@ -94,7 +96,9 @@ def rooflines(bound: str, **shares: float) -> dict[str, Table[Any]]:
 @pytest.mark.parametrize("bound,word", [("compute", "compute-bound"), ("memory", "memory-bandwidth-bound")])
 def test_bound_by_the_device(bound: str, word: str) -> None:
     step = busy_pace()
-    findings = ranked([("a", advice("device", device_ns=(3.0 * MS, 4.0 * MS)))], step)
+    findings = ranked(
+        [("a", Category.HOST, advice(Claim(Time.DEVICE), device_ns=(3.0 * MS, 4.0 * MS)))], step
+    )
     found = verdict_of(step, overview(step, kernel=9.8 * MS), findings, rooflines(bound))
     assert found.word == word
     assert found.promise == "Mending 1 should bring the step to 6.0–7.1 ms."
@@ -143,9 +147,9 @@ def test_the_promise_names_those_that_matter() -> None:
     step = mean_step()
     findings = ranked(
         [
-            ("a", advice("late", starved_ns=(3.0 * MS, 4.0 * MS))),
-            ("b", advice("late:syncs", starved_ns=(2.0 * MS, 2.0 * MS))),
-            ("c", advice("device:copy", device_ns=(0.0, 0.1 * MS))),
+            ("a", Category.HOST, advice(Claim(Time.STARVED), starved_ns=(3.0 * MS, 4.0 * MS))),
+            ("b", Category.HOST, advice(Claim(Time.STARVED, Part.SYNCS), starved_ns=(2.0 * MS, 2.0 * MS))),
+            ("c", Category.HOST, advice(Claim(Time.DEVICE, Part.COPY), device_ns=(0.0, 0.1 * MS))),
         ],
         step,
     )

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tests.findings.drawn import MS, mean_step
 
-from stepscope.findings._waits import READ, Wait, held_up
+from stepscope.findings._waits import Reason, Wait, WaitCause, held_up
 
-WAIT = Wait(READ, "train.py(7): forward", calls=40, waited_ns=2 * MS, starved_ns=4 * MS)
+WAIT = Wait(Reason(WaitCause.READ), "train.py(7): forward", calls=40, waited_ns=2 * MS, starved_ns=4 * MS)
 
 
 def test_the_host_time_and_the_idle_time_of_the_gpu_are_told() -> None:

@@ -13,7 +13,8 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.lines import Line
 from stepscope.analyses.memory_curves import MemoryPoint
 from stepscope.analyses.trust import Caveat
-from stepscope.findings import Advice, Finding, Gain, Location, Saving
+from stepscope.findings import Advice, Category, Finding, Gain, Location, Saving
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.report import ChecklistItem, NextStep, NotRun, Overview, PhaseShare, Report, Verdict
 from stepscope.tables import Table
 
@@ -170,6 +171,7 @@ def _trust() -> tuple[Caveat, ...]:
 def _reads() -> Finding:
     return Finding(
         "scalar-reads",
+        Category.SYNC,
         Advice(
             title="The host reads single numbers back in a loop",
             because="128 reads a step wait for the GPU, which then starves for 24.4 ms of 64.1 ms.",
@@ -189,7 +191,7 @@ def _reads() -> Finding:
                 "call": f"cudaMemcpyAsync {IMAGE}",
                 "unknown_ns": None,
             },
-            claims=frozenset({"late:syncs"}),
+            claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
             locations=(
                 Location("train.py", 118, "train_step", "120 reads a step"),
                 Location(f"/srv/{SCRIPT}/{TURNED}", 7, "<lambda>", IMAGE),
@@ -203,6 +205,7 @@ def _reads() -> Finding:
 def _casts() -> Finding:
     return Finding(
         "weight-casts",
+        Category.PRECISION,
         Advice(
             title="Weights are cast in every forward",
             because="48 casts of weights take 4.10 ms of device time a step.",
@@ -211,7 +214,7 @@ def _casts() -> Finding:
             fix="model.to(torch.bfloat16)",
             check="stepscope show kernel_families: copies take less.",
             evidence={"casts": 48, "cast_ns": 4_100_000},
-            claims=frozenset({"device:copy", "late"}),
+            claims=frozenset({Claim(Time.DEVICE, Part.COPY), Claim(Time.STARVED)}),
             locations=(Location("model.py", 42, "Block.forward"),),
         ),
         Gain(2_100_000, 5_400_000, 0.036, 0.087),
@@ -223,6 +226,7 @@ def _casts() -> Finding:
 def _memory() -> Finding:
     return Finding(
         "memory-growth",
+        Category.MEMORY,
         Advice(
             title="Memory grows with every step",
             because="4.00 MiB more are kept after each step; at this pace memory is full after 17,000 steps.",
@@ -231,7 +235,7 @@ def _memory() -> Finding:
             fix="",
             check="stepscope show memory_steps: the end of a step is level.",
             evidence={"growth_bytes": 4 << 20},
-            claims=frozenset({"memory"}),
+            claims=frozenset({Claim(Time.MEMORY)}),
             risk=True,
         ),
         Gain(0, 0, 0.0, 0.0),

@@ -294,10 +294,10 @@ def warm_up(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     first, others = steps.lengths[0], steps.lengths[1:]
     if first <= WARM_UP * min(others):
         return
-    number = str(steps.rows[0]["step"])
+    number = steps.rows[0]["step"]
     usual: float = max(others)
     for like in step_classes(trace):
-        if like.steps >= 3 and like.first_steps.split(", ")[0] == number:
+        if like.steps >= 3 and like.first_step == number:
             usual = (like.mean_ns * like.steps - first) / (like.steps - 1)
     if first > WARM_UP * usual:
         yield steps.doubt(

@@ -4,36 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
 from stepscope.simulation.device_calls import WAITING_CALLS, WAITING_READS, call_names
 from stepscope.store.call_tree import handing_threads
 from stepscope.store.columns import arrays, view
-from stepscope.store.host_time import ALLOCATION, KINDS, WAIT, host_time
+from stepscope.store.host_time import ALLOCATION, WAIT, HostKind, host_time
 from stepscope.store.trace import Reads, Trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CAUSES", "IDLE_READS", "GapPart", "Idle", "Window", "idle_time", "side_of"]
+__all__ = ["CAUSES", "IDLE_READS", "GapPart", "Idle", "Side", "SpentIn", "Window", "idle_time", "side_of"]
 
 Window = Literal["steps", "span"]
 
-CAUSES = (
-    *KINDS,
-    "nothing recorded",
-    "launch latency",
-    "waited for another stream",
-    "waited for a collective",
-    "waited on the device",
-    "device scheduling",
-    "graph latency",
-    "launch not recorded",
-    "no work followed",
-)
-"""What the time of a gap can have gone to."""
-_LATENCY = CAUSES.index("launch latency")
+
+class Side(str, Enum):
+    """What an idle device waited for."""
+
+    HOST = "host"
+    LAUNCH = "launch"
+    DEVICE = "device"
+    UNKNOWN = "unknown"
+
+
+class SpentIn(str, Enum):
+    """What the time of a gap can have gone to: what the host did comes first, in the order of its kinds."""
+
+    DATALOADER = HostKind.DATALOADER.value
+    SYNCHRONISING_CALL = HostKind.SYNCHRONISING_CALL.value
+    ALLOCATION_CALL = HostKind.ALLOCATION_CALL.value
+    RUNTIME_CALL = HostKind.RUNTIME_CALL.value
+    HOST_OP = HostKind.OP.value
+    HOST_COMMUNICATION = HostKind.COMMUNICATION.value
+    PYTHON = HostKind.PYTHON.value
+    NOTHING_RECORDED = "nothing recorded"
+    LAUNCH_LATENCY = "launch latency"
+    OTHER_STREAM = "waited for another stream"
+    COLLECTIVE = "waited for a collective"
+    WAITED_ON_DEVICE = "waited on the device"
+    DEVICE_SCHEDULING = "device scheduling"
+    GRAPH_LATENCY = "graph latency"
+    LAUNCH_NOT_RECORDED = "launch not recorded"
+    NO_WORK_FOLLOWED = "no work followed"
+
+
+CAUSES = tuple(SpentIn)
+"""The same by number, for sweeps and SQL."""
+_LATENCY = CAUSES.index(SpentIn.LAUNCH_LATENCY)
 _STREAM, _COLLECTIVE, _DEVICE, _SCHEDULING, _GRAPH, _UNLINKED, _LAST = range(_LATENCY + 1, len(CAUSES))
 _SCHEDULING_NS = 3000
 
@@ -55,13 +76,13 @@ IDLE_READS: Reads = {
 """What `idle_time` reads."""
 
 
-def side_of(cause: int) -> str:
+def side_of(cause: int) -> Side:
     """Who was waited for, given a place in `CAUSES`."""
     if cause < _LATENCY:
-        return "host"
+        return Side.HOST
     if cause == _LATENCY:
-        return "launch"
-    return "unknown" if cause in (_UNLINKED, _LAST) else "device"
+        return Side.LAUNCH
+    return Side.UNKNOWN if cause in (_UNLINKED, _LAST) else Side.DEVICE
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,22 @@ from typing import Annotated, Any
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._blame import BLAME_READS, Caller, callers
-from stepscope.analyses._idle import CAUSES, IDLE_READS, GapPart, Idle, Window, idle_time, side_of
+from stepscope.analyses._idle import (
+    CAUSES,
+    IDLE_READS,
+    GapPart,
+    Idle,
+    Side,
+    SpentIn,
+    Window,
+    idle_time,
+    side_of,
+)
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table
 
-__all__ = ["IdleGap", "idle_gaps"]
+__all__ = ["IdleGap", "Side", "SpentIn", "idle_gaps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +129,8 @@ def _row(
     return IdleGap(
         device=part.device,
         window=window,
-        side=side_of(part.cause),
-        spent_in=CAUSES[part.cause],
+        side=side_of(part.cause).value,
+        spent_in=CAUSES[part.cause].value,
         drained_by=part.drained_by,
         gaps=part.gaps,
         idle_ns=part.idle_ns,

@@ -23,6 +23,7 @@ class StepClass:
     rank: Annotated[int, "Rank that recorded the profile."]
     step_class: Annotated[int, "Number of the class; 0 has the most steps."]
     steps: Annotated[int, "How many steps are in it."]
+    first_step: Annotated[int, "Number of the first of them."]
     first_steps: Annotated[str, "Their numbers, the first ten."]
     kind: Annotated[str | None, "Of serving: prefill, decode, mixed, draft or idle."]
     backward_passes: Annotated[
@@ -70,6 +71,7 @@ def _row(rank: int, number: int, like: Like) -> StepClass:
         rank=rank,
         step_class=number,
         steps=len(steps),
+        first_step=steps[0].step,
         first_steps=", ".join(str(step.step) for step in steps[:10]) + (", …" if len(steps) > 10 else ""),
         kind=like.traits.kind,
         backward_passes=like.traits.backward_passes,

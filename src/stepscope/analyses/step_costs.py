@@ -12,7 +12,7 @@ from stepscope.analyses._device_time import NUMBERED, Windows, step_windows
 from stepscope.analyses._own_time import OWN_READS, own_times
 from stepscope.analyses._windows import claimed
 from stepscope.analyses.breakdowns import Breakdown, breakdowns
-from stepscope.analyses.idle_gaps import IdleGap, idle_gaps
+from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn, idle_gaps
 from stepscope.costs.families import family_of
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
@@ -186,6 +186,9 @@ def _exposed(
     return [sum(column) for column in list(zip(*by_window, strict=True))[1:]]
 
 
+_PARTS_OF_SIDES: dict[str, str] = {Side.HOST: "host", Side.LAUNCH: "launches", Side.DEVICE: "device"}
+
+
 def _of_waiting(trace: Trace, device: str) -> Iterator[Cost]:
     for gap in idle_gaps(trace):
         if gap.device == device:
@@ -194,13 +197,13 @@ def _of_waiting(trace: Trace, device: str) -> Iterator[Cost]:
 
 def _waited_for(gap: IdleGap) -> str:
     """Who is to blame: data and peers first, then a call that drained the queue, then the host itself."""
-    if gap.spent_in == "dataloader":
+    if gap.spent_in == SpentIn.DATALOADER:
         return "data"
-    if gap.spent_in == "host communication":
+    if gap.spent_in == SpentIn.HOST_COMMUNICATION:
         return "collectives"
-    if gap.drained_by or gap.spent_in == "synchronising call":
+    if gap.drained_by or gap.spent_in == SpentIn.SYNCHRONISING_CALL:
         return "syncs"
-    return {"host": "host", "launch": "launches", "device": "device"}.get(gap.side, "unknown")
+    return _PARTS_OF_SIDES.get(gap.side, "unknown")
 
 
 def _of_host(trace: Trace) -> Iterator[Cost]:
@@ -220,6 +223,6 @@ def _of_host(trace: Trace) -> Iterator[Cost]:
         cost = one.own_ns if ran == whole else one.own_ns * whole // max(1, ran)
         left -= cost
         if cost:
-            yield "operators", "host op", one.op, one.op, one.calls, cost
+            yield "operators", SpentIn.HOST_OP.value, one.op, one.op, one.calls, cost
     if left:
-        yield "operators", "host op", None, None, 0, left
+        yield "operators", SpentIn.HOST_OP.value, None, None, 0, left

@@ -1,9 +1,9 @@
 """From tables to advice: what a rule gives, what a finding is, and how a rule asks for its tables.
 
 A rule is a function of finished tables. Its positional parameters name what it wants to see: an analysis
-(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `mean_step` (how long a step
-takes and what sets its pace) and `facts` (what the profile says of itself). Its keyword-only parameters are
-thresholds, which a user may set. It returns an `Advice`, or None where there is nothing to say, or raises
+(`host_syncs`), an analysis with its option `--by` (`ops_by_user_frame`), or one of `mean_step` (how long a
+step takes and what sets its pace) and `facts` (what the profile says of itself). Its keyword-only parameters
+are thresholds, which a user may set. It returns an `Advice`, or None where there is nothing to say, or raises
 `NotKnown` where the profile does not tell.
 """
 
@@ -13,17 +13,22 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from enum import Enum
+from typing import Any, Literal, Protocol, cast
+
+from stepscope.findings.claims import Claim
 
 __all__ = [
     "Advice",
     "Bounds",
+    "Category",
     "Certainty",
     "Figure",
     "Finding",
     "Gain",
     "Location",
     "NotKnown",
+    "Rule",
     "Saving",
     "Severity",
     "analysis_of",
@@ -36,6 +41,23 @@ Figure = int | float | str | bool | None
 Bounds = tuple[float, float]
 Certainty = Literal["certain", "likely", "possible"]
 Severity = Literal["high", "medium", "low"]
+
+
+class Category(str, Enum):
+    """What a rule is about: the report and its reference put findings of one category together."""
+
+    INPUT = "input"
+    HOST = "host"
+    SYNC = "sync"
+    COPIES = "copies"
+    DEVICE = "device"
+    PRECISION = "precision"
+    ATTENTION = "attention"
+    MEMORY = "memory"
+    COMPILE = "compile"
+    COMMUNICATION = "communication"
+    INFERENCE = "inference"
+    RECORDING = "recording"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +108,8 @@ class Advice:
     """How to see that it helped: what to look at after the change."""
     evidence: Mapping[str, Figure]
     """The figures behind it, unrounded; names end in their unit."""
-    claims: frozenset[str]
-    """Which time it wants to save: `late`, `device`, `waited`; narrower behind a colon (`late:optimizer`)."""
+    claims: frozenset[Claim]
+    """Which time it wants to save."""
     locations: tuple[Location, ...] = ()
     risk: bool = False
     """Whether it is about a run that may fail rather than about time."""
@@ -108,6 +130,7 @@ class Finding:
     """An advice with its place in a report."""
 
     id: str
+    category: Category
     advice: Advice
     gain: Gain
     severity: Severity
@@ -124,17 +147,39 @@ class NotKnown(Exception):  # noqa: N818  # no error: an answer
         self.record = record
 
 
-Rule = Callable[..., Advice | None]
+class Rule(Protocol):
+    """A function that `rule` has marked."""
+
+    __name__: str
+    category: Category
+    yields_to: tuple[str, ...]
+    """Rules whose finding takes the place of this one's."""
+
+    def __call__(self, *seen: Any, **thresholds: Any) -> Advice | None:
+        """What it says of these tables; None where there is nothing to say."""
+
 
 _BY = re.compile(r"(\w+?)_by_(\w+)")
 
 
-def rule(function: Rule) -> Rule:
-    """Marks a function as a rule."""
-    return function
+def rule(
+    *, category: Category, yields_to: tuple[str, ...] = ()
+) -> Callable[[Callable[..., Advice | None]], Rule]:
+    """Marks a function as a rule.
+
+    `yields_to` names rules that say the same with more insight: if one of them finds something, what this
+    one found is left out of the report.
+    """
+
+    def mark(function: Callable[..., Advice | None]) -> Rule:
+        marked = cast("Rule", function)
+        marked.category, marked.yields_to = category, yields_to
+        return marked
+
+    return mark
 
 
-def wanted_by(function: Rule) -> tuple[dict[str, tuple[str, dict[str, str]]], dict[str, Any]]:
+def wanted_by(function: Callable[..., Any]) -> tuple[dict[str, tuple[str, dict[str, str]]], dict[str, Any]]:
     """What a rule wants to see, by parameter: an analysis and its options; and its thresholds."""
     tables: dict[str, tuple[str, dict[str, str]]] = {}
     thresholds: dict[str, Any] = {}

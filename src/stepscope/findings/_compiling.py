@@ -42,13 +42,13 @@ class CompiledCode:
     host_ns: int
     starved_ns: int
     """Time in them while a GPU waited for the host."""
-    graph_late_ns: int
+    graph_starved_ns: int
     """Of that: inside compiled graphs."""
-    python_late_ns: int
+    python_starved_ns: int
     """Of that: outside of operators and launches, in generated Python and wrappers."""
-    forward_graph_late_ns: int
-    """Of `graph_late_ns`: in forward."""
-    around_late_ns: int
+    forward_graph_starved_ns: int
+    """Of `graph_starved_ns`: in forward."""
+    around_starved_ns: int
     """In forward: in runs but outside compiled graphs, and in the search for the version to run."""
     frames: tuple[str, ...]
     """The user's functions that ran them."""
@@ -71,9 +71,11 @@ def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegio
     graphs = made + _made(rows, launching, backward=True, breaks=breaks)
     names = {row.name for row in graphs}
     lookups = [row for row in rows if row.name == _LOOKUP]
-    compiling = _late(row for row in compilers if row.phase != "backward")
-    late = _late(outer) - _late(compilers)
-    graph_late = min(late, _late(graphs) - _late(row for row in compilers if not _is_region(row.within)))
+    compiling = _starved(row for row in compilers if row.phase != "backward")
+    starved = _starved(outer) - _starved(compilers)
+    graph_starved = min(
+        starved, _starved(graphs) - _starved(row for row in compilers if not _is_region(row.within))
+    )
     host = sum(row.host_ns for row in outer) - sum(row.host_ns for row in compilers)
     frames = [row.user_frame for row in forward if row.user_frame]
 
@@ -84,13 +86,13 @@ def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegio
 
     return CompiledCode(
         host_ns=scaled(host),
-        starved_ns=scaled(late),
-        graph_late_ns=scaled(graph_late),
-        python_late_ns=scaled(
-            graph_late - _late(row for row in launching if row.within in names or row in graphs)
+        starved_ns=scaled(starved),
+        graph_starved_ns=scaled(graph_starved),
+        python_starved_ns=scaled(
+            graph_starved - _starved(row for row in launching if row.within in names or row in graphs)
         ),
-        forward_graph_late_ns=scaled(_late(made)),
-        around_late_ns=scaled(_late(forward) - compiling - _late(made) + _late(lookups)),
+        forward_graph_starved_ns=scaled(_starved(made)),
+        around_starved_ns=scaled(_starved(forward) - compiling - _starved(made) + _starved(lookups)),
         frames=tuple(dict.fromkeys(frames)),
     )
 
@@ -132,7 +134,7 @@ def _holds(name: str | None) -> bool:
     return name in _HALVES or _is_region(name) or bool(_GRAPH.match(name or ""))
 
 
-def _late(rows: Iterable[StepOp]) -> int:
+def _starved(rows: Iterable[StepOp]) -> int:
     return sum(row.starved_ns for row in rows)
 
 

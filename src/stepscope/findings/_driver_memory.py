@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.findings import Bounds
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def driver_memory(
     steps = max(1, mean_step.steps - 1)  # the table leaves out the first; a single step is no steady state
     rows = tuple(row for row in allocations if row.source == "driver" and mean_step.steps > 1)
     names = {row.call for row in rows}
-    gaps = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.side == "host"]
-    inside = mean_step.per_step(sum(gap.idle_ns for gap in gaps if gap.spent_in == "allocation call"))
-    after = [gap for gap in gaps if gap.drained_by in names and gap.spent_in != "allocation call"]
+    gaps = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.side == Side.HOST]
+    inside = mean_step.per_step(sum(gap.idle_ns for gap in gaps if gap.spent_in == SpentIn.ALLOCATION_CALL))
+    after = [gap for gap in gaps if gap.drained_by in names and gap.spent_in != SpentIn.ALLOCATION_CALL]
     host_ns = sum(row.host_ns or 0 for row in rows) / steps
     most = min(host_ns, mean_step.starved_ns)
     low = min(inside, most)

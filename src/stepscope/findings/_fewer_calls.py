@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepscope.findings import Bounds, Saving
 from stepscope.findings._waits import of_shares
+from stepscope.findings.mean_step import Length
 
 if TYPE_CHECKING:
     from stepscope.analyses.step_ops import StepOp
@@ -43,16 +44,17 @@ def fewer_calls(mean_step: MeanStep, host_parts: Bounds, device_ns: Bounds) -> S
     - at least: the step stays as far above that as it is above the slower one now, because they wait for each
       other.
     """
-    ends = [end for end, step in enumerate(mean_step.unprofiled_ns) if step]
-    low = min((_gain(mean_step, end, host_parts[0], device_ns[0])[0] for end in ends), default=0.0)
-    high = max((_gain(mean_step, end, host_parts[1], device_ns[1])[1] for end in ends), default=0.0)
+    lengths = [length for length in Length if mean_step.unprofiled_ns[length]]
+    (least_host, most_host), (least_device, most_device) = host_parts, device_ns
+    low = min((_gain(mean_step, length, least_host, least_device)[0] for length in lengths), default=0.0)
+    high = max((_gain(mean_step, length, most_host, most_device)[1] for length in lengths), default=0.0)
     return of_shares(mean_step, low, max(low, high))
 
 
-def _gain(mean_step: MeanStep, end: int, host_part: float, device_ns: float) -> Bounds:
-    """The part of an unprofiled step that these savings take off it, for one end of its range."""
-    step = mean_step.unprofiled_ns[end]
-    alone = mean_step.faster_device[-1][1 + end] if mean_step.faster_device else mean_step.host_path_share
+def _gain(mean_step: MeanStep, length: Length, host_part: float, device_ns: float) -> Bounds:
+    """The part of an unprofiled step that these savings take off it, if it has this length."""
+    step, simulated = mean_step.unprofiled_ns[length], mean_step.faster_device
+    alone = simulated[-1].left(length) if simulated else mean_step.host_path_share
     host, device = step * alone, mean_step.busy_ns + mean_step.waiting_ns
     saved = host * host_part, min(device_ns, mean_step.busy_ns)
     left = max(host - saved[0], device - saved[1])

@@ -143,8 +143,8 @@ def fusing_saves(update: Update, mean_step: MeanStep, starving_phases: Table[Sta
         max(0.0, phase.starved_ns - fills.starved_ns), work.launches, mean_step, starving_phases
     )
     _, everything = waits_of(phase.starved_ns, phase.launches, mean_step, starving_phases)
-    late = without * n / (n + 2), everything
-    return Saving(starved_ns=late, device_ns=(device[0], device[1] + fills.device_ns))
+    starved = without * n / (n + 2), everything
+    return Saving(starved_ns=starved, device_ns=(device[0], device[1] + fills.device_ns))
 
 
 def cost_of_phase(mean_step: MeanStep, starving_phases: Iterable[StarvingPhase]) -> OpCost:

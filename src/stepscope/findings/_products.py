@@ -15,6 +15,7 @@ from stepscope import units
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Bounds, Location, Saving, locations_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import DeviceFacts
 from stepscope.findings.mean_step import MeanStep
 
@@ -172,6 +173,6 @@ def off_device(bounds: Bounds, mean_step: MeanStep) -> Saving:
     return Saving(device_ns=(low, high))
 
 
-def claims_of(families: Iterable[str]) -> frozenset[str]:
+def claims_of(families: Iterable[str]) -> frozenset[Claim]:
     """The GPU time that these families take."""
-    return frozenset(f"device:{family}" for family in families)
+    return frozenset(Claim(Time.DEVICE, Part(family)) for family in families)

@@ -6,18 +6,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.analyses.idle_gaps import Side, SpentIn
+
 if TYPE_CHECKING:
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Lateness", "lateness_of"]
+__all__ = ["Starvation", "starvation_of"]
 
-_PYTHON = ("Python between ops", "nothing recorded")
-_DISPATCH = ("host op", "other runtime call")
+_PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
+_DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class Starvation:
     """Idle time of the busiest GPU in the mean step, in ns, by what the launching thread did during it."""
 
     dispatch_ns: float
@@ -41,17 +43,17 @@ class Lateness:
         return max(0.0, self.python_ns - self.dispatch_ns)
 
 
-def lateness_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Lateness:
+def starvation_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Starvation:
     """What the host did while the GPU waited, in the mean step."""
     rows = [gap for gap in idle_gaps if gap.device == mean_step.device]
-    python = [gap for gap in rows if gap.side == "host" and gap.spent_in in _PYTHON]
-    dispatch = [gap for gap in rows if gap.side == "host" and gap.spent_in in _DISPATCH]
-    latency = [gap for gap in rows if gap.side == "launch"]
+    python = [gap for gap in rows if gap.side == Side.HOST and gap.spent_in in _PYTHON]
+    dispatch = [gap for gap in rows if gap.side == Side.HOST and gap.spent_in in _DISPATCH]
+    latency = [gap for gap in rows if gap.side == Side.LAUNCH]
 
     def mean(gaps: Iterable[IdleGap]) -> float:
         return mean_step.per_step(sum(gap.idle_ns for gap in gaps))
 
-    return Lateness(
+    return Starvation(
         dispatch_ns=mean(dispatch),
         python_ns=mean(python),
         python_parts=mean_step.per_step(sum(gap.gaps for gap in python)),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope import units
+from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings._phrases import if_idle, often, times
 
@@ -21,16 +23,11 @@ if TYPE_CHECKING:
     from stepscope.findings.mean_step import MeanStep
 
 __all__ = [
-    "ANOMALY",
-    "DOWNLOAD",
-    "EXPLICIT",
-    "LARGE_UPLOAD",
     "NODE",
-    "OTHER",
-    "READ",
-    "UPLOAD",
     "Lead",
+    "Reason",
     "Wait",
+    "WaitCause",
     "anomaly_checks",
     "held_up",
     "launch_costs",
@@ -43,13 +40,31 @@ __all__ = [
     "waits_of",
 ]
 
-READ = "scalar read"
-ANOMALY = "anomaly detection"
-EXPLICIT = "synchronisation"
-UPLOAD = "copy to the device"
-LARGE_UPLOAD = "large copy to the device"
-DOWNLOAD = "copy to the host"
-OTHER = "other"
+
+class WaitCause(str, Enum):
+    """What made the host wait for the device."""
+
+    READ = "scalar read"
+    ANOMALY = "anomaly detection"
+    EXPLICIT = "synchronisation"
+    UPLOAD = "copy to the device"
+    LARGE_UPLOAD = "large copy to the device"
+    DOWNLOAD = "copy to the host"
+    OPERATOR = "operator"
+    OTHER = "other"
+
+
+class Reason(NamedTuple):
+    """Why the host waited: a cause, and the operator where that is the cause."""
+
+    cause: WaitCause
+    op: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The operator, or else the cause, as text."""
+        return self.op or self.cause.value
+
 
 NODE = "autograd::engine::evaluate_function"
 """How torch names the run of an autograd node: this, a colon and the node."""
@@ -64,24 +79,27 @@ _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 _SYNCHRONISES = re.compile(r"Synchroni[sz]e")
 # Compilers time kernels, collectives wait for peers: the program did not ask for these waits.
 _NOT_ASKED = re.compile(r"^_?c10d|dynamo_timed|^nccl:|^gloo:")
-_NOT_OURS = ("dataloader",)
 LARGE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Calls that waited for the GPU for one cause, at one place; over all steps."""
+    """Calls that waited for the GPU for one reason, at one place; over all steps."""
 
-    cause: str
-    """One of the names above, or the operator that waited."""
+    reason: Reason
     frame: str | None
     calls: float
     waited_ns: float
     starved_ns: float
 
-    def part(self, cause: str, share: float) -> Wait:
-        """A part of them, for another cause."""
-        return Wait(cause, self.frame, self.calls * share, self.waited_ns * share, self.starved_ns * share)
+    @property
+    def cause(self) -> WaitCause:
+        """What made the host wait."""
+        return self.reason.cause
+
+    def part(self, reason: Reason, share: float) -> Wait:
+        """A part of them, for another reason."""
+        return Wait(reason, self.frame, self.calls * share, self.waited_ns * share, self.starved_ns * share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,36 +131,36 @@ def anomaly_checks(step_ops: Iterable[StepOp]) -> list[StepOp]:
     return found if {"aten::isnan", "aten::item"} <= {row.name for row in found} else []
 
 
-def read_ops(step_ops: Iterable[StepOp]) -> list[tuple[str, StepOp]]:
-    """Operators that read a scalar from a GPU, each with its cause; reads of host memory are left out."""
+def read_ops(step_ops: Iterable[StepOp]) -> list[tuple[Reason, StepOp]]:
+    """Operators that read a scalar from a GPU, with its reason; reads of host memory are left out."""
     rows = list(step_ops)
     anomaly = bool(anomaly_checks(rows))
     found = []
     for row in rows:
         bare = row.name == "aten::_local_scalar_dense" and row.within != "aten::item"
         if row.launches and (row.name == "aten::item" or bare):
-            found.append((_cause_of_read(row.within, anomaly=anomaly), row))
+            found.append((_reason_of_read(row.within, anomaly=anomaly), row))
     return found
 
 
-def _cause_of_read(within: str | None, *, anomaly: bool) -> str:
+def _reason_of_read(within: str | None, *, anomaly: bool) -> Reason:
     if anomaly and within and within.startswith(NODE):
-        return ANOMALY
+        return Reason(WaitCause.ANOMALY)
     composite = within is not None and within.startswith("aten::") and within not in _ASKED_BY_PROGRAM
-    return within if composite and within else READ
+    return Reason(WaitCause.OPERATOR, within) if composite else Reason(WaitCause.READ)
 
 
 def waits_of(
     host_syncs: Iterable[HostSync], step_ops: Iterable[StepOp], copies: Iterable[Copy] = ()
 ) -> list[Wait]:
-    """The waits by cause; `copies`, by operator or by frame, tell the direction of copies."""
+    """The waits by reason; `copies`, by operator or by frame, tell the direction of copies."""
     reads, moved = read_ops(step_ops), list(copies)
     found: list[Wait] = []
     for row in host_syncs:
-        wait = Wait(OTHER, row.user_frame, row.calls, row.waited_ns, row.starved_ns)
+        wait = Wait(Reason(WaitCause.OTHER), row.user_frame, row.calls, row.waited_ns, row.starved_ns)
         synchronises = bool(_SYNCHRONISES.search(row.call or ""))
         if row.op is None:
-            found.append(wait.part(EXPLICIT if synchronises else OTHER, 1.0))
+            found.append(wait.part(Reason(WaitCause.EXPLICIT), 1.0) if synchronises else wait)
         elif _NOT_ASKED.search(row.op) or not (synchronises or "emcpy" in (row.call or "")):
             found.append(wait)
         elif row.op in _READS:
@@ -150,44 +168,44 @@ def waits_of(
         elif row.op in _COPIES:
             found += _shared(wait, _shares_of_copies(moved, row, by_bytes=not synchronises))
         else:
-            found.append(wait.part(row.op, 1.0))
+            found.append(wait.part(Reason(WaitCause.OPERATOR, row.op), 1.0))
     return found
 
 
-def _shared(wait: Wait, shares: dict[str, float]) -> Iterator[Wait]:
+def _shared(wait: Wait, shares: dict[Reason, float]) -> Iterator[Wait]:
     whole = sum(shares.values())
-    for cause, share in shares.items():
-        yield wait.part(cause, share / whole)
+    for reason, share in shares.items():
+        yield wait.part(reason, share / whole)
 
 
-def _shares_of_reads(reads: list[tuple[str, StepOp]], frame: str | None) -> dict[str, float]:
-    """How often each cause read a scalar from this place; from anywhere if the place is not known."""
-    here = [(cause, row) for cause, row in reads if row.user_frame == frame] or reads
-    shares: dict[str, float] = {}
-    for cause, row in here:
-        shares[cause] = shares.get(cause, 0.0) + row.launches
-    return shares or {READ: 1.0}
+def _shares_of_reads(reads: list[tuple[Reason, StepOp]], frame: str | None) -> dict[Reason, float]:
+    """How often each reason read a scalar from this place; from anywhere if the place is not known."""
+    here = [(reason, row) for reason, row in reads if row.user_frame == frame] or reads
+    shares: dict[Reason, float] = {}
+    for reason, row in here:
+        shares[reason] = shares.get(reason, 0.0) + row.launches
+    return shares or {Reason(WaitCause.READ): 1.0}
 
 
-def _shares_of_copies(moved: list[Copy], row: HostSync, *, by_bytes: bool) -> dict[str, float]:
+def _shares_of_copies(moved: list[Copy], row: HostSync, *, by_bytes: bool) -> dict[Reason, float]:
     """The direction of the copies of an operator or a place, weighted by their number or by their bytes.
 
     The driver's own call waits for large copies; torch's call after it waits for any pageable copy.
     """
-    shares: dict[str, float] = {}
+    shares: dict[Reason, float] = {}
     for copy in moved:
         if copy.host_memory == "pinned" or copy.place not in (row.op, row.user_frame):
             continue
         size = (copy.bytes or 0) / copy.calls if copy.calls else 0
         if copy.direction == "HtoD":
-            cause = LARGE_UPLOAD if size > LARGE_BYTES else UPLOAD
+            reason = Reason(WaitCause.LARGE_UPLOAD if size > LARGE_BYTES else WaitCause.UPLOAD)
         elif copy.direction == "DtoH":
-            cause = DOWNLOAD
+            reason = Reason(WaitCause.DOWNLOAD)
         else:
             continue
         weight = float(copy.bytes or 0) if by_bytes else float(copy.calls)
-        shares[cause] = shares.get(cause, 0.0) + weight
-    return shares if sum(shares.values()) > 0 else {DOWNLOAD: 1.0}
+        shares[reason] = shares.get(reason, 0.0) + weight
+    return shares if sum(shares.values()) > 0 else {Reason(WaitCause.DOWNLOAD): 1.0}
 
 
 def lead_won(
@@ -211,17 +229,18 @@ def lead_won(
         mean_step.with_latency(mean_step.per_step(sum(wait.starved_ns for wait in waits))),
     )
     elsewhere = mean_step.with_latency(mean_step.per_step(sum(wait.starved_ns for wait in others)))
-    idle = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.spent_in in _NOT_OURS]
+    idle = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.spent_in == SpentIn.DATALOADER]
     outside = mean_step.per_step(sum(gap.idle_ns for gap in idle))
     reach = max(starved, mean_step.starved_ns - elsewhere - outside) if lead.carried else starved
     sure = starved if mean_step.share(elsewhere) > 0.01 else reach
     waited = mean_step.per_step(sum(wait.waited_ns for wait in waits))
     lows, highs = [], []
-    for late, step in zip(mean_step.unprofiled_starved_ns, mean_step.unprofiled_ns, strict=True):
-        left = late / mean_step.starved_ns if mean_step.starved_ns else 0.0
-        lows.append(min(left * sure, max(0.0, waited + left * lead.beside_ns[0])) / (step or 1.0))
+    least_beside, most_beside = lead.beside_ns
+    for unprofiled, step in zip(mean_step.unprofiled_starved_ns, mean_step.unprofiled_ns, strict=True):
+        left = unprofiled / mean_step.starved_ns if mean_step.starved_ns else 0.0
+        lows.append(min(left * sure, max(0.0, waited + left * least_beside)) / (step or 1.0))
         longer = min(mean_step.step_ns - step, max(0.0, lead.ahead_ns(mean_step.share(step)) - waited))
-        most = min(left * reach, waited + left * lead.beside_ns[1])
+        most = min(left * reach, waited + left * most_beside)
         longer = min(longer, reach - most) if lead.carried else 0.0
         highs.append((most + longer) / (step + longer or 1.0))
     return of_shares(mean_step, min(lows), max(highs))
@@ -233,10 +252,11 @@ def of_shares(mean_step: MeanStep, low: float, high: float) -> Saving:
     The short and the long step differ only in how long the GPU waits for the host. So the saving is the same
     part of both if it is that part of this waiting and of the rest.
     """
+    short, long = mean_step.unprofiled_ns
     if not mean_step.starved_ns:
-        most = high * mean_step.unprofiled_ns[0]
-        return Saving(waited_ns=(min(low * mean_step.unprofiled_ns[1], most), most))
-    rest = min(mean_step.busy_ns + mean_step.waiting_ns, mean_step.unprofiled_ns[0])
+        most = high * short
+        return Saving(waited_ns=(min(low * long, most), most))
+    rest = min(mean_step.busy_ns + mean_step.waiting_ns, short)
     return Saving(
         starved_ns=(low * mean_step.starved_ns, high * mean_step.starved_ns),
         waited_ns=(low * rest, high * rest),

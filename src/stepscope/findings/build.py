@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
-from stepscope.findings import Advice, NotKnown, analysis_of, wanted_by
+from stepscope.findings import Advice, NotKnown, Rule, analysis_of, wanted_by
 from stepscope.findings.checklist import checklist_of
 from stepscope.findings.facts import Facts, facts_of
 from stepscope.findings.mean_step import MeanStep, mean_step_of
 from stepscope.findings.next_steps import next_steps_of
 from stepscope.findings.overview import overview_of
 from stepscope.findings.ranking import ranked
-from stepscope.findings.report import NotRun, Report
+from stepscope.findings.report import NotRun, Replaced, Report
 from stepscope.findings.thresholds import Thresholds
 from stepscope.findings.verdict import verdict_of
 from stepscope.store.trace import Trace
@@ -63,15 +63,17 @@ def build_report(
     mean_step = mean_step_of(*(asked.table(name) for name in _FOR_MEAN_STEP))
     facts = facts_of(trace)
     given: dict[str, MeanStep | Facts] = {"mean_step": mean_step, "facts": facts}
-    advices: list[tuple[str, Advice]] = []
+    advices: dict[str, Advice] = {}
     for name, rule in rules.items():
         found = _run(name, rule, given, asked, thresholds or {})
         if isinstance(found, NotRun):
             not_run.append(found)
         elif found is not None:
-            advices.append((name.replace("_", "-"), found))
+            advices[name] = found
+    replaced = _replaced(advices, rules)
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
-    findings = ranked(advices, mean_step)
+    kept = [(_id(name), rules[name].category, one) for name, one in advices.items() if name not in replaced]
+    findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, overview, findings, shown)
     for_faces = asked.known(tuple(tables), not_run)
@@ -85,6 +87,7 @@ def build_report(
         checklist=checklist_of(mean_step, facts, overview, shown),
         next_steps=next_steps_of(facts, verdict, findings, not_run, shown),
         tables=for_faces,
+        replaced=tuple(Replaced(_id(name), _id(by)) for name, by in replaced.items()),
     )
 
 
@@ -98,26 +101,45 @@ def import_all() -> None:
                 registry.load("analyses", analysis_of(name)[0])
 
 
-def _rules(failed: list[NotRun]) -> dict[str, Callable[..., Advice | None]]:
+def _rules(failed: list[NotRun]) -> dict[str, Rule]:
     """All rules, those of other packages too; one that cannot be loaded is said."""
-    rules = {}
+    rules: dict[str, Rule] = {}
     for name, _ in registry.names("findings.rules", installed=True):
         try:
-            rules[name] = registry.load("findings.rules", name)
-        except Exception as error:  # noqa: BLE001, PERF203
-            failed.append(_crashed(name.replace("_", "-"), error))
+            loaded = registry.load("findings.rules", name)
+        except Exception as error:  # noqa: BLE001
+            failed.append(_crashed(_id(name), error))
+            continue
+        if hasattr(loaded, "category"):
+            rules[name] = cast("Rule", loaded)
+        else:
+            failed.append(NotRun(_id(name), "it is no rule: it has no @rule(category=…)", ""))
     return rules
+
+
+def _replaced(advices: Mapping[str, Advice], rules: Mapping[str, Rule]) -> dict[str, str]:
+    """The rules that yield to one that found something, too, each with the first such."""
+    yielding = {
+        name: [other for other in rules[name].yields_to if other in advices and other != name]
+        for name in advices
+    }
+    return {name: others[0] for name, others in yielding.items() if others}
+
+
+def _id(name: str) -> str:
+    """How reports call a rule."""
+    return name.replace("_", "-")
 
 
 def _run(
     name: str,
-    rule: Callable[..., Advice | None],
+    rule: Rule,
     given: Mapping[str, MeanStep | Facts],
     asked: _Tables,
     thresholds: Thresholds,
 ) -> Advice | NotRun | None:
     """What a rule says; one that lacks something or crashes is a line of its own, and the rest stands."""
-    rule_id = name.replace("_", "-")
+    rule_id = _id(name)
     try:
         seen = [given[one] if one in given else asked.table(one) for one in wanted_by(rule)[0]]
         return rule(*seen, **thresholds.get(rule_id, {}))

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.findings import Bounds, Gain, Saving
 from stepscope.simulation.simulator import is_cold
 
@@ -26,7 +28,35 @@ if TYPE_CHECKING:
     from stepscope.analyses.step_limits import StepLimit
     from stepscope.tables import Table
 
-__all__ = ["MeanStep", "mean_step_of"]
+__all__ = ["Bound", "FasterDevice", "Length", "MeanStep", "mean_step_of"]
+
+
+class Bound(IntEnum):
+    """Which of the two bounds of a saving."""
+
+    LOW = 0
+    HIGH = 1
+
+
+class Length(IntEnum):
+    """Which of the two lengths that a step may have without the profiler."""
+
+    SHORT = 0
+    LONG = 1
+
+
+class FasterDevice(NamedTuple):
+    """How much of the step without the profiler is left when the device's work takes less time."""
+
+    times: float
+    """The part of its time that the device's work takes."""
+    short: float
+    """What is left of the short step."""
+    long: float
+
+    def left(self, length: Length) -> float:
+        """What is left of a step of that length."""
+        return self.long if length is Length.LONG else self.short
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +79,8 @@ class MeanStep:
     """Idle for other reasons: other streams, events, graphs, collectives of the host, or unknown."""
     host_path_share: float
     """The host's part of the critical path."""
-    faster_device: tuple[tuple[float, float, float], ...] = ()
-    """Parts of the GPU's time, and which part of the step without the profiler is left if its work takes only
-    that part: for the short and for the long step. From simulations; 1 comes first."""
+    faster_device: tuple[FasterDevice, ...] = ()
+    """From simulations; the GPU as it is comes first."""
 
     @property
     def unprofiled_starved_ns(self) -> Bounds:
@@ -59,7 +88,7 @@ class MeanStep:
         low, high = (max(0.0, step - self.busy_ns - self.waiting_ns) for step in self.unprofiled_ns)
         return min(low, self.starved_ns), min(high, self.starved_ns)
 
-    def device_pays(self, which: int, end: int, saved_ns: float = 1.0) -> float:
+    def device_pays(self, bound: Bound, length: Length, saved_ns: float = 1.0) -> float:
         """By how much a step without the profiler gets shorter for each ns of GPU work that is saved.
 
         At least it is the GPU's part of the recorded critical path. Without the profiler the GPU waits less
@@ -68,31 +97,32 @@ class MeanStep:
         what is left: a simulation with a faster GPU says how soon, if all of its work gets shorter alike.
         That is no bound for work that is saved in one place; a GPU that takes no time at all is one.
         """
-        step = self.unprofiled_ns[end]
+        step = self.unprofiled_ns[length]
         if not step or not saved_ns:
             return 1.0
-        alike = self._saved_alike(end, saved_ns) / saved_ns
-        if not self.unprofiled_starved_ns[end]:
+        alike = self._saved_alike(length, saved_ns) / saved_ns
+        if not self.unprofiled_starved_ns[length]:
             on_path = busy = 1.0
         else:
             on_path = min(1.0, (1 - self.host_path_share) * self.step_ns / step)
             busy = max(on_path, (self.busy_ns + self.waiting_ns) / step)
         if not self.faster_device:
-            return busy if which else on_path
-        if not which:
+            return busy if bound is Bound.HIGH else on_path
+        if bound is Bound.LOW:
             return min(on_path, alike)
-        return min(max(busy, alike), self._saved_alike(end, self.busy_ns) / saved_ns)
+        return min(max(busy, alike), self._saved_alike(length, self.busy_ns) / saved_ns)
 
-    def _saved_alike(self, end: int, saved_ns: float) -> float:
+    def _saved_alike(self, length: Length, saved_ns: float) -> float:
         """How much shorter a step gets if all GPU work gets shorter by the same factor."""
         if not self.faster_device or not self.busy_ns:
             return saved_ns
         times = max(0.0, 1 - saved_ns / self.busy_ns)
         left = 1.0
-        for (more, *lefts), (less, *lefts_less) in pairwise(self.faster_device):
-            if less <= times <= more:
-                left = lefts_less[end] + (lefts[end] - lefts_less[end]) * (times - less) / (more - less)
-        return (1 - left) * self.unprofiled_ns[end]
+        for slower, faster in pairwise(self.faster_device):
+            if faster.times <= times <= slower.times:
+                least, most = faster.left(length), slower.left(length)
+                left = least + (most - least) * (times - faster.times) / (slower.times - faster.times)
+        return (1 - left) * self.unprofiled_ns[length]
 
     def per_step(self, total_ns: float) -> float:
         """A sum over all steps as its mean."""
@@ -109,33 +139,36 @@ class MeanStep:
 
     def gain(self, saving: Saving) -> Gain:
         """What a saving in the recorded step is worth in a step without the profiler."""
-        saved = [[self._saved(saving, which, end) for end in (0, 1)] for which in (0, 1)]
-        shares = [
-            [ns / (step or 1.0) for ns, step in zip(ends, self.unprofiled_ns, strict=True)] for ends in saved
-        ]
-        # A fixed wait is a larger part of a shorter step, waiting for the host a smaller one: try both ends.
-        return Gain(round(min(saved[0])), round(max(saved[1])), min(shares[0]), max(shares[1]))
+        low, high = ([self._saved(saving, bound, length) for length in Length] for bound in Bound)
+        steps = [step or 1.0 for step in self.unprofiled_ns]
+        # A fixed wait is a larger part of a shorter step, waiting for the host a smaller one: try both.
+        return Gain(
+            low_ns=round(min(low)),
+            high_ns=round(max(high)),
+            low_share=min(ns / step for ns, step in zip(low, steps, strict=True)),
+            high_share=max(ns / step for ns, step in zip(high, steps, strict=True)),
+        )
 
     def left(self, saving: Saving) -> Bounds:
         """How long a step without the profiler takes once that is saved."""
         steps = [
-            step - self._saved(saving, which, end)
-            for end, step in enumerate(self.unprofiled_ns)
-            for which in (0, 1)
+            self.unprofiled_ns[length] - self._saved(saving, bound, length)
+            for length in Length
+            for bound in Bound
         ]
         return min(steps), max(steps)
 
-    def _saved(self, saving: Saving, which: int, end: int) -> float:
-        """What one bound of a saving takes off the step without the profiler, at one end of that step."""
-        step = self.unprofiled_ns[end]
-        late, going = saving.starved_ns[which], 0.0
+    def _saved(self, saving: Saving, bound: Bound, length: Length) -> float:
+        """What one bound of a saving takes off the step without the profiler, if it has this length."""
+        step = self.unprofiled_ns[length]
+        starved, going = saving.starved_ns[bound], 0.0
         if self.starved_ns:
-            going = min(1.0, late / self.starved_ns)
-            late = going * self.unprofiled_starved_ns[end]
+            going = min(1.0, starved / self.starved_ns)
+            starved = going * self.unprofiled_starved_ns[length]
         # The less the GPU waits for the host, the more it sets the pace of what is left.
-        device = min(saving.device_ns[which], self.busy_ns or step)
-        device *= 1 - (1 - going) * (1 - self.device_pays(which, end, device))
-        return min(late + device + saving.waited_ns[which], step)
+        device = min(saving.device_ns[bound], self.busy_ns or step)
+        device *= 1 - (1 - going) * (1 - self.device_pays(bound, length, device))
+        return min(starved + device + saving.waited_ns[bound], step)
 
 
 def mean_step_of(
@@ -150,14 +183,13 @@ def mean_step_of(
     lengths = [step.dur_ns for step in breakdowns]
     step_ns = sum(lengths) / steps if steps else 0.0
     device = _busiest(devices)
-    idle: dict[str, int] = {}
-    for gap in idle_gaps:
-        if gap.device == device:
-            # A host that communicates with its peers is not slowed down by recording.
-            side = "peers" if gap.spent_in == "host communication" else gap.side
-            idle[side] = idle.get(side, 0) + gap.idle_ns
-    starved_ns = sum(idle.get(side, 0) for side in ("host", "launch")) / steps if steps else 0.0
-    all_idle = sum(idle.values()) / steps if steps else 0.0
+    idle = [gap for gap in idle_gaps if gap.device == device]
+    # A host that communicates with its peers is not slowed down by recording.
+    own = [gap for gap in idle if gap.spent_in != SpentIn.HOST_COMMUNICATION]
+    latency = sum(gap.idle_ns for gap in own if gap.side == Side.LAUNCH)
+    starved = sum(gap.idle_ns for gap in own if gap.side == Side.HOST) + latency
+    starved_ns = starved / steps if steps else 0.0
+    all_idle = sum(gap.idle_ns for gap in idle) / steps if steps else 0.0
     busy_ns = step_ns - all_idle if device else 0.0
     whole = sum(row.path_ns for row in critical_path_sides)
     host = sum(row.host_ns for row in critical_path_sides) / whole if whole else 1.0
@@ -169,7 +201,7 @@ def mean_step_of(
         device=device,
         busy_ns=busy_ns,
         starved_ns=starved_ns,
-        latency_ns=idle.get("launch", 0) / steps if steps else 0.0,
+        latency_ns=latency / steps if steps else 0.0,
         waiting_ns=waiting_ns,
         host_path_share=host,
         faster_device=_faster_device(step_limits),
@@ -190,20 +222,23 @@ def _unprofiled(lengths_ns: Sequence[int], limits: Table[StepLimit]) -> Bounds:
     if not steady:
         return 0.0, 0.0
     step_ns = sum(steady) / len(steady)
-    played = next((row for row in limits if row.host_times == row.device_times == 1), None)
-    if played is None or not played.recorded_ns:
+    simulated = next((row for row in limits if row.host_times == row.device_times == 1), None)
+    if simulated is None or not simulated.recorded_ns:
         return step_ns, step_ns
-    low, high = played.unprofiled_low_ns, played.unprofiled_high_ns
-    return step_ns * low / played.recorded_ns, step_ns * high / played.recorded_ns
+    low, high = simulated.unprofiled_low_ns, simulated.unprofiled_high_ns
+    return step_ns * low / simulated.recorded_ns, step_ns * high / simulated.recorded_ns
 
 
-def _faster_device(limits: Table[StepLimit]) -> tuple[tuple[float, float, float], ...]:
+def _faster_device(limits: Table[StepLimit]) -> tuple[FasterDevice, ...]:
     """How much of the step a faster GPU leaves."""
     rows = [row for row in limits if row.host_times == 1]
     if not rows or not rows[0].unprofiled_low_ns or not rows[0].unprofiled_high_ns:
         return ()
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
-    left = [(row.unprofiled_low_ns / low, row.unprofiled_high_ns / high) for row in rows]
+    shorts = [row.unprofiled_low_ns / low for row in rows]
+    longs = [row.unprofiled_high_ns / high for row in rows]
     # Less work never makes a step longer; in a simulation it can, slightly, if the order of waits changes.
-    lows, highs = (accumulate((one[end] for one in left), min) for end in (0, 1))
-    return tuple(zip((row.device_times for row in rows), lows, highs, strict=True))
+    left = zip(accumulate(shorts, min), accumulate(longs, min), strict=True)
+    return tuple(
+        FasterDevice(row.device_times, short, long) for row, (short, long) in zip(rows, left, strict=True)
+    )

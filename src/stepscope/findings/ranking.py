@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stepscope.findings import Advice, Bounds, Certainty, Finding, Gain, Saving, Severity
+from stepscope.findings import Advice, Bounds, Category, Certainty, Finding, Gain, Saving, Severity
+from stepscope.findings.claims import overlap
 from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["ranked", "severity_of", "together"]
@@ -24,15 +25,15 @@ def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Seve
     return "medium" if gain.low_share >= medium else "low"
 
 
-def ranked(advices: Iterable[tuple[str, Advice]], mean_step: MeanStep) -> tuple[Finding, ...]:
+def ranked(advices: Iterable[tuple[str, Category, Advice]], mean_step: MeanStep) -> tuple[Finding, ...]:
     """The findings, largest gain first, each with the findings above it that it overlaps with."""
-    weighed = [(name, advice, mean_step.gain(advice.saving)) for name, advice in advices]
-    weighed.sort(key=lambda one: (-_expected(one[1], one[2]), not one[1].risk, one[0]))
+    weighed = [(name, category, one, mean_step.gain(one.saving)) for name, category, one in advices]
+    weighed.sort(key=lambda one: (-_expected(one[2], one[3]), not one[2].risk, one[0]))
     findings: list[Finding] = []
-    for name, advice, gain in weighed:
-        sharing = tuple(above.id for above in findings if _overlap(above.advice, advice))
+    for name, category, advice, gain in weighed:
+        sharing = tuple(above.id for above in findings if overlap(above.advice.claims, advice.claims))
         severity = severity_of(gain, advice.certainty, risk=advice.risk)
-        findings.append(Finding(name, advice, gain, severity, sharing))
+        findings.append(Finding(name, category, advice, gain, severity, sharing))
     return tuple(findings)
 
 
@@ -48,11 +49,10 @@ def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
     more than the time that there is.
     """
     sums = {name: _component(findings, name) for name in ("starved_ns", "device_ns", "waited_ns")}
-    late, device, waited = (sums[name] for name in ("starved_ns", "device_ns", "waited_ns"))
     return Saving(
-        starved_ns=_capped(late, mean_step.starved_ns),
-        device_ns=_capped(device, mean_step.busy_ns),
-        waited_ns=_capped(waited, mean_step.step_ns),
+        starved_ns=_capped(sums["starved_ns"], mean_step.starved_ns),
+        device_ns=_capped(sums["device_ns"], mean_step.busy_ns),
+        waited_ns=_capped(sums["waited_ns"], mean_step.step_ns),
     )
 
 
@@ -60,7 +60,8 @@ def _component(findings: Sequence[Finding], name: str) -> Bounds:
     groups: list[tuple[list[Finding], float, float]] = []
     for finding in findings:
         low, high = getattr(finding.advice.saving, name)
-        alike = [group for group in groups if any(_overlap(one.advice, finding.advice) for one in group[0])]
+        claims = finding.advice.claims
+        alike = [group for group in groups if any(overlap(one.advice.claims, claims) for one in group[0])]
         groups = [group for group in groups if group not in alike]
         members = [finding, *(one for group in alike for one in group[0])]
         low = max([low, *(group[1] for group in alike)])
@@ -70,11 +71,3 @@ def _component(findings: Sequence[Finding], name: str) -> Bounds:
 
 def _capped(bounds: Bounds, most: float) -> Bounds:
     return min(bounds[0], most), min(bounds[1], most)
-
-
-def _overlap(one: Advice, other: Advice) -> bool:
-    return any(
-        f"{mine}:".startswith(f"{theirs}:") or f"{theirs}:".startswith(f"{mine}:")
-        for mine in one.claims
-        for theirs in other.claims
-    )

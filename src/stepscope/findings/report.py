@@ -11,7 +11,17 @@ from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
 from stepscope.tables import Table
 
-__all__ = ["SCHEMA", "ChecklistItem", "NextStep", "NotRun", "Overview", "PhaseShare", "Report", "Verdict"]
+__all__ = [
+    "SCHEMA",
+    "ChecklistItem",
+    "NextStep",
+    "NotRun",
+    "Overview",
+    "PhaseShare",
+    "Replaced",
+    "Report",
+    "Verdict",
+]
 
 SCHEMA = "stepscope.report/1"
 
@@ -86,6 +96,15 @@ class NotRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Replaced:
+    """A rule whose finding was left out, because another one says the same with more insight."""
+
+    id: str
+    by: str
+    """The finding that took its place."""
+
+
+@dataclass(frozen=True, slots=True)
 class ChecklistItem:
     """One point of the checklist that people are taught."""
 
@@ -118,3 +137,4 @@ class Report:
     next_steps: tuple[NextStep, ...]
     tables: Mapping[str, Table[Any]] = field(default_factory=dict)
     """Tables that a face asked for beside all this."""
+    replaced: tuple[Replaced, ...] = ()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope import units
+from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.findings import Finding
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.ranking import together
@@ -106,13 +107,12 @@ def _where(mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[A
     left = mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns if mean_step.starved_ns else 1.0
     idle = [row for row in tables.get("idle_gaps", ()) if row.device == mean_step.device]
 
-    def per_step(**wanted: str) -> float:
-        rows = [row for row in idle if all(getattr(row, key) == value for key, value in wanted.items())]
-        return mean_step.per_step(sum(row.idle_ns for row in rows))
+    def per_step(cause: SpentIn) -> float:
+        return mean_step.per_step(sum(row.idle_ns for row in idle if row.spent_in == cause))
 
-    drained = [row for row in idle if row.drained_by and row.side in ("host", "launch")]
-    data = per_step(spent_in="dataloader")
-    talking = per_step(spent_in="host communication")
+    drained = [row for row in idle if row.drained_by and row.side in (Side.HOST, Side.LAUNCH)]
+    data = per_step(SpentIn.DATALOADER)
+    talking = per_step(SpentIn.HOST_COMMUNICATION)
     syncs = mean_step.per_step(sum(row.idle_ns for row in drained))
     exposed = overview.parts["communication"]
     host = max(0.0, mean_step.starved_ns - data - talking - syncs)
@@ -160,8 +160,8 @@ def _sentence(word: Word, mean_step: MeanStep, overview: Overview, where: _Where
     computes = f"The GPU computes {_percent(mean_step.share(overview.parts['kernel']))} of a {step} step"
     parts = overview.parts
     if word == "host-bound":
-        late = _percent(mean_step.share(mean_step.starved_ns))
-        return f"{computes} and waits {late} of it for Python to launch the next kernel."
+        starved = _percent(mean_step.share(mean_step.starved_ns))
+        return f"{computes} and waits {starved} of it for Python to launch the next kernel."
     if word == "sync-bound":
         return (
             f"{computes}; in most of the rest it has run dry because the host waited for it, "

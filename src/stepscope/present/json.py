@@ -21,6 +21,7 @@ def text(report: Report) -> str:
         "overview": dataclasses.asdict(report.overview),
         "verdict": dataclasses.asdict(report.verdict),
         "findings": [_finding(finding) for finding in report.findings],
+        "replaced": [dataclasses.asdict(one) for one in report.replaced],
         "not_run": [dataclasses.asdict(one) for one in report.not_run],
         "checklist": [dataclasses.asdict(check) for check in report.checklist],
         "next_steps": [dataclasses.asdict(step) for step in report.next_steps],
@@ -32,6 +33,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     advice = finding.advice
     return {
         "id": finding.id,
+        "category": finding.category.value,
         "title": advice.title,
         "severity": finding.severity,
         "certainty": advice.certainty,

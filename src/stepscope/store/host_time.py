@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
@@ -12,19 +13,22 @@ from stepscope.store.columns import view
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
 
-__all__ = ["ALLOCATION", "KINDS", "WAIT", "host_time"]
+__all__ = ["ALLOCATION", "WAIT", "HostKind", "host_time"]
 
-KINDS = (
-    "dataloader",
-    "synchronising call",
-    "allocation call",
-    "other runtime call",
-    "host op",
-    "host communication",
-    "Python between ops",
-)
-"""In this order: an instant belongs to the first of which an event is open."""
-_DATALOADER, WAIT, ALLOCATION, _RUNTIME, _OP, _COMMUNICATION, _PYTHON = range(len(KINDS))
+
+class HostKind(str, Enum):
+    """In this order: an instant belongs to the first of which an event is open."""
+
+    DATALOADER = "dataloader"
+    SYNCHRONISING_CALL = "synchronising call"
+    ALLOCATION_CALL = "allocation call"
+    RUNTIME_CALL = "other runtime call"
+    OP = "host op"
+    COMMUNICATION = "host communication"
+    PYTHON = "Python between ops"
+
+
+_DATALOADER, WAIT, ALLOCATION, _RUNTIME, _OP, _COMMUNICATION, _PYTHON = range(len(HostKind))
 
 # Ranges are Python, for someone's code opened them, but for those whose names say that they load data or that
 # libraries of the host talk to other ranks in them. These may be in whatever table.

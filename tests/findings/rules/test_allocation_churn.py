@@ -9,6 +9,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.allocation_churn import allocation_churn
 
 
@@ -47,7 +48,7 @@ def test_tensors_made_in_a_loop() -> None:
     assert advice.saving.starved_ns == pytest.approx((1.2 / 2 * MS, (1.25 + 0.08) * MS))
     assert advice.saving.device_ns == (0.1 * MS, 0.2 * MS)
     assert advice.evidence["making_calls_per_step"] == 20
-    assert advice.claims == {"late:allocation", "device:copy:fills"}
+    assert advice.claims == {Claim(Time.STARVED, Part.ALLOCATION), Claim(Time.DEVICE, Part.FILLS)}
     assert "zero_grad" not in advice.fix
 
 
@@ -56,7 +57,7 @@ def test_gradients_that_are_cleared_and_added_to() -> None:
     assert advice.saving.starved_ns == pytest.approx((1.0 * MS, 1.2 * MS))
     assert advice.saving.device_ns == (0.2 * MS, 0.2 * MS)
     assert advice.fix.startswith("optimizer.zero_grad(set_to_none=True)")
-    assert "late:optimizer" in advice.claims
+    assert Claim(Time.STARVED, Part.OPTIMIZER) in advice.claims
 
 
 def test_additions_of_several_backward_passes_stay() -> None:

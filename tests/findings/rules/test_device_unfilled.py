@@ -10,6 +10,7 @@ from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import NotKnown
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.rules.device_unfilled import device_unfilled
 
 STEPS = drawn(Breakdown, *[{"kernel_ns": 8 * MS}] * 10)
@@ -39,7 +40,7 @@ def test_it_fires_where_multiprocessors_have_no_block() -> None:
     assert advice.evidence["filled_share"] == pytest.approx(0.625)
     assert advice.evidence["under_half_block_share"] == pytest.approx(0.5)
     assert "1.00 GiB of 140 GiB" in advice.fix
-    assert advice.claims == {"device"}
+    assert advice.claims == {Claim(Time.DEVICE)}
 
 
 def test_it_is_silent_where_the_device_is_filled() -> None:
@@ -129,7 +130,7 @@ def test_little_batches_of_one_step_are_known_to_fit_together() -> None:
     assert advice.saving.starved_ns == pytest.approx((2.0 * MS * 0.75, 4.0 * MS * 0.75))
     assert advice.certainty == "likely"
     assert "runs the model 4 times for one optimizer step" in advice.because
-    assert advice.claims == {"device", "late"}
+    assert advice.claims == {Claim(Time.DEVICE), Claim(Time.STARVED)}
     unknown = device_unfilled(step, facts(memory=False), steps, ran, FOUR, step_ops, NO_MEMORY, NO_GRAPHS)
     assert assert_bounded(unknown, step).certainty == "possible"
 

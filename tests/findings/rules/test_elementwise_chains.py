@@ -9,7 +9,8 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.mean_step import FasterDevice, MeanStep
 from stepscope.findings.rules.elementwise_chains import elementwise_chains
 
 
@@ -86,13 +87,13 @@ def test_launches_of_a_chain_go_where_the_host_sets_the_pace() -> None:
         unprofiled_ns=(8.0 * MS, 8.0 * MS),
         busy_ns=4.0 * MS,
         starved_ns=6.0 * MS,
-        faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
+        faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 1.0, 1.0)),
     )
     ops = host_ops(device_ns=10 * MS)
     advice = assert_bounded(found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=ops, step=late), late)
     # 2/3 of half of the host's work, and 3/4 of that at the least.
     assert gained(advice, late) == pytest.approx((1 / 4, 1 / 3))
-    assert "late:elementwise" in advice.claims
+    assert Claim(Time.STARVED, Part.ELEMENTWISE) in advice.claims
     short = found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=host_ops(device_ns=1000), step=late)
     assert short is None  # the chain is of others, and the device is not what is slow
 

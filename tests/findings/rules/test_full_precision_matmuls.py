@@ -6,6 +6,7 @@ from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, fac
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import NotKnown
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import DeviceFacts
 from stepscope.findings.rules.full_precision_matmuls import full_precision_matmuls
 
@@ -26,7 +27,7 @@ def test_it_fires_with_the_ratio_of_the_peaks() -> None:
     assert high == pytest.approx(6.7 * MS * (1 - 67 / 989))
     assert low == pytest.approx(6.7 * MS * (1 - (67 / 989) ** 0.5))
     assert advice.title == "Matrix products run in full precision"
-    assert advice.claims == {"device:matmul"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.MATMUL)}
     assert advice.certainty == "likely"
     assert 'set_float32_matmul_precision("high")' in advice.fix
     assert "bfloat16" in advice.fix
@@ -48,7 +49,7 @@ def test_convolutions_are_told_to_cudnn() -> None:
     found = drawn(Precision, {**FP32, "family": "convolution"})
     advice = assert_bounded(full_precision_matmuls(step, facts(), found, NO_OPS), step)
     assert "torch.backends.cudnn.allow_tf32 = True" in advice.fix
-    assert advice.claims == {"device:convolution"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.CONVOLUTION)}
 
 
 def test_what_is_left_beside_tf32_is_said_where_nothing_runs_in_16_bits() -> None:
@@ -59,7 +60,7 @@ def test_what_is_left_beside_tf32_is_said_where_nothing_runs_in_16_bits() -> Non
         full_precision_matmuls(step, facts(), drawn(Precision, little, tf32), NO_OPS), step
     )
     assert "Another 4.00 ms goes to convolutions in TF32. Nothing runs in 16 bits." in advice.because
-    assert advice.claims == {"device:matmul"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.MATMUL)}
     half = {"family": "matmul", "precision": "bf16", "calls": 100, "total_ns": 40 * MS}
     assert full_precision_matmuls(step, facts(), drawn(Precision, little, tf32, half), NO_OPS) is None
 

@@ -44,7 +44,7 @@ def test_graphs_save_waiting_less_replays_and_the_hosts_time_at_the_most() -> No
     # (11 + 8) / 10 steps in compiled functions, a quarter more for latency, less 0.3 for a replay
     assert advice.saving.starved_ns == pytest.approx((2.075 * MS, 4.0 * MS))
     assert advice.evidence["kernels_per_step"] == 80
-    assert advice.evidence["late_in_compiled_code_ns"] == 2 * MS
+    assert advice.evidence["starved_in_compiled_code_ns"] == 2 * MS
     assert 'mode="reduce-overhead"' in advice.fix
     assert [str(place) for place in advice.locations] == ["train.py:5 step"]
     assert advice.certainty == "likely"
@@ -119,4 +119,4 @@ def test_it_is_silent_where_the_device_does_not_wait() -> None:
 def test_what_a_compiler_takes_is_not_the_runs() -> None:
     compiling = drawn(StepOp, *OPS.records(), op("dynamo", REGION, 5))
     advice = assert_bounded(missed_graphs(STEP, regions(), compiling, ALIKE), STEP)
-    assert advice.evidence["late_in_compiled_code_ns"] == 1.5 * MS
+    assert advice.evidence["starved_in_compiled_code_ns"] == 1.5 * MS

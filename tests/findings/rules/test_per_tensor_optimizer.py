@@ -241,4 +241,4 @@ def test_functions_are_told_apart() -> None:
     elsewhere = own("mul_", 20, 0.1, user_frame="model.py(3): forward")
     advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), mean_step())
     assert [place.line for place in advice.locations] == [10]
-    assert advice.evidence["loop_late_ns"] == pytest.approx(0.2 * MS)
+    assert advice.evidence["loop_starved_ns"] == pytest.approx(0.2 * MS)

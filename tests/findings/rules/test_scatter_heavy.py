@@ -8,7 +8,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.mean_step import FasterDevice, MeanStep
 from stepscope.findings.rules.scatter_heavy import scatter_heavy
 
 NODE = "autograd::engine::evaluate_function: "
@@ -16,7 +16,7 @@ STEP = mean_step(
     unprofiled_ns=(10.0 * MS, 10.0 * MS),
     busy_ns=4.0 * MS,
     starved_ns=6.0 * MS,
-    faster_device=((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)),
+    faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 1.0, 1.0)),
 )
 """The host sets its pace."""
 

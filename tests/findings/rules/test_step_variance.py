@@ -6,8 +6,8 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
-from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice
 from stepscope.findings.mean_step import MeanStep
@@ -26,20 +26,22 @@ LIKE = {
 def judged(
     times: list[int],
     part: str = "other_ns",
-    classes: tuple[dict[str, Any], ...] = (),
+    classes: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (),
     compiled: tuple[int, ...] = (),
     step: MeanStep = STEP,
     **thresholds: float,
 ) -> Advice | None:
-    """Steps of so many ms, all alike but for those that other classes name; what varies is in one part."""
-    others = {int(text) for one in classes for text in one["first_steps"].split(", ")}
-    numbers = [number for number in range(len(times)) if number not in others]
+    """Steps of so many ms, all alike but for those of other classes; what varies is in one part."""
+    of_class = {number: place for place, (members, _) in enumerate(classes, 1) for number in members}
+    numbers = [number for number in range(len(times)) if number not in of_class]
     usual = {
         **LIKE,
         "steps": len(numbers),
         "mean_ns": sum(times[number] for number in numbers) / len(numbers) * MS,
-        "first_steps": ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else ""),
     }
+    others = [
+        {**row, "step_class": place, "steps": len(members)} for place, (members, row) in enumerate(classes, 1)
+    ]
     rows = [
         {
             "step": number,
@@ -50,11 +52,11 @@ def judged(
         }
         for number, time in enumerate(times)
     ]
-    kernels = [{"step": number, "kernels": 100, "launched_by": "eager"} for number in range(len(times))]
+    classed = [{"step": number, "step_class": of_class.get(number, 0)} for number in range(len(times))]
     return step_variance(
         step,
-        drawn(StepClass, usual, *classes),
-        drawn(Iteration, *kernels),
+        drawn(StepClass, usual, *others),
+        drawn(ClassedStep, *classed),
         drawn(Breakdown, *rows),
         drawn(Compilation, *({"step": number} for number in compiled)),
         **thresholds,
@@ -81,26 +83,24 @@ def test_what_recording_does_not_stretch_is_a_wait() -> None:
 def test_it_fires_for_steps_that_do_more() -> None:
     more = {
         **LIKE,
-        "steps": 1,
-        "first_steps": "3",
         "kernels_min": 150,
         "kernels_max": 150,
         "mean_ns": 40.0 * MS,
     }
-    advice = assert_bounded(judged([10, 10, 10, 40, 10, 10], "memcpy_ns", (more,)), STEP)
+    advice = assert_bounded(judged([10, 10, 10, 40, 10, 10], "memcpy_ns", (((3,), more),)), STEP)
     assert advice.saving.waited_ns == (2.5 * MS, 5.0 * MS)
     assert advice.certainty == "likely"
     assert "more than the usual 100 kernels" in advice.because
 
 
 def test_the_first_step_counts_with_the_length_of_later_ones() -> None:
-    more = {**LIKE, "steps": 2, "first_steps": "0, 3", "kernels_min": 150, "kernels_max": 150}
+    more = {**LIKE, "kernels_min": 150, "kernels_max": 150}
     advice = assert_bounded(
-        judged([90, 10, 10, 40, 10, 10], "memcpy_ns", ({**more, "mean_ns": 65.0 * MS},)), STEP
+        judged([90, 10, 10, 40, 10, 10], "memcpy_ns", (((0, 3), {**more, "mean_ns": 65.0 * MS}),)), STEP
     )
     assert advice.saving.waited_ns == (5.0 * MS, 10.0 * MS)
-    alone = {**more, "steps": 1, "first_steps": "0", "mean_ns": 90.0 * MS}
-    assert judged([90, 10, 10, 10, 10, 10], classes=(alone,)) is None
+    alone = {**more, "mean_ns": 90.0 * MS}
+    assert judged([90, 10, 10, 10, 10, 10], classes=(((0,), alone),)) is None
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,11 @@ def test_the_first_step_counts_with_the_length_of_later_ones() -> None:
 def test_other_kinds_of_steps_are_not_compared(change: dict[str, Any]) -> None:
     more = {
         **LIKE,
-        "steps": 1,
-        "first_steps": "3",
         "kernels_min": 150,
         "kernels_max": 150,
         "mean_ns": 40.0 * MS,
     }
-    assert judged([10, 10, 10, 40, 10, 10], classes=({**more, **change},)) is None
+    assert judged([10, 10, 10, 40, 10, 10], classes=(((3,), {**more, **change}),)) is None
 
 
 def test_warm_up_is_not_variance() -> None:
@@ -139,11 +137,11 @@ def test_it_is_silent_for_few_or_steady_steps_and_for_noise() -> None:
     assert judged([10, 10, 10, 10, 10, 10]) is None
     assert judged([10, 8, 10, 12, 9, 11]) is None  # the mean is the median
     assert judged([100, 100, 100, 100, 122, 122]) is None  # long ones are not much longer
-    nothing = drawn(StepClass), drawn(Iteration), drawn(Breakdown), drawn(Compilation)
+    nothing = drawn(StepClass), drawn(ClassedStep), drawn(Breakdown), drawn(Compilation)
     assert step_variance(STEP, *nothing) is None
 
 
-def test_classes_name_ten_steps_and_the_rest_is_found() -> None:
+def test_a_class_may_have_many_steps() -> None:
     advice = judged([10] * 14 + [100, 100], step=mean_step(steps=16, step_ns=20.0 * MS))
     assert advice is not None
     assert advice.evidence["slow_steps"] == 2

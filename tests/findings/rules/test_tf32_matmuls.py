@@ -8,6 +8,7 @@ from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, fac
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import NotKnown
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.tf32_matmuls import tf32_matmuls
 
 TF32 = {"family": "matmul", "precision": "tf32", "calls": 100, "total_ns": 60 * MS}
@@ -33,7 +34,7 @@ def test_convolutions_and_attention_count() -> None:
     )
     advice = assert_bounded(tf32_matmuls(step, facts(), rows, OPS), step)
     assert advice.title.startswith("Convolutions run")
-    assert advice.claims == {"device:convolution", "device:attention"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.CONVOLUTION), Claim(Time.DEVICE, Part.ATTENTION)}
     assert "convolutions and attention in TF32" in advice.because
 
 
@@ -44,11 +45,11 @@ def test_attention_in_fp32_comes_along() -> None:
     low, high = advice.saving.device_ns
     assert high == pytest.approx(6.0 * MS * (1 - 0.8 * 494 / 989) + 2.0 * MS * (1 - 67 / 989))
     assert low == pytest.approx(6.0 * MS * (1 - (494 / 989) ** 0.5) + 2.0 * MS * (1 - (67 / 989) ** 0.5))
-    assert advice.claims == {"device:matmul", "device:attention"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.MATMUL), Claim(Time.DEVICE, Part.ATTENTION)}
     assert "Attention takes another 2.00 ms in fp32" in advice.because
     more = {"family": "matmul", "precision": "fp32", "calls": 40, "total_ns": 70 * MS}
     advice = assert_bounded(tf32_matmuls(step, facts(), drawn(Precision, TF32, attention, more), OPS), step)
-    assert advice.claims == {"device:matmul"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.MATMUL)}
 
 
 def test_it_is_silent_without_tf32_and_where_it_is_little() -> None:

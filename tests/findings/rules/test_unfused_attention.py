@@ -5,6 +5,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.unfused_attention import unfused_attention
 
 BY_HAND = {
@@ -100,7 +101,7 @@ def test_torchs_own_attention_is_told_what_kept_it() -> None:
     math = drawn(Attention, {**BY_HAND, "backend": "math", "precision": "fp32"})
     advice = assert_bounded(unfused_attention(step, math, drawn(StepOp, own)), step)
     assert advice.saving.starved_ns == pytest.approx((0.0, 0.5 * step.with_latency(0.8 * MS)))
-    assert "late:attention" in advice.claims
+    assert Claim(Time.STARVED, Part.ATTENTION) in advice.claims
     assert "need 16 bits, and this is fp32" in advice.because
     assert "autocast" in advice.fix
     half = drawn(Attention, {**BY_HAND, "backend": "math"})

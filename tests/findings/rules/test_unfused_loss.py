@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.unfused_loss import unfused_loss
 
 NODE = "autograd::engine::evaluate_function: "
@@ -40,7 +41,7 @@ def test_a_loss_in_pieces() -> None:
     # 0.5 + 0.2 + 0.7 in all; 0.4 + 0.6 are log_softmax and its backward.
     assert advice.saving.device_ns == (0.4 * MS, 0.8 * MS)
     assert advice.evidence["loss_device_ns"] == 1.4 * MS
-    assert advice.claims == {"device:loss"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.LOSS)}
 
 
 def test_casts_of_the_logits_go_and_half_the_bytes_will_do() -> None:

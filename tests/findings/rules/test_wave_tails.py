@@ -7,6 +7,7 @@ from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, fac
 
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.wave_tails import wave_tails
 
 STEPS = drawn(Breakdown, *[{"kernel_ns": 8 * MS}] * 10)
@@ -26,7 +27,7 @@ def test_it_fires_where_a_few_blocks_need_a_wave_of_their_own() -> None:
     assert advice.evidence["longest_waves"] == 1.25
     assert "165 blocks: 1.25 waves on 132 multiprocessors" in advice.because
     assert "batch_size * 0.8" in advice.fix
-    assert advice.claims == {"device:matmul"}
+    assert advice.claims == {Claim(Time.DEVICE, Part.MATMUL)}
 
 
 def test_registers_and_threads_bound_what_fits_at_once() -> None:

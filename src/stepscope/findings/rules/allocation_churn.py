@@ -9,9 +9,10 @@ from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -43,7 +44,7 @@ class _Churn:
         return self.making + self.clearing + self.adding
 
 
-@rule
+@rule(category=Category.HOST)
 def allocation_churn(
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
@@ -69,9 +70,9 @@ def allocation_churn(
     if mean_step.share(whole_ns) < least_share or making.calls + clearing.calls < LEAST_CALLS:
         return None
     beside_ns = python_beside(making, mean_step, starving_phases, step_ops)
-    late: Bounds = (made[0] / 2 + cleared[0], min(mean_step.starved_ns, made[1] + beside_ns + cleared[1]))
+    starved: Bounds = (made[0] / 2 + cleared[0], min(mean_step.starved_ns, made[1] + beside_ns + cleared[1]))
     device: Bounds = (making.device_ns / 2 + clearing.device_ns, making.device_ns + clearing.device_ns)
-    saving = Saving(starved_ns=(min(late), late[1]), device_ns=device)
+    saving = Saving(starved_ns=(min(starved), starved[1]), device_ns=device)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return _advice(churn, making, clearing, saving, mean_step)
@@ -121,14 +122,18 @@ def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, mea
         check="stepscope show step_ops: fewer calls of zeros, full, empty, arange and fill_.",
         evidence={
             "making_calls_per_step": making.calls,
-            "making_late_ns": making.starved_ns,
+            "making_starved_ns": making.starved_ns,
             "making_device_ns": making.device_ns,
             "clearing_calls_per_step": clearing.calls,
-            "clearing_late_ns": clearing.starved_ns,
+            "clearing_starved_ns": clearing.starved_ns,
             "clearing_device_ns": clearing.device_ns,
         },
         claims=frozenset(
-            {"late:allocation", "device:copy:fills", *({"late:optimizer"} if clearing.calls else ())}
+            {
+                Claim(Time.STARVED, Part.ALLOCATION),
+                Claim(Time.DEVICE, Part.FILLS),
+                *({Claim(Time.STARVED, Part.OPTIMIZER)} if clearing.calls else ()),
+            }
         ),
         locations=places_of(churn.ops),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import NODE, anomaly_checks
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -18,7 +19,7 @@ torch.autograd.set_detect_anomaly(False)    # or remove `with torch.autograd.det
 torch.autograd.set_detect_anomaly(True, check_nan=False)    # keeps the stacks, does not check gradients"""
 
 
-@rule
+@rule(category=Category.SYNC)
 def anomaly_mode(
     mean_step: MeanStep,
     step_ops: Table[StepOp],
@@ -43,7 +44,7 @@ def anomaly_mode(
     host = mean_step.per_step(sum(row.host_ns for row in checks))
     device = min(mean_step.busy_ns, mean_step.per_step(sum(row.device_ns for row in checks)))
     least, most = (mean_step.per_step(ns) for ns in _stacks_ns(step_ops, starving_phases))
-    late = min(mean_step.starved_ns, host + least)
+    starved = min(mean_step.starved_ns, host + least)
     left = mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns if mean_step.starved_ns else 0.0
     return Advice(
         title="Autograd's anomaly detection is on",
@@ -51,7 +52,7 @@ def anomaly_mode(
         f"takes {units.duration(host)} of host time ({units.share(mean_step.share(host))} of the step)"
         + (f" and {units.duration(device)} of GPU time." if device else "."),
         saving=Saving(
-            starved_ns=(late, late),
+            starved_ns=(starved, starved),
             device_ns=(0.0, device),
             waited_ns=(0.0, max(0.0, most - left * least) + mean_step.busy_ns - device),
         ),
@@ -63,9 +64,9 @@ def anomaly_mode(
             "checks_host_ns": round(host),
             "checks_device_ns": round(device),
             "stacks_ns": round(least),
-            "forward_late_ns": round(most),
+            "forward_starved_ns": round(most),
         },
-        claims=frozenset({"late:syncs"}),
+        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
     )
 
 
@@ -79,5 +80,5 @@ def _stacks_ns(step_ops: Table[StepOp], starving_phases: Table[StarvingPhase]) -
     launches = sum(row.launches for row in nodes)
     ordinary = sum(row.host_ns for row in nodes) / launches if launches else 0.0
     forward = [row for row in starving_phases if row.phase == "forward"]
-    late = sum(row.starved_ns for row in forward)
-    return max(0.0, late - ordinary * sum(row.launches for row in forward)), late
+    starved = sum(row.starved_ns for row in forward)
+    return max(0.0, starved - ordinary * sum(row.launches for row in forward)), starved

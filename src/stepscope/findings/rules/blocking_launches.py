@@ -6,15 +6,16 @@ from stepscope import units
 from stepscope.analyses._caveats import Caveat
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.launches import Launch
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Category, rule
 from stepscope.findings._simulated import simulated
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["blocking_launches"]
 
 
-@rule
+@rule(category=Category.SYNC)
 def blocking_launches(
     mean_step: MeanStep,
     trust: Table[Caveat],
@@ -47,5 +48,5 @@ def blocking_launches(
             "starved_ns": round(mean_step.starved_ns),
             "blocked_ns": round(blocked),
         },
-        claims=frozenset({"late"}),
+        claims=frozenset({Claim(Time.STARVED)}),
     )

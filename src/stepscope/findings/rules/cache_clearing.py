@@ -8,10 +8,11 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, locations_of, rule
+from stepscope.findings import Advice, Category, locations_of, rule
 from stepscope.findings._driver_memory import clears_cache, driver_memory
 from stepscope.findings._phrases import often
 from stepscope.findings._simulated import simulated
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -22,7 +23,7 @@ _FIX = """\
 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if memory was fragmented"""
 
 
-@rule
+@rule(category=Category.MEMORY)
 def cache_clearing(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     allocations: Table[Allocation],
@@ -67,7 +68,7 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
             "idle_in_calls_ns": round(calls.waited_ns[0]),
             "idle_after_calls_ns": round(calls.drained_ns),
         },
-        claims=frozenset({"late:allocation"}),
+        claims=frozenset({Claim(Time.STARVED, Part.ALLOCATION)}),
         locations=locations_of(
             (row.user_frame, often(row.per_step, "free")) for row in calls.rows if row.frees
         ),

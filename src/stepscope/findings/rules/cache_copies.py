@@ -7,9 +7,10 @@ from stepscope.analyses.attention import Attention
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._inference import cache_joins, decodes, joined_ns
 from stepscope.findings._phrases import often, times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -23,7 +24,7 @@ keys[:, :, place : place + 1] = new_key    # no torch.cat; then use keys[:, :, :
 model.generation_config.cache_implementation = "static"    # or, with transformers, a StaticCache"""
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def cache_copies(
     mean_step: MeanStep,
     iterations: Table[Iteration],
@@ -67,6 +68,6 @@ def cache_copies(
             "copied_ns": round(copied),
             "copied_share": mean_step.share(copied),
         },
-        claims=frozenset({"device:copy"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.COPY)}),
         locations=locations_of((row.user_frame, often(row.per_step, "torch.cat call")) for row in rows),
     )

@@ -6,9 +6,10 @@ from collections import Counter
 
 from stepscope import units
 from stepscope.analyses.compilations import Compilation
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
 from stepscope.findings._phrases import times as counted
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -23,7 +24,7 @@ run = torch.compile(step)        # once, before the loop; not inside a function 
 graph = torch.cuda.CUDAGraph()   # capture once, before the loop; in the loop: graph.replay()"""
 
 
-@rule
+@rule(category=Category.COMPILE)
 def compilation_in_steps(
     mean_step: MeanStep,
     compilations: Table[Compilation],
@@ -67,5 +68,5 @@ def compilation_in_steps(
             "steps_with_compilation": len(steps),
             **{f"{kind}_times": n for kind, n in sorted(times.items())},
         },
-        claims=frozenset({"late:compile"}),
+        claims=frozenset({Claim(Time.STARVED, Part.COMPILATION)}),
     )

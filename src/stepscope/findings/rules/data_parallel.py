@@ -7,7 +7,8 @@ from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.devices import Device
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -26,7 +27,7 @@ model = DistributedDataParallel(model.to(local_rank), device_ids=[local_rank])
 loader = DataLoader(dataset, sampler=DistributedSampler(dataset), batch_size=batch_size // {devices})"""
 
 
-@rule
+@rule(category=Category.COMMUNICATION)
 def data_parallel(
     mean_step: MeanStep,
     devices: Table[Device],
@@ -53,8 +54,8 @@ def data_parallel(
     peers = sum(row.exposed_ns for row in copies if row.direction == "PtoP") / len(busy)
     exposed = max(row.exposed_communication_ns for row in devices)
     moved = min(mean_step.per_step(peers + exposed), mean_step.busy_ns)
-    late = mean_step.starved_ns * (1 - 1 / len(busy))
-    if mean_step.share(late + moved) < least_share:
+    starved = mean_step.starved_ns * (1 - 1 / len(busy))
+    if mean_step.share(starved + moved) < least_share:
         return None
     replicating = mean_step.per_step(sum(row.host_ns for row in step_ops if row.name in _REPLICATE))
     return Advice(
@@ -63,7 +64,7 @@ def data_parallel(
         + (f" ({units.duration(replicating)} of host time a step). " if replicating else ". ")
         + (f"Exposed copies between GPUs take {units.duration(moved)} of a step. " if moved else "")
         + f"The busiest GPU waits {units.duration(mean_step.starved_ns)} of a step for the host.",
-        saving=Saving(starved_ns=(0.0, late), device_ns=(0.5 * moved, moved)),
+        saving=Saving(starved_ns=(0.0, starved), device_ns=(0.5 * moved, moved)),
         certainty="certain" if ranges else "likely",
         fix=_FIX.format(devices=len(busy)),
         check="stepscope show devices, for the profile of one rank: one GPU, with a higher busy share.",
@@ -74,6 +75,6 @@ def data_parallel(
             "replicating_host_ns": round(replicating),
             "starved_ns": round(mean_step.starved_ns),
         },
-        claims=frozenset({"late", "waited:communication"}),
+        claims=frozenset({Claim(Time.STARVED), Claim(Time.WAITED, Part.COMMUNICATION)}),
         locations=locations_of((row.user_frame, f"{row.name}") for row in functions),
     )

@@ -12,8 +12,9 @@ from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Location, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
 from stepscope.findings._waits import of_shares
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -47,7 +48,7 @@ class _Loading:
     """Whether only one step was recorded, so that the first could not be left out."""
 
 
-@rule
+@rule(category=Category.INPUT)
 def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     breakdowns: Table[Breakdown],
@@ -85,10 +86,10 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     vague = burst or mean_step.share(loading.wait_ns) < finding_share
     saving = _shared_out(loading) if workers else _moved_out(mean_step, loading)
     if vague:
-        late, waited = saving.starved_ns[1], saving.waited_ns[1]
-        saving = Saving(starved_ns=(0.0, late), waited_ns=(0.0, waited))
+        starved, waited = saving.starved_ns[1], saving.waited_ns[1]
+        saving = Saving(starved_ns=(0.0, starved), waited_ns=(0.0, waited))
     if not burst:
-        saving = _played(mean_step, saving, changed_steps_by_no_loader)
+        saving = _within_simulation(mean_step, saving, changed_steps_by_no_loader)
     needed = _needed(loading, mean_step)
     return Advice(
         title="The step waits for the DataLoader" + ("" if workers else " (num_workers=0)"),
@@ -105,7 +106,7 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
             "workers_needed": None if workers else needed,
             "batches_per_step": batches,
         },
-        claims=frozenset({"waited:dataloader", "late:dataloader"}),
+        claims=frozenset({Claim(Time.WAITED, Part.DATALOADER), Claim(Time.STARVED, Part.DATALOADER)}),
         locations=() if workers else _locations(step_ops, mean_step),
     )
 
@@ -146,11 +147,11 @@ def _moved_out(mean_step: MeanStep, loading: _Loading) -> Saving:
         if mean_step.starved_ns
         else 0.0
     )
-    late = min(wait + ahead, mean_step.starved_ns) if mean_step.device else wait
-    return Saving(starved_ns=(min(low, late), late), waited_ns=(0.0, steady))
+    starved = min(wait + ahead, mean_step.starved_ns) if mean_step.device else wait
+    return Saving(starved_ns=(min(low, starved), starved), waited_ns=(0.0, steady))
 
 
-def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
+def _within_simulation(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
     """A saving that leaves most of what a simulation without loading leaves."""
     gain = mean_step.gain(saving)
     left = [_LEFT * (1 - row.gain_high_share) for row in changed_steps]

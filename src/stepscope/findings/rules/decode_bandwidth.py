@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.rooflines import Roofline
-from stepscope.findings import Advice, NotKnown, Saving, rule
+from stepscope.findings import Advice, Category, NotKnown, Saving, rule
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -21,7 +22,7 @@ model = torch.compile(model, mode="max-autotune")    # kernels tuned for matrice
 --max-num-seqs 256    # vLLM: more requests at once; the weights are read once for all of them"""
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def decode_bandwidth(
     mean_step: MeanStep,
     facts: Facts,
@@ -65,7 +66,7 @@ def decode_bandwidth(
             "busy_ns": round(mean_step.busy_ns),
             "bandwidth_share": needed / mean_step.busy_ns,
         },
-        claims=frozenset({"device"}),
+        claims=frozenset({Claim(Time.DEVICE)}),
     )
 
 

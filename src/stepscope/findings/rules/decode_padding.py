@@ -6,9 +6,10 @@ import re
 
 from stepscope import units
 from stepscope.analyses.iterations import Iteration
-from stepscope.findings import Advice, NotKnown, Saving, rule
+from stepscope.findings import Advice, Category, NotKnown, Saving, rule
 from stepscope.findings._inference import engine_of
 from stepscope.findings._phrases import times
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -19,7 +20,7 @@ _PADDED = re.compile(r"decode\[bs=(\d+)/(\d+)\b")
 _FIX = "--cudagraph-capture-sizes {sizes}    # one just above each usual number of requests"
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def decode_padding(
     mean_step: MeanStep, iterations: Table[Iteration], *, least_padding: float = 0.25
 ) -> Advice | None:
@@ -55,7 +56,7 @@ def decode_padding(
         fix=_FIX.format(sizes=" ".join(map(str, sorted({size for size, _ in sizes})[:8]))),
         check="stepscope show iterations: the two numbers after bs= are closer to each other.",
         evidence={"padding_share": padding, "decode_steps": len(rows), "requests": real / len(rows)},
-        claims=frozenset({"device"}),
+        claims=frozenset({Claim(Time.DEVICE)}),
     )
 
 

@@ -14,8 +14,9 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Figure, Location, NotKnown, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Figure, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -60,12 +61,12 @@ class _Filling:
             "under_half_block_share": self.under_half,
             "kernel_mean_ns": self.mean_ns,
             "wasted_ns": round((1 - self.fill) * self.ns),
-            "model_late_ns": round(self.starved_ns),
+            "model_starved_ns": round(self.starved_ns),
             "passes_per_step": self.passes,
         }
 
 
-@rule
+@rule(category=Category.DEVICE)
 def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what it looks at
     mean_step: MeanStep,
     facts: Facts,
@@ -101,7 +102,7 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
         raise NotKnown("the number of multiprocessors or the kernels' grids are not in the profile")
     accumulated = _accumulated(step_classes, step_ops)
     passes = accumulated if accumulated > 1 else _replayed(graph_replays, ran, mean_step)
-    filling = _filling(ran, device.multiprocessors, passes, accumulated > 1, _late(step_ops, mean_step))
+    filling = _filling(ran, device.multiprocessors, passes, accumulated > 1, _starved(step_ops, mean_step))
     saving = _saving(ran, device.multiprocessors, filling, step_ops, mean_step)
     is_unfilled = filling.fill < least_fill and mean_step.gain(saving).high_share >= least_share
     if not is_unfilled and not _is_starved(filling, mean_step, starved_share, most_busy):
@@ -115,7 +116,7 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
         fix=_fix(filling, room),
         check="stepscope show throughput: more samples a second; show devices: sm_efficiency rises.",
         evidence={**filling.evidence, "multiprocessors": device.multiprocessors},
-        claims=frozenset({"device", "late"} if passes > 1 else {"device"}),
+        claims=frozenset({Claim(Time.DEVICE), Claim(Time.STARVED)} if passes > 1 else {Claim(Time.DEVICE)}),
         locations=_locations(step_ops),
     )
 
@@ -147,7 +148,7 @@ def _is_starved(filling: _Filling, mean_step: MeanStep, starved_share: float, mo
     )
 
 
-def _late(step_ops: Iterable[StepOp], mean_step: MeanStep) -> float:
+def _starved(step_ops: Iterable[StepOp], mean_step: MeanStep) -> float:
     """How long the GPU waits for the model's operators in a step; only launching counts."""
     model = [op for op in step_ops if op.within is None and op.phase in _MODEL]
     most = _LAUNCH_NS * sum(op.launches for op in model)

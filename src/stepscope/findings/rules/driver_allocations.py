@@ -8,12 +8,12 @@ from stepscope import units
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.idle_gaps import IdleGap
-from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, locations_of, rule
-from stepscope.findings._driver_memory import DriverMemory, clears_cache, driver_memory, is_cached
+from stepscope.findings import Advice, Category, locations_of, rule
+from stepscope.findings._driver_memory import DriverMemory, driver_memory, is_cached
 from stepscope.findings._phrases import often, times
 from stepscope.findings._simulated import simulated
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -33,13 +33,12 @@ batch = pad(batch, to=longest)                                     # fixed sizes
 # no torch.cuda.empty_cache() in the loop: the next step requests the same memory again"""
 
 
-@rule
-def driver_allocations(  # noqa: PLR0913  # one parameter for each table
+@rule(category=Category.MEMORY, yields_to=("cache_clearing",))
+def driver_allocations(
     mean_step: MeanStep,
     allocations: Table[Allocation],
     idle_gaps: Table[IdleGap],
     step_ops: Table[StepOp],
-    python_frames: Table[PythonFrame],
     changed_steps_by_no_driver_memory: Table[ChangedStep],
     *,
     least_share: float = 0.01,
@@ -56,8 +55,6 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
         or mean_step.share(calls.waited_ns[1] + calls.drained_ns) < least_share
     ):
         return None
-    if clears_cache(calls, step_ops, python_frames):
-        return None  # cache_clearing reports it
     cached = is_cached(calls, step_ops)
     return Advice(
         title="Every step requests memory from the driver",
@@ -75,7 +72,7 @@ def driver_allocations(  # noqa: PLR0913  # one parameter for each table
             "idle_in_calls_ns": round(calls.waited_ns[0]),
             "idle_after_calls_ns": round(calls.drained_ns),
         },
-        claims=frozenset({"late:allocation"}),
+        claims=frozenset({Claim(Time.STARVED, Part.ALLOCATION)}),
         locations=()
         if not cached
         else locations_of(

@@ -6,8 +6,9 @@ import re
 
 from stepscope import units
 from stepscope.analyses.kernels import Kernel
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._phrases import times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -28,7 +29,7 @@ scale = torch.tensor(0.5, dtype=x.dtype, device=x.device)
 loss_sum = loss_sum + loss.detach().float()               # not .double() in every step"""
 
 
-@rule
+@rule(category=Category.PRECISION)
 def dtype_conversions(
     mean_step: MeanStep, kernels: Table[Kernel], *, least_share: float = 0.02
 ) -> Advice | None:
@@ -67,7 +68,7 @@ def dtype_conversions(
             "kernels": len(found),
             "longest": max(found, key=lambda row: row.total_ns).name,
         },
-        claims=frozenset({"device:elementwise"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE)}),
     )
 
 

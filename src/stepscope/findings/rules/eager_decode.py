@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.attention import Attention
-from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._inference import decodes, engine_of
 from stepscope.findings._phrases import often, times
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -20,7 +21,7 @@ __all__ = ["eager_decode"]
 
 GRAPH_LATENCY_NS = 1_000
 """Between two kernels of a CUDA graph, on recent GPUs."""
-_CAPTURED = ("host op", "other runtime call", "allocation call", "launch latency")
+_CAPTURED = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL, SpentIn.ALLOCATION_CALL, SpentIn.LAUNCH_LATENCY)
 _BY_ENGINE = {
     "vLLM": "vllm serve MODEL    # without --enforce-eager, or LLM(..., enforce_eager=False)",
     "SGLang": "python -m sglang.launch_server ... --cuda-graph-max-bs {requests}  # no --disable-cuda-graph",
@@ -31,7 +32,7 @@ model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=T
 with torch.cuda.graph(graph): make_token()    # your own loop; write the cache in place"""
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def eager_decode(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     iterations: Table[Iteration],
@@ -57,34 +58,36 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
     eager = [row for row in rows if row.launched_by == "eager" and (row.kind == "decode" or not known)]
     idle = sum(row.idle_ns for row in rows)
     kernels = mean_step.per_step(sum(row.kernels for row in eager))
-    late = mean_step.starved_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0
-    if not kernels or mean_step.share(late - kernels * GRAPH_LATENCY_NS) < least_share:
+    starved = mean_step.starved_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0
+    if not kernels or mean_step.share(starved - kernels * GRAPH_LATENCY_NS) < least_share:
         return None
-    low = max(0.0, late * _captured_share(idle_gaps, mean_step) - kernels * GRAPH_LATENCY_NS)
+    low = max(0.0, starved * _captured_share(idle_gaps, mean_step) - kernels * GRAPH_LATENCY_NS)
     requests = max((row.requests or 0 for row in eager), default=0)
     engine = engine_of(rows)
     return Advice(
         title="Decoding launches its kernels one by one",
         because=f"In {times(len(eager), 'decoding step')} the host launches {often(kernels, 'kernel')} one "
         f"by one. A kernel takes {units.duration(mean_step.busy_ns / kernels)} on average. The GPU is idle "
-        f"for {units.share(mean_step.share(late))} of the time, waiting for the host.",
-        saving=Saving(starved_ns=(low, late)),
+        f"for {units.share(mean_step.share(starved))} of the time, waiting for the host.",
+        saving=Saving(starved_ns=(low, starved)),
         certainty="likely",
         fix=_BY_ENGINE.get(engine or "", _ANY).format(requests=requests or 256),
         check="stepscope show iterations: launched_by is graph, and idle_ns is near 0.",
         evidence={
             "eager_decode_steps": len(eager),
             "kernels_per_step": kernels,
-            "starved_ns": round(late),
-            "starved_share": mean_step.share(late),
+            "starved_ns": round(starved),
+            "starved_share": mean_step.share(starved),
             "engine": engine,
         },
-        claims=frozenset({"late"}),
+        claims=frozenset({Claim(Time.STARVED)}),
     )
 
 
 def _captured_share(idle_gaps: Iterable[IdleGap], mean_step: MeanStep) -> float:
     """The part of the waiting for the host in operators and calls, which a graph replaces."""
-    late = [row for row in idle_gaps if row.device == mean_step.device and row.side in ("host", "launch")]
-    whole = sum(row.idle_ns for row in late)
-    return sum(row.idle_ns for row in late if row.spent_in in _CAPTURED) / whole if whole else 0.0
+    starved = [
+        row for row in idle_gaps if row.device == mean_step.device and row.side in (Side.HOST, Side.LAUNCH)
+    ]
+    whole = sum(row.idle_ns for row in starved)
+    return sum(row.idle_ns for row in starved if row.spent_in in _CAPTURED) / whole if whole else 0.0

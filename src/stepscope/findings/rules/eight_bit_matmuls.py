@@ -5,8 +5,9 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Category, rule
 from stepscope.findings._products import heaviest, off_device, peak_of, products_in, saved_ns
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -14,7 +15,7 @@ from stepscope.tables import Table
 __all__ = ["eight_bit_matmuls"]
 
 
-@rule
+@rule(category=Category.PRECISION)
 def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
     mean_step: MeanStep,
     facts: Facts,
@@ -42,7 +43,7 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
     if device is None or rate is None or target is None or found.ns < least_call_ns * found.calls:
         return None
     if mean_step.per_step(sum(row.misaligned_ns or 0 for row in found.rows)) > 0.25 * found.ns:
-        return None  # Sizes have to be multiples of 16: that is the first thing to fix.
+        return None  # products in 8 bits need sizes that are multiples of 16
     _, high = saved_ns(found, "fp8", device, mean_step)
     call_ns = found.ns / found.calls if found.calls else 0.0
     return Advice(
@@ -65,6 +66,6 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
             "fp8_peak_flops_per_s": target,
             f"{half}_peak_flops_per_s": rate,
         },
-        claims=frozenset({"device:matmul"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.MATMUL)}),
         locations=heaviest(step_ops, mean_step),
     )

@@ -11,10 +11,11 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
-from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -51,7 +52,7 @@ class _Chains:
         return 1 - 1 / self.length, 1 - 1 / self.longest
 
 
-@rule
+@rule(category=Category.DEVICE)
 def elementwise_chains(
     mean_step: MeanStep,
     kernels: Table[Kernel],
@@ -170,6 +171,6 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
             "kernel_mean_ns": mean_ns,
             "chain_length": chains.length,
         },
-        claims=frozenset({"device:elementwise", "late:elementwise"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE), Claim(Time.STARVED, Part.ELEMENTWISE)}),
         locations=places_of(ops),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Category, rule
 from stepscope.findings._phrases import often
 from stepscope.findings._simulated import simulated
-from stepscope.findings._waits import EXPLICIT, Wait, held_up, locations_of_waits, waits_of
+from stepscope.findings._waits import Wait, WaitCause, held_up, locations_of_waits, waits_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -28,7 +29,7 @@ start.record(); loss = model(batch); end.record()
 pairs.append((start, end))    # after the loop: torch.cuda.synchronize(), start.elapsed_time(end)"""
 
 
-@rule
+@rule(category=Category.SYNC)
 def explicit_syncs(  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
@@ -48,7 +49,9 @@ def explicit_syncs(  # one parameter for each table
     if mean_step.device is None:
         return None
     waits = waits_of(host_syncs, step_ops)
-    mine = [wait for wait in waits if wait.cause == EXPLICIT and _asked_for(wait, stacks=facts.stacks)]
+    mine = [
+        wait for wait in waits if wait.cause is WaitCause.EXPLICIT and _asked_for(wait, stacks=facts.stacks)
+    ]
     if not mine:
         return None
     waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
@@ -71,7 +74,7 @@ def explicit_syncs(  # one parameter for each table
             "starved_ns": round(starved),
             "starved_share": mean_step.share(starved),
         },
-        claims=frozenset({"late:syncs"}),
+        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of_waits(mine, mean_step.steps, "wait"),
     )
 

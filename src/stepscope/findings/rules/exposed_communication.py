@@ -7,8 +7,9 @@ from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of, kinds_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -30,7 +31,7 @@ _BY_KIND = {
 _ANY = "work = dist.all_reduce(tensor, async_op=True)\n...    # compute that does not need it\nwork.wait()"
 
 
-@rule
+@rule(category=Category.COMMUNICATION)
 def exposed_communication(
     mean_step: MeanStep,
     breakdowns: Table[Breakdown],
@@ -73,7 +74,7 @@ def exposed_communication(
             "on_critical_path_ns": round(on_path),
             "collective": kinds[0] if kinds else None,
         },
-        claims=frozenset({"waited:communication"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
     )
 
 

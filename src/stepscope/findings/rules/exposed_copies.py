@@ -8,10 +8,11 @@ from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.copies import Copy
-from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, large, moving, trips_of
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import of_shares
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -38,7 +39,7 @@ while coming is not None:
     train(batch)"""
 
 
-@rule
+@rule(category=Category.COPIES)
 def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
@@ -80,7 +81,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
         title="Copies to the GPU do not overlap with kernels",
         because=f"For {units.duration(exposed)} of a step ({units.share(mean_step.share(exposed))}) a copy "
         f"to the GPU runs while no kernel does.{beside if room else ''}{first}",
-        saving=saving if pageable else _played(mean_step, saving, changed_steps_by_overlap_copies),
+        saving=saving if pageable else _within_simulation(mean_step, saving, changed_steps_by_overlap_copies),
         certainty="likely",
         fix=_FIX,
         check="stepscope show copies: for HtoD, overlapped_ns is most of total_ns.",
@@ -91,7 +92,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
             "copies_per_step": mean_step.per_step(sum(row.calls for row in found)),
             "bytes_per_step": mean_step.per_step(sum(row.bytes or 0 for row in found)),
         },
-        claims=frozenset({"device:copy"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.COPY)}),
         locations=locations_of(
             (row.place, f"{units.duration(mean_step.per_step(row.exposed_ns))} a step, no kernel running")
             for row in moving(copies_by_frame, "HtoD")
@@ -100,13 +101,13 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     )
 
 
-def _played(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
+def _within_simulation(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:
     """A saving with the narrower bounds of a simulation, if there is one."""
     if not changed_steps:
         return saving
-    reckoned, modelled = mean_step.gain(saving), mean_step.gain(simulated(mean_step, changed_steps))
-    most = min(reckoned.high_share, max(modelled.high_share, reckoned.low_share))
-    return of_shares(mean_step, min(most, max(reckoned.low_share, modelled.low_share)), most)
+    argued, modelled = mean_step.gain(saving), mean_step.gain(simulated(mean_step, changed_steps))
+    most = min(argued.high_share, max(modelled.high_share, argued.low_share))
+    return of_shares(mean_step, min(most, max(argued.low_share, modelled.low_share)), most)
 
 
 def _left_when_pinned(found: Iterable[Copy], bus: Bus, mean_step: MeanStep) -> Bounds:

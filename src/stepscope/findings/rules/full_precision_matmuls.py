@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, NotKnown, rule
+from stepscope.findings import Advice, Category, NotKnown, rule
 from stepscope.findings._products import (
     NARROW,
     Products,
@@ -28,7 +28,7 @@ __all__ = ["full_precision_matmuls"]
 FULL = ("fp32", "fp64")
 
 
-@rule
+@rule(category=Category.PRECISION)
 def full_precision_matmuls(
     mean_step: MeanStep,
     facts: Facts,

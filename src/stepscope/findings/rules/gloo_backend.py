@@ -7,9 +7,10 @@ from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import exposed_of, kind_of
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -24,7 +25,7 @@ _MACHINE = 8
 """Up to this many ranks are taken to be on one machine."""
 
 
-@rule
+@rule(category=Category.COMMUNICATION)
 def gloo_backend(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
@@ -73,7 +74,7 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
             "backend": facts.backend,
             "world_size": facts.world_size,
         },
-        claims=frozenset({"waited:communication"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
     )
 
 

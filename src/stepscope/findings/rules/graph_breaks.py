@@ -9,9 +9,10 @@ from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Location, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -35,7 +36,7 @@ _READS = """
 # move print(), .item() and `if tensor > 0:` out of the compiled code, or use torch.where(...)"""
 
 
-@rule
+@rule(category=Category.COMPILE)
 def graph_breaks(
     mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
@@ -68,8 +69,8 @@ def graph_breaks(
     code = compiled_code(step_ops, compiled_regions)
     parts = nested + beside
     others = 1 - 1 / max(1.0, parts)
-    around = _between(code, starving_phases) if beside >= LEAST_RUNS else code.around_late_ns
-    most = mean_step.with_latency(mean_step.per_step(around + others * code.python_late_ns))
+    around = _between(code, starving_phases) if beside >= LEAST_RUNS else code.around_starved_ns
+    most = mean_step.with_latency(mean_step.per_step(around + others * code.python_starved_ns))
     if mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns < least_share * ordinary_step_ns(
         mean_step, step_classes
     ):
@@ -78,7 +79,7 @@ def graph_breaks(
     read = sum(row.per_step for row in reads)
     breaking = 2 * read >= parts
     outside = sum(row.starved_ns for row in reads if row.within is None)
-    least = mean_step.per_step(others * code.around_late_ns + outside) if breaking else 0.0
+    least = mean_step.per_step(others * code.around_starved_ns + outside) if breaking else 0.0
     least = max(least, _entering(mean_step, nested, parts, code, step_ops))
     return Advice(
         title="Compiled code returns to Python within a step",
@@ -91,10 +92,10 @@ def graph_breaks(
             "runs_per_step": parts,
             "runs_inside_others_per_step": nested,
             "reads_per_step": read,
-            "late_around_ns": round(mean_step.per_step(around)),
-            "late_in_generated_python_ns": round(mean_step.per_step(code.python_late_ns)),
+            "starved_around_ns": round(mean_step.per_step(around)),
+            "starved_in_generated_python_ns": round(mean_step.per_step(code.python_starved_ns)),
         },
-        claims=frozenset({"late"}),
+        claims=frozenset({Claim(Time.STARVED)}),
         locations=_locations(reads, code),
     )
 
@@ -108,7 +109,7 @@ def _entering(
         for row in step_ops
         if _REGION.fullmatch(row.within or "") and (row.name or "").startswith("aten::")
     )
-    around = max(0.0, mean_step.per_step(code.around_late_ns - plain))
+    around = max(0.0, mean_step.per_step(code.around_starved_ns - plain))
     return min(around / parts, ENTRY_NS) * nested if parts else 0.0
 
 
@@ -119,8 +120,8 @@ def _is_read(row: StepOp) -> bool:
 
 def _between(code: CompiledCode, starving_phases: Table[StarvingPhase]) -> int:
     """How long GPUs waited for forward and for Python of no phase, outside of compiled graphs."""
-    late = sum(row.starved_ns for row in starving_phases if row.phase in ("forward", "other"))
-    return max(0, late - code.forward_graph_late_ns)
+    starved = sum(row.starved_ns for row in starving_phases if row.phase in ("forward", "other"))
+    return max(0, starved - code.forward_graph_starved_ns)
 
 
 def _because(parts: float, nested: float, most: float, read: float) -> str:

@@ -10,17 +10,12 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import (
-    ANOMALY,
-    DOWNLOAD,
-    EXPLICIT,
-    LARGE_UPLOAD,
-    OTHER,
-    READ,
-    UPLOAD,
+    Reason,
     Wait,
+    WaitCause,
     held_up,
     launch_costs,
     lead_of,
@@ -28,13 +23,15 @@ from stepscope.findings._waits import (
     locations_of_waits,
     waits_of,
 )
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["implicit_syncs"]
 
-_NOT_MINE = (READ, ANOMALY, EXPLICIT, LARGE_UPLOAD, OTHER)
+_MINE = (WaitCause.OPERATOR, WaitCause.UPLOAD, WaitCause.DOWNLOAD)
+"""Others are for other rules, or nothing that a program can change."""
 # The size of these operators' results depends on values, so the host must wait for a count.
 _FIXES = {
     "aten::nonzero": "torch.where(mask, x, 0)    # or (x * mask).sum() / mask.sum(); no x[mask]",
@@ -45,10 +42,14 @@ _FIXES = {
     "aten::equal": "(a == b).all()    # stays on the GPU; torch.equal reads the answer",
     "aten::allclose": "torch.isclose(a, b).all()    # stays on the GPU; torch.allclose reads the answer",
     "aten::_linalg_check_errors": "torch.linalg.cholesky_ex(a), inv_ex, solve_ex    # no check for errors",
-    UPLOAD: 'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or create it once\n'
-    'x.pin_memory().to("cuda", non_blocking=True)    # for tensors in host memory',
-    DOWNLOAD: "hits += (scores.argmax(-1) == labels).sum()    # on the GPU; fetch the sum at the end\n"
-    'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, before you use it',
+    WaitCause.UPLOAD.value: (
+        'torch.full((), x, device="cuda")    # instead of torch.tensor(x).cuda(); or create it once\n'
+        'x.pin_memory().to("cuda", non_blocking=True)    # for tensors in host memory'
+    ),
+    WaitCause.DOWNLOAD.value: (
+        "hits += (scores.argmax(-1) == labels).sum()    # on the GPU; fetch the sum at the end\n"
+        'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, before you use it'
+    ),
 }
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
 # Operators that take rows by index or put them back, and the nodes of autograd for them.
@@ -63,10 +64,10 @@ _PARTS = 4
 _UNIQUE = "x.sort().values    # torch.unique must count first; sort() and a mask of changes have a fixed size"
 _COMPUTING = ("forward", "other")
 """Phases in which a program computes with what it fetched: metrics, samples."""
-_WHAT = {UPLOAD: "small copies to the GPU", DOWNLOAD: "copies to the host"}
+_WHAT = {WaitCause.UPLOAD: "small copies to the GPU", WaitCause.DOWNLOAD: "copies to the host"}
 
 
-@rule
+@rule(category=Category.SYNC)
 def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
@@ -97,10 +98,10 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if mean_step.device is None:
         return None
     waits = waits_of(host_syncs, step_ops, copies_by_frame if facts.stacks else copies_by_op)
-    mine = [wait for wait in waits if wait.cause not in _NOT_MINE]
+    mine = [wait for wait in waits if wait.cause in _MINE]
     if not mine:
         return None
-    others = [wait for wait in waits if wait.cause in _NOT_MINE]
+    others = [wait for wait in waits if wait.cause not in _MINE]
     lead = lead_of(mean_step, _beside_ns(mean_step, mine, step_ops), kernels, step_ops, iterations)
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
     if mean_step.gain(saving).high_share < least_share:
@@ -112,7 +113,7 @@ def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -
     """Host time of a step that goes with the waits: picking rows, and work on one part at a time."""
     waited = sum(wait.waited_ns for wait in mine)
     copies = [wait for wait in mine if wait.cause in _WHAT]
-    causes = {wait.cause for wait in mine if wait.cause not in _WHAT}
+    causes = {wait.reason.op for wait in mine if wait.cause is WaitCause.OPERATOR}
     rows = [row for row in step_ops if row.within is None]
     cheapest, mean = launch_costs(step_ops)
     # What copies and other operators cost, without the waits in them.
@@ -122,7 +123,7 @@ def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -
     parts = sum(row.calls for row in step_ops if row.name in _SIZED and row.phase != "backward")
     low = max(waited, sum(row.host_ns for row in picked) - parts * _INSTEAD * mean)
     looped = sum(row.calls for row in rows if row.name in _SIZED)
-    around += _computed_ns(rows, mean) if any(wait.cause == DOWNLOAD for wait in mine) else 0.0
+    around += _computed_ns(rows, mean) if any(wait.cause is WaitCause.DOWNLOAD for wait in mine) else 0.0
     by_part = [row for row in rows if row.calls >= looped] if looped >= _PARTS * mean_step.steps else picked
     high = max(low, around, sum(row.host_ns for row in by_part))
     return mean_step.per_step(low - waited), mean_step.per_step(high - waited)
@@ -135,23 +136,24 @@ def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
 
 
 def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
-    by_cause: dict[str, list[Wait]] = {}
+    by_reason: dict[Reason, list[Wait]] = {}
     for wait in mine:
-        by_cause.setdefault(wait.cause, []).append(wait)
-    ranked = sorted(by_cause.items(), key=lambda cause: (-_cost(cause[1]), cause[0]))
+        by_reason.setdefault(wait.reason, []).append(wait)
+    ranked = sorted(by_reason.items(), key=lambda one: (-_cost(one[1]), one[0].name))
     waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     calls = mean_step.per_step(sum(wait.calls for wait in mine))
     causes = " and ".join(
-        f"{_WHAT.get(cause, cause)} ({often(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
-        for cause, group in ranked[:3]
+        f"{_WHAT.get(reason.cause, reason.name)} "
+        f"({often(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
+        for reason, group in ranked[:3]
     )
     return Advice(
         title="Operators make the host wait for the GPU",
         because=f"The host waits for the GPU in {causes}: {held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
-        fix="\n".join(dict.fromkeys(_fix(cause) for cause, _ in ranked[:3])),
+        fix="\n".join(dict.fromkeys(_fix(reason.name) for reason, _ in ranked[:3])),
         check="stepscope show host_syncs: no rows for these operators.",
         evidence={
             "waits_per_step": calls,
@@ -159,7 +161,7 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
             "starved_ns": round(starved),
             "starved_share": mean_step.share(starved),
         },
-        claims=frozenset({"late:syncs"}),
+        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of_waits(mine, mean_step.steps, "wait"),
     )
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from stepscope import units
 from stepscope.analyses.devices import Device
 from stepscope.analyses.iterations import Iteration
-from stepscope.findings import Advice, NotKnown, Saving, rule
+from stepscope.findings import Advice, Category, NotKnown, Saving, rule
 from stepscope.findings._inference import engine_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -24,7 +25,7 @@ tokens = tokens.to("cpu", non_blocking=True)    # read them one iteration later
 queue.put(tokens)    # detokenise and answer in another thread or process"""
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def iteration_gaps(
     mean_step: MeanStep, iterations: Table[Iteration], devices: Table[Device], *, least_share: float = 0.10
 ) -> Advice | None:
@@ -65,7 +66,7 @@ def iteration_gaps(
             "host_gap_ns": host,
             "engine": engine,
         },
-        claims=frozenset({"late:iterations"}),
+        claims=frozenset({Claim(Time.STARVED, Part.ITERATIONS)}),
     )
 
 

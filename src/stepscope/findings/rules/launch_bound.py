@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
-from stepscope.analyses.attention import Attention
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
@@ -18,10 +17,10 @@ from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
-from stepscope.findings._inference import decodes
-from stepscope.findings._starvation import Lateness, lateness_of
-from stepscope.findings._waits import OTHER, waits_of
+from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
+from stepscope.findings._starvation import Starvation, starvation_of
+from stepscope.findings._waits import WaitCause, waits_of
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -45,7 +44,7 @@ _OPTIMIZER = "optimizer = torch.optim.AdamW(parameters, fused=True)    # it is n
 _BATCH = "batch_size *= 2    # memory peaks at {used} of {all}; more work for the same number of launches"
 
 
-@rule
+@rule(category=Category.HOST, yields_to=("eager_decode",))
 def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
@@ -58,13 +57,12 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     compiled_regions: Table[CompiledRegion],
     allocations: Table[Allocation],
     iterations: Table[Iteration],
-    attention: Table[Attention],
     memory: Table[DeviceMemory],
     kernel_families: Table[KernelFamily],
     *,
     least_share: float = 0.10,
     least_launches: float = 20.0,
-    most_late_ns: float = 1_000_000.0,
+    most_starved_ns: float = 1_000_000.0,
 ) -> Advice | None:
     """Kernels take less time than the host needs to launch them, so the GPU waits for each launch.
 
@@ -84,12 +82,10 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if any(row.launched_by == "graph" for row in iterations) or count.median_ns > count.operator_ns:
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
-    bounds = _saved(lateness_of(mean_step, idle_gaps), count, starving_phases, ready=not blockers)
+    bounds = _saved(starvation_of(mean_step, idle_gaps), count, starving_phases, ready=not blockers)
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share
-    if share < least_share or bounds[1] > most_late_ns * count.launches:
+    if share < least_share or bounds[1] > most_starved_ns * count.launches:
         return None
-    if decodes(iterations, step_classes, attention, step_ops):
-        return None  # eager_decode says it, and knows how servers do it
     saving = Saving(starved_ns=bounds, device_ns=(0.0, _fused_ns(mean_step, kernel_families)))
     advice = _advice(
         mean_step, count, blockers, saving, _fix(mean_step, facts, blockers, starving_phases, memory)
@@ -99,13 +95,13 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
 
 def _places(mean_step: MeanStep, step_ops: Table[StepOp]) -> tuple[Location, ...]:
     """The functions whose operators the GPU waits for most."""
-    late: Counter[str | None] = Counter()
+    starved: Counter[str | None] = Counter()
     for row in step_ops:
         if row.within is None:
-            late[row.user_frame] += row.starved_ns
+            starved[row.user_frame] += row.starved_ns
     return locations_of(
         (frame, f"the GPU waits {units.duration(mean_step.per_step(ns))} a step")
-        for frame, ns in late.most_common()
+        for frame, ns in starved.most_common()
         if ns
     )
 
@@ -130,7 +126,7 @@ def _advice(mean_step: MeanStep, count: _Counted, blockers: list[str], saving: S
             "starved_share": mean_step.share(mean_step.starved_ns),
             "graph_ready": not blockers,
         },
-        claims=frozenset({"late"}),
+        claims=frozenset({Claim(Time.STARVED)}),
     )
 
 
@@ -185,14 +181,16 @@ def _fused_ns(mean_step: MeanStep, kernel_families: Table[KernelFamily]) -> floa
     return min(mean_step.busy_ns, mean_step.per_step(fused))
 
 
-def _saved(late: Lateness, count: _Counted, starving_phases: Table[StarvingPhase], *, ready: bool) -> Bounds:
+def _saved(
+    starved: Starvation, count: _Counted, starving_phases: Table[StarvingPhase], *, ready: bool
+) -> Bounds:
     loading, optimizer = (_share(starving_phases, phase) for phase in ("dataloader", "optimizer"))
-    host = (1 - loading) * (late.dispatch_ns + min(late.python_ns, late.dispatch_ns))
+    host = (1 - loading) * (starved.dispatch_ns + min(starved.python_ns, starved.dispatch_ns))
     host = max(0.0, host - count.compiling_ns)
-    least, most = (late.gaps * ns for ns in GRAPH_LATENCY_NS)
-    high = max(0.0, host + late.latency_ns - least)
-    stays = late.latency_ns - most if ready else -count.launches * count.call_ns
-    return min(high, (1 - optimizer) * max(0.0, host - late.drained_ns + stays)), high
+    least, most = (starved.gaps * ns for ns in GRAPH_LATENCY_NS)
+    high = max(0.0, host + starved.latency_ns - least)
+    stays = starved.latency_ns - most if ready else -count.launches * count.call_ns
+    return min(high, (1 - optimizer) * max(0.0, host - starved.drained_ns + stays)), high
 
 
 def _share(starving_phases: Table[StarvingPhase], phase: str) -> float:
@@ -210,7 +208,11 @@ def _blockers(
 ) -> list[str]:
     """What prevents capturing the step in a graph."""
     found = []
-    waits = [wait for wait in waits_of(host_syncs, step_ops) if wait.cause != OTHER and wait.starved_ns]
+    waits = [
+        wait
+        for wait in waits_of(host_syncs, step_ops)
+        if wait.cause is not WaitCause.OTHER and wait.starved_ns
+    ]
     per_step = mean_step.per_step(sum(wait.calls for wait in waits))
     if per_step >= 0.5:
         found.append(f"calls that wait for the GPU ({units.tally(per_step)} a step)")

@@ -9,9 +9,10 @@ from stepscope import units
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._op_costs import cost_of, part_in_steps, places_of
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -45,7 +46,7 @@ class _Turned:
     norms_ns: float
 
 
-@rule
+@rule(category=Category.DEVICE)
 def layout_conversions(
     mean_step: MeanStep,
     kernels: Table[Kernel],
@@ -106,7 +107,7 @@ def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _T
             "conversions_ns": turned_ns,
             "conversions_share": turned_ns / mean_step.busy_ns,
         },
-        claims=frozenset({"device:copy:layouts"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.LAYOUTS)}),
         locations=places_of(convolutions, "convolution"),
     )
 
@@ -134,6 +135,6 @@ def _copies(mean_step: MeanStep, step_ops: Table[StepOp]) -> Advice | None:
             "copies_ns": copied_ns,
             "copies_share": copied_ns / mean_step.busy_ns,
         },
-        claims=frozenset({"device:copy:layouts"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.LAYOUTS)}),
         locations=places_of(ops, "copy"),
     )

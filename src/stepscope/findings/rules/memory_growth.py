@@ -10,8 +10,9 @@ from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.memory_peaks import PeakMemory
 from stepscope.analyses.memory_steps import MemoryStep
 from stepscope.analyses.starving_phases import StarvingPhase
-from stepscope.findings import Advice, Location, NotKnown, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._device_memory import RECORD
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.tables import Table
 
@@ -24,7 +25,7 @@ total += loss.item()             # or read a number, once in many steps
 history = history[-100:]         # limit lists, dicts and hooks that collect tensors"""
 
 
-@rule
+@rule(category=Category.MEMORY)
 def memory_growth(
     facts: Facts,
     memory_steps: Table[MemoryStep],
@@ -69,7 +70,7 @@ def memory_growth(
             "memory_bytes": device.memory_bytes if device else None,
             "steps_until_full": steps_left,
         },
-        claims=frozenset({"memory"}),
+        claims=frozenset({Claim(Time.MEMORY)}),
         locations=_locations(kept, allocations, grown),
         risk=trains,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.memory import DeviceMemory
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._device_memory import memory_use
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.tables import Table
 
@@ -21,7 +22,7 @@ _SEGMENTS = (
 )
 
 
-@rule
+@rule(category=Category.MEMORY)
 def memory_limit(
     facts: Facts, memory: Table[DeviceMemory], *, high_share: float = 0.95, risk_share: float = 0.98
 ) -> Advice | None:
@@ -59,6 +60,6 @@ def memory_limit(
             "peak_share": use.peak_share,
             "reserved_share": use.reserved_share,
         },
-        claims=frozenset({"memory"}),
+        claims=frozenset({Claim(Time.MEMORY)}),
         risk=risk,
     )

@@ -6,8 +6,9 @@ from stepscope import units
 from stepscope.analyses.devices import Device
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._device_memory import memory_use
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -21,7 +22,7 @@ DataLoader(..., batch_size=2 * batch_size)   # and the learning rate as your rec
 # with gradient accumulation: half as many micro-steps of twice the size give the same result"""
 
 
-@rule
+@rule(category=Category.MEMORY)
 def memory_room(
     mean_step: MeanStep,
     facts: Facts,
@@ -43,8 +44,8 @@ def memory_room(
     if use is None or use.reserved_share >= room_share:
         return None
     loading = mean_step.per_step(sum(row.starved_ns for row in starving_phases if row.phase == "dataloader"))
-    late, unfilled = max(0.0, mean_step.starved_ns - loading) / 2, _unfilled_ns(mean_step, devices) / 2
-    if mean_step.share(2 * (late + unfilled)) < LEAST_IDLE_SHARE:
+    starved, unfilled = max(0.0, mean_step.starved_ns - loading) / 2, _unfilled_ns(mean_step, devices) / 2
+    if mean_step.share(2 * (starved + unfilled)) < LEAST_IDLE_SHARE:
         return None
     held = max(use.held.peak_bytes, use.held.reserved_peak_bytes or 0)
     return Advice(
@@ -52,7 +53,7 @@ def memory_room(
         because=f"At most {units.size(held)} of {units.size(use.memory_bytes)} of memory was reserved "
         f"({units.share(use.reserved_share)}), and the GPU waits for the host for "
         f"{units.share(mean_step.share(mean_step.starved_ns))} of the step. With twice the batch a sample "
-        f"takes up to {units.share(mean_step.share(late + unfilled))} less time; a step gets no shorter.",
+        f"takes up to {units.share(mean_step.share(starved + unfilled))} less time; a step gets no shorter.",
         saving=Saving(),
         certainty="possible",
         fix=_FIX,
@@ -63,9 +64,9 @@ def memory_room(
             "memory_bytes": use.memory_bytes,
             "reserved_share": use.reserved_share,
             "starved_ns": round(mean_step.starved_ns),
-            "sample_gain_share": mean_step.share(late + unfilled),
+            "sample_gain_share": mean_step.share(starved + unfilled),
         },
-        claims=frozenset({"late", "device"}),
+        claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),
     )
 
 

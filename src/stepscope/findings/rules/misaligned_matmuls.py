@@ -12,9 +12,10 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.rooflines import Roofline
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Category, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings._products import heaviest, off_device
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -33,7 +34,7 @@ _LEAST_SIZE = 16
 """Odd sizes below this are heads and counts that padding does not make faster."""
 
 
-@rule
+@rule(category=Category.DEVICE)
 def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it looks at
     mean_step: MeanStep,
     breakdowns: Table[Breakdown],
@@ -83,7 +84,7 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
             "misaligned_step_share": mean_step.share(odd_ns),
             "sizes": "; ".join(sizes) or None,
         },
-        claims=frozenset({"device:matmul"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.MATMUL)}),
         locations=heaviest(step_ops, mean_step) if 2 * odd_ns > products_ns else (),
     )
 

@@ -6,9 +6,10 @@ from stepscope import units
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import if_idle, often
+from stepscope.findings.claims import Claim, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -25,7 +26,7 @@ torch.compiler.cudagraph_mark_step_begin()             # before each step, if ou
 TORCH_LOGS="perf_hints" python train.py                # logs why graphs were skipped, if the mode is on"""
 
 
-@rule
+@rule(category=Category.COMPILE)
 def missed_graphs(
     mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
@@ -50,7 +51,7 @@ def missed_graphs(
     if not runs or kernels / runs < least_kernels or not _steady(step_classes):
         return None
     code = compiled_code(step_ops, compiled_regions)
-    starved_ns, waited = _late(mean_step, rows, code, compiled_regions)
+    starved_ns, waited = _starved(mean_step, rows, code, compiled_regions)
     saving = Saving(starved_ns=starved_ns)
     if mean_step.gain(saving).high_ns < least_share * ordinary_step_ns(mean_step, step_classes):
         return None
@@ -67,10 +68,10 @@ def missed_graphs(
         evidence={
             "kernels_per_step": kernels / mean_step.steps,
             "kernel_mean_ns": device_ns / kernels,
-            "late_in_compiled_code_ns": round(waited),
+            "starved_in_compiled_code_ns": round(waited),
             "regions": len(rows),
         },
-        claims=frozenset({"late"}),
+        claims=frozenset({Claim(Time.STARVED)}),
         locations=locations_of((frame, "runs compiled code") for frame in code.frames),
     )
 
@@ -80,7 +81,7 @@ def _steady(step_classes: Table[StepClass]) -> bool:
     return bool(steps) and max(steps) >= STEADY_SHARE * sum(steps)
 
 
-def _late(
+def _starved(
     mean_step: MeanStep,
     rows: list[CompiledRegion],
     code: CompiledCode,
@@ -97,5 +98,5 @@ def _late(
         mean_step.with_latency(waited), min(mean_step.starved_ns, part * mean_step.per_step(code.host_ns))
     )
     replays = REPLAY_NS * mean_step.per_step(sum(row.calls + row.backward_calls for row in rows))
-    least = mean_step.with_latency(part * mean_step.per_step(code.graph_late_ns)) - replays
+    least = mean_step.with_latency(part * mean_step.per_step(code.graph_starved_ns)) - replays
     return (min(max(0.0, least), most), most), waited

@@ -11,9 +11,10 @@ from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
 from stepscope.findings._phrases import often, times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -30,7 +31,7 @@ with contextlib.nullcontext() if last_micro_step else model.no_sync():
     loss.backward()"""
 
 
-@rule
+@rule(category=Category.COMMUNICATION)
 def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     step_classes: Table[StepClass],
@@ -80,7 +81,7 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
             "needless_share": 1 - updates / passes,
             "exposed_communication_ns": round(exposed.ns),
         },
-        claims=frozenset({"waited:communication"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
     )
 
 
@@ -92,12 +93,12 @@ def _saving(
     needless: float, copies: list[StepOp], reduces: list[StepOp], exposed: Exposed, mean_step: MeanStep
 ) -> Saving:
     """The needless part of the copies between gradients and buckets, their launches and what is exposed."""
-    late = needless * mean_step.with_latency(
+    starved = needless * mean_step.with_latency(
         mean_step.per_step(sum(row.starved_ns for row in (*copies, *reduces)))
     )
     copied = min(needless * mean_step.per_step(sum(row.device_ns for row in copies)), mean_step.busy_ns)
     return Saving(
-        starved_ns=(0.5 * late, late),
+        starved_ns=(0.5 * starved, starved),
         device_ns=(copied, min(copied + needless * exposed.device_ns, mean_step.busy_ns)),
         waited_ns=(0.0, needless * exposed.host_ns),
     )

@@ -10,10 +10,11 @@ from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, locations_of, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
 from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
 from stepscope.findings._op_costs import cost_of, python_beside
 from stepscope.findings._phrases import if_idle, often, times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -32,7 +33,7 @@ positions = torch.arange(n, device=device)                # what never changes: 
 packed = torch.tensor(values).pin_memory().to(device, non_blocking=True)   # many scalars: one copy"""
 
 
-@rule
+@rule(category=Category.COPIES)
 def needless_transfers(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     copies_by_frame: Table[Copy],
@@ -65,14 +66,14 @@ def needless_transfers(  # noqa: PLR0913  # one parameter for each table
     small = [row for row in moving(copies_by_frame, "HtoD", "pageable") if not large(row)]
     if mean_step.per_step(sum(row.calls for row in small)) < least_copies:
         return None
-    inside, beside = _late_inside(small, mean_step, step_ops, starving_phases)
-    late = min(
+    inside, beside = _starved_inside(small, mean_step, step_ops, starving_phases)
+    starved = min(
         mean_step.with_latency(inside + beside) + mean_step.per_step(starved_by(host_syncs)),
         mean_step.starved_ns,
     )
-    if mean_step.share(late) < least_share:
+    if mean_step.share(starved) < least_share:
         return None
-    return _made_on_cpu(small, (min(mean_step.with_latency(inside) / 2, late), late), mean_step)
+    return _made_on_cpu(small, (min(mean_step.with_latency(inside) / 2, starved), starved), mean_step)
 
 
 def _round_trips(trips: Trips, starved: float, mean_step: MeanStep, copies: Table[Copy]) -> Advice:
@@ -95,7 +96,7 @@ def _round_trips(trips: Trips, starved: float, mean_step: MeanStep, copies: Tabl
             "exposed_ns": round(exposed),
             "starved_ns": round(starved),
         },
-        claims=frozenset({"waited:copies", "late:syncs"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COPY), Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of(
             (row.place, f"{units.size(mean_step.per_step(row.bytes or 0))} a step, {row.direction}")
             for row in copies
@@ -104,7 +105,7 @@ def _round_trips(trips: Trips, starved: float, mean_step: MeanStep, copies: Tabl
     )
 
 
-def _late_inside(
+def _starved_inside(
     small: Sequence[Copy], mean_step: MeanStep, step_ops: Table[StepOp], starving_phases: Table[StarvingPhase]
 ) -> Bounds:
     """Idle time of a step inside the operators that made and copied these tensors, and in Python around them.
@@ -129,23 +130,23 @@ def _late_inside(
     return inside, python_beside(cost, mean_step, starving_phases, step_ops)
 
 
-def _made_on_cpu(small: Sequence[Copy], late: Bounds, mean_step: MeanStep) -> Advice:
+def _made_on_cpu(small: Sequence[Copy], starved: Bounds, mean_step: MeanStep) -> Advice:
     calls, n_bytes = sum(row.calls for row in small), sum(row.bytes or 0 for row in small)
     return Advice(
         title="Small tensors are sent to the GPU one by one",
         because=f"{times(mean_step.per_step(calls), 'copy')} a step move {units.size(n_bytes / calls)} each "
         "from pageable memory, and the host waits for each of them. The GPU is idle for up to "
-        f"{units.duration(late[1])} a step because of that.",
-        saving=Saving(starved_ns=late),
+        f"{units.duration(starved[1])} a step because of that.",
+        saving=Saving(starved_ns=starved),
         certainty="likely",
         fix=_FIX_SMALL,
         check="stepscope show copies --by frame: few HtoD copies of a few bytes.",
         evidence={
             "copies_per_step": mean_step.per_step(calls),
             "bytes_per_copy": n_bytes / calls,
-            "starved_ns": round(late[1]),
+            "starved_ns": round(starved[1]),
         },
-        claims=frozenset({"late:syncs"}),
+        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of(
             (row.place, often(mean_step.per_step(row.calls), "copy"))
             for row in sorted(small, key=lambda row: -row.calls)

@@ -11,7 +11,7 @@ from stepscope.analyses.phases import Phase
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._op_costs import places_of
 from stepscope.findings._optimizers import (
     FINDING_SHARE,
@@ -24,6 +24,7 @@ from stepscope.findings._optimizers import (
     optimizer_time,
     update_of,
 )
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -59,7 +60,7 @@ class _Table:
     """GPU time for making its gradient, zeros included."""
 
 
-@rule
+@rule(category=Category.DEVICE)
 def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
@@ -163,7 +164,7 @@ def _of_table(advice: Advice, update: Update, table: _Table) -> Advice:
             "table_filled_ns": table.filled_ns,
             "table_backward_ns": table.backward_ns,
         },
-        claims=advice.claims | {"device:indexing"},
+        claims=advice.claims | {Claim(Time.DEVICE, Part.INDEXING)},
     )
 
 
@@ -202,6 +203,6 @@ def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep
             "optimizer_share": mean_step.share(spent_ns),
             "accumulating": several,
         },
-        claims=frozenset({"late:optimizer", "device:optimizer"}),
+        claims=frozenset({Claim(Time.STARVED, Part.OPTIMIZER), Claim(Time.DEVICE, Part.OPTIMIZER)}),
         locations=places_of(update.ops, "operator"),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, moving, starved_by, trips_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
-from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.mean_step import Bound, Length, MeanStep
 from stepscope.tables import Table
 
 __all__ = ["pageable_copies"]
@@ -20,7 +21,7 @@ batch = batch.to(device, non_blocking=True)
 stored = torch.empty(shape, pin_memory=True)"""
 
 
-@rule
+@rule(category=Category.COPIES)
 def pageable_copies(
     mean_step: MeanStep,
     facts: Facts,
@@ -62,7 +63,10 @@ def pageable_copies(
         title="Batches are copied to the GPU from pageable memory",
         because=_because(mean_step, bus, total_ns, n_bytes),
         saving=Saving(
-            waited_ns=(max(0.0, exposed - slow), exposed - mean_step.device_pays(0, 0) * fast + around),
+            waited_ns=(
+                max(0.0, exposed - slow),
+                exposed - mean_step.device_pays(Bound.LOW, Length.SHORT) * fast + around,
+            ),
             starved_ns=(0.0, starved),
         ),
         certainty="certain",
@@ -77,7 +81,7 @@ def pageable_copies(
             "pinned_gb_per_s_low": bus.slow,
             "pinned_gb_per_s_high": bus.fast,
         },
-        claims=frozenset({"waited:copies", "late:syncs"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COPY), Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of(
             (row.place, f"{units.size(mean_step.per_step(row.bytes or 0))} a step")
             for row in moving(copies_by_frame, "HtoD", "pageable")

@@ -8,7 +8,7 @@ from stepscope.analyses.phases import Phase
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._op_costs import cost_of, places_of
 from stepscope.findings._optimizers import (
     FINDING_SHARE,
@@ -22,6 +22,7 @@ from stepscope.findings._optimizers import (
 )
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings._weight_loops import WeightLoop, loop_saves, weight_loop_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -41,7 +42,7 @@ _CLAMP = "torch.nn.utils.clip_grad_value_(parameters, most)    # all gradients a
 _OWN = "torch._foreach_add_(weights, gradients, alpha=-lr)    # or your own update, with lists of all tensors"
 
 
-@rule
+@rule(category=Category.HOST)
 def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
@@ -113,10 +114,10 @@ def _of_loop(loop: WeightLoop, saving: Saving, mean_step: MeanStep, *, is_optimi
             "tensors_per_step": loop.tensors,
             "operators_per_tensor": loop.calls_per_tensor,
             "loop_launches_per_step": work.launches,
-            "loop_late_ns": work.starved_ns,
+            "loop_starved_ns": work.starved_ns,
             "loop_device_ns": work.device_ns,
         },
-        claims=frozenset({"late:optimizer", "device:optimizer"}),
+        claims=frozenset({Claim(Time.STARVED, Part.OPTIMIZER), Claim(Time.DEVICE, Part.OPTIMIZER)}),
         locations=places_of(loop.ops, "operator"),
     )
 
@@ -166,10 +167,10 @@ def _advice(
             "turns_per_step": update.turns,
             "operators_per_turn": update.calls_per_turn,
             "optimizer_launches_per_step": phase.launches,
-            "optimizer_late_ns": phase.starved_ns,
+            "optimizer_starved_ns": phase.starved_ns,
             "optimizer_device_ns": phase.device_ns,
             "update_device_ns": work.device_ns,
         },
-        claims=frozenset({"late:optimizer", "device:optimizer"}),
+        claims=frozenset({Claim(Time.STARVED, Part.OPTIMIZER), Claim(Time.DEVICE, Part.OPTIMIZER)}),
         locations=places_of(update.ops, "operator"),
     )

@@ -8,11 +8,10 @@ from stepscope import units
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.lines import Line
 from stepscope.analyses.python_frames import PythonFrame
-from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Location, NotKnown, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Location, NotKnown, Saving, rule
 from stepscope.findings._phrases import if_idle
-from stepscope.findings._starvation import Lateness, lateness_of
-from stepscope.findings._waits import anomaly_checks
+from stepscope.findings._starvation import Starvation, starvation_of
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -31,14 +30,13 @@ records.append(loss.detach())                 # keep tensors; build, sort and pr
 threading.Thread(target=write, args=(records,)).start()    # or a process, for slow work"""
 
 
-@rule
+@rule(category=Category.HOST, yields_to=("anomaly_mode",))
 def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
     idle_gaps: Table[IdleGap],
     lines: Table[Line],
     python_frames: Table[PythonFrame],
-    step_ops: Table[StepOp],
     *,
     least_share: float = 0.05,
     ordinary_ns: float = 5_000,
@@ -53,55 +51,55 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
       exceeds `ordinary_share` of it, without the longest single pause.
     - with stacks, no more than the own time of functions outside of torch that take 1 % of the step or more.
     """
-    late = lateness_of(mean_step, idle_gaps)
-    most = late.python_ns - late.python_parts * ordinary_ns
+    starved = starvation_of(mean_step, idle_gaps)
+    most = starved.python_ns - starved.python_parts * ordinary_ns
     if facts.stacks:
-        bounds = _seen(late, most, python_frames, mean_step)
+        bounds = _seen(starved, most, python_frames, mean_step)
     else:
-        low = late.python_ns - ordinary_share * late.dispatch_ns - late.longest_python_ns
+        low = starved.python_ns - ordinary_share * starved.dispatch_ns - starved.longest_python_ns
         bounds = max(0.0, low), max(0.0, low, most)
     known = mean_step.device is not None and facts.host_ops
-    if not known or mean_step.share(bounds[0]) < least_share or anomaly_checks(step_ops):
+    if not known or mean_step.share(bounds[0]) < least_share:
         return None
     if not facts.stacks and (facts.world_size or 1) > 1:
         raise NotKnown(
             "the GPU waits while nothing is recorded on the host: it runs Python, or waits for other ranks",
             record="with_stack=True",
         )
-    places = _places(lines, mean_step, late)
+    places = _places(lines, mean_step, starved)
     if facts.stacks and not places:
         return None
-    return _advice(mean_step, late, bounds, places, stacks=facts.stacks)
+    return _advice(mean_step, starved, bounds, places, stacks=facts.stacks)
 
 
 def _advice(
-    mean_step: MeanStep, late: Lateness, bounds: Bounds, places: tuple[Location, ...], *, stacks: bool
+    mean_step: MeanStep, starved: Starvation, bounds: Bounds, places: tuple[Location, ...], *, stacks: bool
 ) -> Advice:
     return Advice(
         title="The GPU waits for Python code between operators",
-        because=f"The GPU waits {units.duration(late.python_ns)} of a step "
-        f"({units.share(mean_step.share(late.python_ns))}) while the host runs Python between operators."
-        + if_idle(late.dispatch_ns, "It waits {} while the host is inside operators.")
+        because=f"The GPU waits {units.duration(starved.python_ns)} of a step "
+        f"({units.share(mean_step.share(starved.python_ns))}) while the host runs Python between operators."
+        + if_idle(starved.dispatch_ns, "It waits {} while the host is inside operators.")
         + ("" if stacks else " Record with with_stack=True to see which functions it is."),
         saving=Saving(starved_ns=bounds) if stacks else Saving(waited_ns=bounds),
         certainty="likely" if stacks else "possible",
         fix=_FIX,
         check="stepscope show idle_gaps: less of 'Python between ops' than of 'host op'.",
         evidence={
-            "python_late_ns": round(late.python_ns),
-            "python_late_share": mean_step.share(late.python_ns),
-            "operators_late_ns": round(late.dispatch_ns),
-            "python_gaps_per_step": late.python_parts,
+            "python_starved_ns": round(starved.python_ns),
+            "python_starved_share": mean_step.share(starved.python_ns),
+            "operators_starved_ns": round(starved.dispatch_ns),
+            "python_gaps_per_step": starved.python_parts,
         },
-        claims=frozenset({"late:python"}),
+        claims=frozenset({Claim(Time.STARVED, Part.PYTHON)}),
         locations=places,
     )
 
 
-def _seen(late: Lateness, most_ns: float, frames: Table[PythonFrame], mean_step: MeanStep) -> Bounds:
+def _seen(starved: Starvation, most_ns: float, frames: Table[PythonFrame], mean_step: MeanStep) -> Bounds:
     """The bounds of the gain, where stacks show which time is the program's own."""
     own, programs = _profilers_ns(frames, mean_step), _programs_ns(frames, mean_step)
-    low = min(programs, max(0.0, late.excess_python_ns - own))
+    low = min(programs, max(0.0, starved.excess_python_ns - own))
     return low, min(programs, max(low, most_ns - own))
 
 
@@ -114,14 +112,14 @@ def _programs_ns(frames: Table[PythonFrame], mean_step: MeanStep) -> float:
     return sum(ns for ns in own if mean_step.share(ns) >= 0.01)
 
 
-def _places(lines: Table[Line], mean_step: MeanStep, late: Lateness) -> tuple[Location, ...]:
+def _places(lines: Table[Line], mean_step: MeanStep, starved: Starvation) -> tuple[Location, ...]:
     """Functions in which the GPU waits far longer for each launch than operators and Python take."""
     rows = [row for row in lines if row.file and row.line is not None and row.function]
     launches = sum(row.launches for row in rows) / mean_step.steps if mean_step.steps else 0.0
-    usual = 2 * late.dispatch_ns / launches if launches else 0.0
+    usual = 2 * starved.dispatch_ns / launches if launches else 0.0
     beyond = [(mean_step.per_step(row.idle_ns - row.launches * usual), row) for row in rows]
     guilty = sorted(
-        ((ns, row) for ns, row in beyond if ns > 0.1 * late.excess_python_ns), key=lambda pair: -pair[0]
+        ((ns, row) for ns, row in beyond if ns > 0.1 * starved.excess_python_ns), key=lambda pair: -pair[0]
     )
     return tuple(
         Location(

@@ -7,8 +7,9 @@ import re
 from stepscope import units
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -22,7 +23,7 @@ torch._dynamo.mark_dynamic(batch, 1)                  # if one dimension varies,
 torch.compile(model, dynamic=True)                    # if several vary; or pad to a few fixed sizes"""
 
 
-@rule
+@rule(category=Category.COMPILE)
 def recompilations(
     mean_step: MeanStep,
     compilations: Table[Compilation],
@@ -81,7 +82,7 @@ def recompilations(
             "compiling_ns": round(compiling * mean_step.steps),
             "compiling_per_step_ns": round(compiling),
         },
-        claims=frozenset({"late:compile"}),
+        claims=frozenset({Claim(Time.STARVED, Part.COMPILATION)}),
     )
 
 

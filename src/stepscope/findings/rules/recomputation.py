@@ -6,9 +6,10 @@ from stepscope import units
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Location, NotKnown, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._device_memory import MemoryUse, memory_use
 from stepscope.findings._phrases import if_idle
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -17,7 +18,13 @@ __all__ = ["recomputation"]
 
 LEAST_SHARE = 0.01
 CLAIMS = frozenset(
-    {"late:recomputation", "device:matmul", "device:attention", "device:elementwise", "device:normalisation"}
+    {
+        Claim(Time.STARVED, Part.RECOMPUTATION),
+        Claim(Time.DEVICE, Part.MATMUL),
+        Claim(Time.DEVICE, Part.ATTENTION),
+        Claim(Time.DEVICE, Part.ELEMENTWISE),
+        Claim(Time.DEVICE, Part.NORMALISATION),
+    }
 )
 """The repeated work is of these kinds."""
 REENTRANT = "CheckpointFunctionBackward"
@@ -28,7 +35,7 @@ x = layer(x)                              # your code: instead of checkpoint(lay
 x = checkpoint(layer, x, use_reentrant=False) if number % 2 else layer(x)    # if not all fit"""
 
 
-@rule
+@rule(category=Category.MEMORY)
 def recomputation(
     mean_step: MeanStep,
     facts: Facts,
@@ -72,7 +79,7 @@ def recomputation(
         check="stepscope show phases: no recomputation; stepscope show memory: the peak still fits.",
         evidence={
             "recomputation_device_ns": round(device_ns),
-            "recomputation_late_ns": round(starved_ns),
+            "recomputation_starved_ns": round(starved_ns),
             "peak_share": use.peak_share if use else None,
             "memory_bytes": use.memory_bytes if use else None,
         },

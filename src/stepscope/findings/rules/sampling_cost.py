@@ -9,9 +9,10 @@ from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._inference import engine_of, infers
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -47,7 +48,7 @@ token = flashinfer.sampling.top_k_top_p_sampling_from_logits(logits, 64, 0.9)   
 token = logits.argmax(-1)    # or greedy, if that is enough"""
 
 
-@rule
+@rule(category=Category.INFERENCE)
 def sampling_cost(
     mean_step: MeanStep,
     iterations: Table[Iteration],
@@ -90,7 +91,7 @@ def sampling_cost(
             "sampling_share": mean_step.share(whole),
             "sorting_ns": round(sorting),
         },
-        claims=frozenset({"device:indexing"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.INDEXING)}),
         locations=locations_of(
             (row.user_frame, f"{row.name}, {often(row.per_step, 'call')}") for row in sampler
         ),

@@ -9,12 +9,13 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._phrases import often
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import (
-    READ,
+    Reason,
     Wait,
+    WaitCause,
     held_up,
     launch_costs,
     lead_of,
@@ -24,6 +25,7 @@ from stepscope.findings._waits import (
     read_ops,
     waits_of,
 )
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -42,7 +44,7 @@ _BRANCH = """\
 x = torch.where(x.max() > limit, x / limit, x)    # instead of `if x.max() > limit:`"""
 
 
-@rule
+@rule(category=Category.SYNC)
 def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     host_syncs: Table[HostSync],
@@ -68,8 +70,8 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
       more than the time of the reads.
     """
     waits = waits_of(host_syncs, step_ops)
-    mine = [wait for wait in waits if wait.cause == READ]
-    reads = [row for cause, row in read_ops(step_ops) if cause == READ]
+    mine = [wait for wait in waits if wait.cause is WaitCause.READ]
+    reads = [row for reason, row in read_ops(step_ops) if reason.cause is WaitCause.READ]
     if not mine or mean_step.device is None:
         return None
     per_step = mean_step.per_step(sum(wait.calls for wait in mine))
@@ -77,11 +79,11 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     beside = host - mean_step.per_step(sum(wait.waited_ns for wait in mine))
     cheapest, mean = (per_step * cost for cost in launch_costs(step_ops))
     lead = lead_of(mean_step, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
-    others = [wait for wait in waits if wait.cause != READ]
+    others = [wait for wait in waits if wait.cause is not WaitCause.READ]
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
     if changed_steps_by_no_reads:
         instead = _of_host(mean_step, cheapest), _of_host(mean_step, min(beside, mean))
-        saving = _played(mean_step, changed_steps_by_no_reads, saving, instead, _part(waits, step_ops))
+        saving = _without_reads(mean_step, changed_steps_by_no_reads, saving, instead, _part(waits, step_ops))
     if mean_step.gain(saving).high_share < least_share:
         return None
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
@@ -98,20 +100,20 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
             "starved_ns": round(starved),
             "starved_share": mean_step.share(starved),
         },
-        claims=frozenset({"late:syncs"}),
+        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of_waits(mine, mean_step.steps, "read"),
     )
 
 
 def _part(waits: list[Wait], step_ops: Table[StepOp]) -> float:
     """The part of all waits for scalars that is for those the program reads itself."""
-    causes = {cause for cause, _ in read_ops(step_ops)} | {READ}
-    every = sum(wait.waited_ns for wait in waits if wait.cause in causes)
-    mine = sum(wait.waited_ns for wait in waits if wait.cause == READ)
+    reasons = {reason for reason, _ in read_ops(step_ops)} | {Reason(WaitCause.READ)}
+    every = sum(wait.waited_ns for wait in waits if wait.reason in reasons)
+    mine = sum(wait.waited_ns for wait in waits if wait.cause is WaitCause.READ)
     return mine / every if every else 1.0
 
 
-def _played(
+def _without_reads(
     mean_step: MeanStep, changed_steps: Table[ChangedStep], lead: Saving, instead: Bounds, part: float
 ) -> Saving:
     """What a simulation without reads saves of a step.

@@ -9,10 +9,11 @@ from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings._phrases import if_idle, often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -56,7 +57,7 @@ class _Indexing:
     """All that loops call, indexing or not."""
 
 
-@rule
+@rule(category=Category.DEVICE)
 def scatter_heavy(
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
@@ -176,6 +177,6 @@ def _advice(found: _Indexing, saving: Saving, mean_step: MeanStep) -> Advice:
             "sorting_device_ns": sorting.device_ns,
             "most": most.name,
         },
-        claims=frozenset({"late:scatter", "device:indexing"}),
+        claims=frozenset({Claim(Time.STARVED, Part.INDEXING), Claim(Time.DEVICE, Part.INDEXING)}),
         locations=places_of(found.ops),
     )

@@ -6,22 +6,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.idle_gaps import IdleGap, SpentIn
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._op_costs import part_in_steps
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["short_kernels"]
 
-BETWEEN = ("device scheduling", "graph latency")
+BETWEEN = (SpentIn.DEVICE_SCHEDULING, SpentIn.GRAPH_LATENCY)
 """Causes of idle time between two kernels that were both launched in time."""
 
 
-@rule
+@rule(category=Category.DEVICE)
 def short_kernels(
     mean_step: MeanStep,
     idle_gaps: Table[IdleGap],
@@ -71,7 +72,7 @@ def _advice(because: str, short: _Short, pauses: float, between_ns: float, mean_
             "between_ns": between_ns,
             "between_share": mean_step.share(between_ns),
         },
-        claims=frozenset({"waited:kernels"}),
+        claims=frozenset({Claim(Time.WAITED, Part.KERNELS)}),
     )
 
 

@@ -10,9 +10,10 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_classes import StepClass
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._inference import engine_of, infers
 from stepscope.findings._phrases import times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -37,7 +38,7 @@ t = torch.distributed._symmetric_memory.empty(shape, dtype=torch.bfloat16, devic
 torch.ops.symm_mem.one_shot_all_reduce(t, "sum", group.group_name)    # or multimem_all_reduce_"""
 
 
-@rule
+@rule(category=Category.COMMUNICATION)
 def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and threshold
     mean_step: MeanStep,
     iterations: Table[Iteration],
@@ -85,7 +86,7 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
             "all_reduce_ns": round(whole),
             "nccl": plain,
         },
-        claims=frozenset({"waited:communication"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
     )
 
 

@@ -6,9 +6,10 @@ from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of
 from stepscope.findings._phrases import if_idle, often, times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -23,7 +24,7 @@ flat = torch.cat([p.grad.flatten() for p in model.parameters()])    # or by hand
 dist.all_reduce(flat)"""
 
 
-@rule
+@rule(category=Category.COMMUNICATION)
 def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshold
     mean_step: MeanStep,
     breakdowns: Table[Breakdown],
@@ -50,16 +51,16 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
         return None
     exposed = exposed_of(breakdowns, kernel_families, mean_step)
     device = max(0.0, exposed.device_ns - mean_ns)
-    late = mean_step.with_latency(mean_step.per_step(sum(row.starved_ns for row in rows)))
-    if mean_step.share(device + late) < least_share:
+    starved = mean_step.with_latency(mean_step.per_step(sum(row.starved_ns for row in rows)))
+    if mean_step.share(device + starved) < least_share:
         return None
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
     return Advice(
         title="Gradients are all-reduced in many small pieces",
         because=f"A step has {times(calls, 'all-reduce')} of {units.duration(mean_ns)} each."
         + (f" {units.duration(exposed.device_ns)} of communication is exposed." if exposed.device_ns else "")
-        + if_idle(late, "The GPU waits {} for the launches."),
-        saving=Saving(starved_ns=(0.5 * late, late * (1 - 1 / calls)), device_ns=(0.0, device)),
+        + if_idle(starved, "The GPU waits {} for the launches."),
+        saving=Saving(starved_ns=(0.5 * starved, starved * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
         fix=_BY_HAND if by_hand > calls * mean_step.steps / 2 else _BUCKETS,
         check="stepscope show kernels: fewer and longer all-reduces; devices: less exposed_communication_ns.",
@@ -67,9 +68,9 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
             "all_reduces_per_step": calls,
             "all_reduce_mean_ns": mean_ns,
             "exposed_communication_ns": round(exposed.device_ns),
-            "starved_ns": round(late),
+            "starved_ns": round(starved),
         },
-        claims=frozenset({"waited:communication"}),
+        claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
         locations=locations_of(
             (row.user_frame, often(row.per_step, "all-reduce"))
             for row in sorted(rows, key=lambda row: -row.calls)

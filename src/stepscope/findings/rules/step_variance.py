@@ -8,10 +8,11 @@ from statistics import mean, median, stdev
 
 from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
+from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
-from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -67,11 +68,11 @@ class _Spread:
         return float(mean(getattr(step, name) for step in steps))
 
 
-@rule
+@rule(category=Category.HOST)
 def step_variance(
     mean_step: MeanStep,
     step_classes: Table[StepClass],
-    iterations: Table[Iteration],
+    classed_steps: Table[ClassedStep],
     breakdowns: Table[Breakdown],
     compilations: Table[Compilation],
     *,
@@ -96,7 +97,7 @@ def step_variance(
     if not classes or classes[0].steps < _LEAST_STEPS:
         return None
     usual = _settled(
-        [row for row in _members(classes[0], iterations, breakdowns) if row.step not in compiled]
+        [row for row in _members(classes[0], classed_steps, breakdowns) if row.step not in compiled]
     )
     if len(usual) < _LEAST_STEPS:
         return None
@@ -104,7 +105,7 @@ def step_variance(
         row
         for one in classes[1:]
         if _does_more(one, classes[0], variation_share)
-        for row in _members(one, iterations, breakdowns)
+        for row in _members(one, classed_steps, breakdowns)
         if row.step not in compiled
     ]
     later = [row for row in more if row.start_ns > min(one.start_ns for one in breakdowns)]
@@ -127,18 +128,10 @@ def step_variance(
 
 
 def _members(
-    like: StepClass, iterations: Iterable[Iteration], breakdowns: Iterable[Breakdown]
+    like: StepClass, classed_steps: Iterable[ClassedStep], breakdowns: Iterable[Breakdown]
 ) -> list[Breakdown]:
-    """The steps of a class. The class names its first ten; the others are recognised by their kernels."""
-    numbers = {int(text) for text in like.first_steps.split(", ") if text != "…"}
-    if len(numbers) < like.steps:
-        told = {
-            row.step
-            for row in iterations
-            if like.kernels_min <= row.kernels <= like.kernels_max
-            and (row.kind, row.launched_by) == (like.kind, like.launched_by)
-        }
-        numbers = told if len(told) == like.steps else numbers
+    """The steps of a class, in order of time."""
+    numbers = {row.step for row in classed_steps if row.step_class == like.step_class}
     return sorted((row for row in breakdowns if row.step in numbers), key=lambda row: row.start_ns)
 
 
@@ -192,7 +185,7 @@ def _more_work(mean_step: MeanStep, spread: _Spread, usual: StepClass) -> Advice
         fix=_FIX_MORE,
         check="stepscope show step_classes: one class of steps, or far fewer steps in the second.",
         evidence=_evidence(spread, mean_step) | {"longer_ns": round(longer)},
-        claims=frozenset({"waited:variance", "late:variance"}),
+        claims=frozenset({Claim(Time.WAITED, Part.VARIANCE), Claim(Time.STARVED, Part.VARIANCE)}),
     )
 
 
@@ -208,7 +201,7 @@ def _unlike(mean_step: MeanStep, spread: _Spread, times: Sequence[int]) -> Advic
         fix=fix,
         check="stepscope show step_classes: a variation below 10 %.",
         evidence=_evidence(spread, mean_step) | {"variation_share": stdev(times) / mean(times)},
-        claims=frozenset({"waited:variance", "late:variance"}),
+        claims=frozenset({Claim(Time.WAITED, Part.VARIANCE), Claim(Time.STARVED, Part.VARIANCE)}),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, NotKnown, rule
+from stepscope.findings import Advice, Category, NotKnown, rule
 from stepscope.findings._products import (
     Products,
     claims_of,
@@ -25,7 +25,7 @@ from stepscope.tables import Table
 __all__ = ["tf32_matmuls"]
 
 
-@rule
+@rule(category=Category.PRECISION)
 def tf32_matmuls(
     mean_step: MeanStep,
     facts: Facts,

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Location, Saving, locations_of, rule
+from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
 from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -33,7 +34,7 @@ _SHORTEST_NS = 4_000
 """What a kernel of fused attention takes at least."""
 
 
-@rule
+@rule(category=Category.ATTENTION)
 def unfused_attention(
     mean_step: MeanStep, attention: Table[Attention], step_ops: Table[StepOp], *, least_share: float = 0.03
 ) -> Advice | None:
@@ -77,7 +78,8 @@ def unfused_attention(
             "head_dim": main.head_dim,
         },
         claims=frozenset(
-            {"device:attention", "device:matmul"} | ({"late:attention"} if starved_ns else set())
+            {Claim(Time.DEVICE, Part.ATTENTION), Claim(Time.DEVICE, Part.MATMUL)}
+            | ({Claim(Time.STARVED, Part.ATTENTION)} if starved_ns else set())
         ),
         locations=_locations(around),
     )

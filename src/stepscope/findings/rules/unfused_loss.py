@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._fewer_calls import called_as
 from stepscope.findings._op_costs import OpCost, cost_of, places_of
 from stepscope.findings._phrases import times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -64,7 +65,7 @@ class _Loss:
         return self.own + self.sized + self.beside
 
 
-@rule
+@rule(category=Category.DEVICE)
 def unfused_loss(mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.05) -> Advice | None:
     """Cross entropy reads and writes the logits many times, in one operator after the other.
 
@@ -152,6 +153,6 @@ def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> 
             "kernels_per_step": whole.launches,
             "cast_to_fp32": loss.is_cast,
         },
-        claims=frozenset({"device:loss"}),
+        claims=frozenset({Claim(Time.DEVICE, Part.LOSS)}),
         locations=places_of(loss.ops),
     )

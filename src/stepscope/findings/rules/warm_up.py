@@ -6,7 +6,8 @@ from stepscope import units
 from stepscope.analyses._caveats import Caveat
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.compilations import Compilation
-from stepscope.findings import Advice, Saving, rule
+from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings.claims import Claim, Time
 from stepscope.tables import Table
 
 __all__ = ["warm_up"]
@@ -18,7 +19,7 @@ with profile(schedule=schedule(wait=5, warmup=2, active=5, repeat=1), on_trace_r
         profiler.step()"""
 
 
-@rule
+@rule(category=Category.RECORDING)
 def warm_up(
     trust: Table[Caveat],
     breakdowns: Table[Breakdown],
@@ -53,5 +54,5 @@ def warm_up(
             "excess_ns": effect,
             "compiling_ns": compiling,
         },
-        claims=frozenset({"recording"}),
+        claims=frozenset({Claim(Time.RECORDING)}),
     )

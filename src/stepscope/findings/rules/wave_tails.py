@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
-from stepscope.findings import Advice, rule
+from stepscope.findings import Advice, Category, rule
 from stepscope.findings._kernels import Ran, product_of, ran_in_steps
 from stepscope.findings._phrases import times
-from stepscope.findings._products import off_device
+from stepscope.findings._products import claims_of, off_device
 from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -46,7 +46,7 @@ class _Tail:
     lost_ns: float
 
 
-@rule
+@rule(category=Category.DEVICE)
 def wave_tails(
     mean_step: MeanStep,
     facts: Facts,
@@ -96,7 +96,7 @@ def wave_tails(
             "longest_waves": worst.waves,
             "multiprocessors": device.multiprocessors,
         },
-        claims=frozenset(f"device:{tail.ran.kernel.family}" for tail in tails),
+        claims=claims_of(tail.ran.kernel.family for tail in tails),
     )
 
 

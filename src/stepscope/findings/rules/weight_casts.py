@@ -11,9 +11,10 @@ from stepscope import units
 from stepscope.analyses.ops import OpOfShape
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Certainty, NotKnown, Saving, rule
+from stepscope.findings import Advice, Category, Certainty, NotKnown, Saving, rule
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings._phrases import if_idle, times
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -34,13 +35,13 @@ class _Casts:
 
     cost: OpCost
     certainty: Certainty
-    least_late: float
+    least_starved: float
     least_device: float
     """The parts of the GPU's waiting for them, and of their GPU time, that surely are of weights and go."""
     shapes_known: bool = False
 
 
-@rule
+@rule(category=Category.PRECISION)
 def weight_casts(
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
@@ -78,13 +79,16 @@ def weight_casts(
     casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(
         asked, products, mean_step, trains=trains
     )
-    late = waits_of(casts.cost.starved_ns, casts.cost.launches, mean_step, starving_phases)
+    starved = waits_of(casts.cost.starved_ns, casts.cost.launches, mean_step, starving_phases)
     device_ns = min(mean_step.busy_ns, casts.cost.device_ns)
     saving = Saving(
-        starved_ns=(casts.least_late * late[0], late[1]),
+        starved_ns=(casts.least_starved * starved[0], starved[1]),
         device_ns=(casts.least_device * device_ns, device_ns),
     )
-    if mean_step.share(late[1] + device_ns) < least_share or mean_step.gain(saving).high_share < LEAST_GAIN:
+    if (
+        mean_step.share(starved[1] + device_ns) < least_share
+        or mean_step.gain(saving).high_share < LEAST_GAIN
+    ):
         return None
     return _advice(casts, saving, mean_step, asked, trains=trains)
 
@@ -156,9 +160,9 @@ def _advice(
         evidence={
             "casts_per_step": cost.calls,
             "casts_device_ns": cost.device_ns,
-            "casts_late_ns": cost.starved_ns,
+            "casts_starved_ns": cost.starved_ns,
             "shapes_known": casts.shapes_known,
         },
-        claims=frozenset({"late:casts", "device:copy:casts"}),
+        claims=frozenset({Claim(Time.STARVED, Part.CASTS), Claim(Time.DEVICE, Part.CASTS)}),
         locations=places_of(ops, "cast"),
     )

@@ -169,7 +169,8 @@ def _sentence(word: Word, mean_step: MeanStep, overview: Overview, where: _Where
         )
     if word == "input-bound":
         if where.copies > where.data:
-            return f"{computes}; copies that nothing hides take {_percent(mean_step.share(parts['memcpy']))} of it."
+            copied = _percent(mean_step.share(parts["memcpy"]))
+            return f"{computes}; copies that nothing hides take {copied} of it."
         return f"{computes} and waits for the next batch in {_percent(where.data)} of it."
     if word == "communication-bound":
         alone = _percent(mean_step.share(parts["communication"]))

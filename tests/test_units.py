@@ -11,7 +11,8 @@ from stepscope import units
     "ns,text",
     [
         (None, "–"),
-        (0, "0 ns"),
+        (0, "0"),
+        (0.4, "<1 ns"),
         (1, "1 ns"),
         (999, "999 ns"),
         (12.5, "12.5 ns"),
@@ -91,6 +92,38 @@ def test_share(part: float | None, text: str) -> None:
     assert units.share(part) == text
 
 
+@pytest.mark.parametrize(
+    "low,high,text",
+    [
+        (0.432, 0.561, "43.2–56.1 %"),
+        (0.1, 0.1, "10.0 %"),
+        (0.1001, 0.1002, "10.0 %"),
+        (0.0001, 0.2, "<0.1 %–20.0 %"),
+        (0.0, 0.0, "0.0 %"),
+    ],
+)
+def test_shares(low: float, high: float, text: str) -> None:
+    assert units.shares(low, high) == text
+
+
+@pytest.mark.parametrize(
+    "low,high,text",
+    [(0.112, 0.114, "11 %"), (0.11, 0.14, "11–14 %"), (0.001, 0.2, "<1 %–20 %"), (0.001, 0.002, "<1 %")],
+)
+def test_percents(low: float, high: float, text: str) -> None:
+    assert units.percents(low, high) == text
+
+
+@pytest.mark.parametrize(
+    "n,text",
+    [(0, "0 copies"), (1, "1 copy"), (1.0, "1 copy"), (2.5, "2.5 copies"), (1576, "1,576 copies")],
+)
+def test_counted(n: float, text: str) -> None:
+    assert units.counted(n, "copy", "copies") == text
+    assert units.counted(1, "tensor") == "1 tensor"
+    assert units.counted(0.002, "tensor") == "<0.1 tensors"
+
+
 @pytest.mark.parametrize("n,text", [(None, "–"), (0, "0"), (60_841_999, "60,841,999"), (-1000, "-1,000")])
 def test_count(n: int | None, text: str) -> None:
     assert units.count(n) == text
@@ -104,7 +137,7 @@ def test_number(x: float | None, text: str) -> None:
     assert units.number(x) == text
 
 
-@given(st.integers(min_value=0, max_value=59_000_000_000))
+@given(st.integers(min_value=1, max_value=59_000_000_000))
 def test_a_duration_is_true_to_three_digits(ns: int) -> None:
     figure, unit = units.duration(ns).split()
     shown = float(figure) * {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}[unit]
@@ -117,7 +150,10 @@ def test_a_duration_is_true_to_three_digits(ns: int) -> None:
     [
         (3.0, "3"),
         (2.5, "2.5"),
-        (0.333, "0.33"),
+        (0.333, "0.3"),
+        (0.0084, "<0.1"),
+        (0.97, "1"),
+        (9.96, "10"),
         (12.34, "12.3"),
         (128.0, "128"),
         (1576.4, "1,576"),
@@ -136,7 +172,8 @@ def test_tally(x: float, text: str) -> None:
         (1.2e9, 1.9e9, "1.20–1.90 s", "−1.20 … −1.90 s"),
         (12e6, 12.3e6, "12 ms", "−12 ms"),
         (500, 900, "500–900 ns", "−500 … −900 ns"),
-        (0, 0, "0 ns", "0 ns"),
+        (0, 0, "0", "0"),
+        (1.51e6, 1.514e6, "1.51 ms", "−1.51 ms"),
     ],
 )
 def test_between(low: float, high: float, text: str, signed: str) -> None:

@@ -1,7 +1,7 @@
 """Writes the reference pages from the code: `python -m stepscope.reference` fills docs/reference.
 
-Nothing there is written by hand. What a page says of a view, a column, an analysis, a finding or a command is
-what the code declares, so a page that is wrong is mended in the code.
+Nothing there is written by hand. The pages show what the code declares about views, columns, analyses,
+findings and commands, so a page that is wrong is fixed in the code.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, cast
 
 from stepscope import registry
+from stepscope.analyses import row_of
 from stepscope.cli.signature import Argument, arguments
 from stepscope.findings import Category, Rule, wanted_by
+from stepscope.glossary import WORDS
 from stepscope.schema import DERIVED, DICTIONARIES, FORMAT, STORED, StoredTable
 from stepscope.store.views import VIEWS
 from stepscope.tables import columns_of
@@ -35,6 +37,7 @@ def pages() -> dict[str, str]:
         "analyses.md": _analyses(),
         "findings.md": _findings(),
         "commands.md": _commands(),
+        "glossary.md": _glossary(),
     }
 
 
@@ -127,7 +130,7 @@ def _analysis(name: str) -> str:
     reads = [f"`{view}`" for view in getattr(function, "reads", {})]
     rows = [
         (_code(column.name), column.type + "?" * column.nullable, column.description)
-        for column in columns_of(_row_of(function))
+        for column in columns_of(row_of(function))
     ]
     parts = [f"## {name}", inspect.getdoc(function) or "", f"Reads {', '.join(reads)}."]
     if options := arguments(function, options_only=True):
@@ -135,23 +138,11 @@ def _analysis(name: str) -> str:
     return "\n\n".join([*parts, _grid(("column", "type", "meaning"), rows)])
 
 
-def _row_of(analysis: Callable[..., Any]) -> type:
-    """The class of the rows; the other annotations of an analysis may exist for type checkers only."""
-    function = inspect.unwrap(analysis)
-
-    def carrier() -> None: ...
-
-    carrier.__annotations__ = {"return": function.__annotations__["return"]}
-    names = vars(sys.modules[function.__module__])
-    (row,) = get_args(get_type_hints(carrier, globalns=names)["return"])
-    return row  # type: ignore[no-any-return]
-
-
 def _findings() -> str:
     lead = (
-        "What `stepscope report` can find, one rule each. The page of a finding says what it means, how its\n"
-        "gain is computed, how to fix it and when to ignore it. A finding that gives way to another is left\n"
-        "out where that one is found. A threshold is set in `pyproject.toml`:\n\n"
+        "What `stepscope report` can find, one rule each. `stepscope explain RULE` prints the page of a\n"
+        "finding: what it means, how its gain is computed, how to fix it and when to ignore it. A finding\n"
+        "that gives way to another is left out if the other is found. Set thresholds in `pyproject.toml`:\n\n"
         "```text\n[tool.stepscope.dataloader-waits]\nfinding_share = 0.2\n```"
     )
     head = ("id", "what it finds", "looks at", "thresholds", "gives way to")
@@ -168,13 +159,13 @@ def _findings() -> str:
 
 def _finding_page(rule: str) -> str:
     rule_id = rule.replace("_", "-")
-    return f"[{rule_id}](../findings/{rule_id}.md)"
+    return f"[{rule_id}](../../src/stepscope/findings/pages/{rule_id}.md)"
 
 
 def _commands() -> str:
     lead = (
-        "`stepscope COMMAND --help` prints the same. Exit codes: 0 fine, 1 something you can mend, 2 wrong\n"
-        "usage, 3 a gate failed. A TRACE is a path, `-` for standard input, a URL (needs the extra\n"
+        "`stepscope COMMAND --help` prints the same. Exit codes: 0 fine, 1 an error you can fix, 2 wrong\n"
+        "usage, 3 a check failed. A TRACE is a path, `-` for standard input, a URL (needs the extra\n"
         "`remote`), a folder with one trace in it, or a store."
     )
     return _page("Commands", lead, [_command(name) for name, _ in registry.names("cli.commands")])
@@ -187,7 +178,22 @@ def _command(name: str) -> str:
     parts = [f"## {name}", first_line, f"```text\n{_usage(name, taken)}\n```", _argument_grid(taken)]
     if rest.strip():
         parts.append(f"```text\n{rest.strip()}\n```")
+    for one in taken:
+        if one.folder:
+            grid = _grid(
+                (one.name.removeprefix("--"), "what it writes"),
+                ((_code(known), line) for known, line in registry.names(one.folder)),
+            )
+            parts.append(grid)
     return "\n\n".join(parts)
+
+
+def _glossary() -> str:
+    lead = (
+        "The words of a report and of the tables, in the order in which they build on one another.\n"
+        "`stepscope explain WORD` prints the same."
+    )
+    return _page("Glossary", lead, [f"## {word}\n\n{meaning}" for word, meaning in WORDS.items()])
 
 
 def _usage(name: str, taken: Iterable[Argument]) -> str:

@@ -1,8 +1,8 @@
 """Finds plug-ins: one function in one file, both of one name.
 
-Five folders of this package hold plug-ins. Their names and first lines stand in `manifest.json`, so that
+Some folders of this package hold plug-ins. `manifest.json` lists their names and first lines, so that
 `--help` imports none of them. Other packages add theirs by entry points in the group `stepscope.<folder>`.
-`python -m stepscope.registry` writes the manifest anew.
+`python -m stepscope.registry` writes the manifest.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ FOLDERS = {
     "analyses": "analysis",
     "findings.rules": "rule",
     "views": "view",
+    "present.report": "report format",
+    "present.diff": "diff format",
+    "present.check": "check format",
     "cli.commands": "command",
 }
 """The folders that hold plug-ins, and what one of them is called."""

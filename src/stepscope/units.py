@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "between", "clock", "count", "duration", "number", "rate", "share", "size", "tally"]
+__all__ = [
+    "ABSENT",
+    "between",
+    "clock",
+    "count",
+    "counted",
+    "duration",
+    "number",
+    "percent",
+    "percents",
+    "rate",
+    "share",
+    "shares",
+    "size",
+    "tally",
+]
 
 ABSENT = "–"
 
@@ -11,9 +26,11 @@ _HOUR_NS = 60 * _MINUTE_NS
 
 
 def duration(ns: float | None) -> str:
-    """A length of time with three digits: `1.23 ms`."""
+    """A length of time with three digits: `1.23 ms`; none at all is `0`."""
     if ns is None:
         return ABSENT
+    if abs(ns) < 1:
+        return "0" if ns == 0 else "<1 ns"
     if abs(ns) < _MINUTE_NS - 50_000_000:
         return _scaled(ns, 1000, ("ns", "µs", "ms", "s"))
     sign = "-" if ns < 0 else ""
@@ -34,8 +51,8 @@ def between(low: float, high: float, sign: str = "") -> str:
     digits = 0 if high >= 10 * divisor or unit == "ns" else 1 if high >= 2 * divisor else 2
     ends = [f"{value / divisor:,.{digits}f}" for value in (low, high)]
     ends = [f"{sign}{end}" if float(end.replace(",", "")) else "0" for end in ends]
-    joint = " … " if sign else "–"
-    return f"{ends[0] if ends[0] == ends[1] else joint.join(ends)} {unit}"
+    said = _range(ends, " … " if sign else "–")
+    return said if said == "0" else f"{said} {unit}"
 
 
 def clock(ns: int | None) -> str:
@@ -61,7 +78,7 @@ def rate(n_bytes: float | None, ns: float | None) -> str:
 
 
 def share(part: float | None) -> str:
-    """A ratio as per cent with one decimal: `28.3 %`; what is not nothing never reads as nothing."""
+    """A ratio as per cent with one decimal: `28.3 %`; only zero itself reads as zero."""
     if part is None:
         return ABSENT
     if 0 < abs(part) < 0.0005:
@@ -69,9 +86,30 @@ def share(part: float | None) -> str:
     return f"{part * 100:.1f} %"
 
 
+def shares(low: float, high: float) -> str:
+    """A range of ratios with one decimal: `43.2–56.1 %`."""
+    return _percent_range(share(low), share(high))
+
+
+def percent(part: float) -> str:
+    """A ratio as whole per cents, for sentences: `28 %`; only zero itself reads as zero."""
+    return "<1 %" if 0 < part < 0.005 else f"{part * 100:.0f} %"
+
+
+def percents(low: float, high: float) -> str:
+    """A range of ratios as whole per cents: `11–14 %`."""
+    return _percent_range(percent(low), percent(high))
+
+
 def count(n: int | None) -> str:
     """A whole number with its thousands set apart: `60,841,999`."""
     return ABSENT if n is None else f"{n:,}"
+
+
+def counted(n: float, noun: str, plural: str = "") -> str:
+    """How many of something: `1 tensor`, `2.5 tensors`, `3 copies`."""
+    said = tally(n)
+    return f"{said} {noun if said == '1' else plural or f'{noun}s'}"
 
 
 def number(x: float | None) -> str:
@@ -86,10 +124,22 @@ def number(x: float | None) -> str:
 
 
 def tally(x: float) -> str:
-    """How many on average, with no more decimals than needed: `3`, `2.5`, `1,576`."""
+    """How many on average, with no more decimals than needed: `3`, `2.5`, `1,576`; few are `<0.1`."""
     if x == int(x) or abs(x) >= 99.95:
         return f"{round(x):,}"
-    return f"{x:.2g}" if abs(x) < 10 else f"{x:.3g}"
+    if 0 < abs(x) < 0.1:
+        return "<0.1"
+    return f"{x:.1f}".removesuffix(".0")
+
+
+def _range(ends: list[str], joint: str = "–") -> str:
+    """Both ends, or one where they read alike."""
+    return ends[0] if ends[0] == ends[1] else joint.join(ends)
+
+
+def _percent_range(low: str, high: str) -> str:
+    plain = low.removesuffix(" %")
+    return _range([plain if plain[0].isdigit() else low, high]) if low != high else low
 
 
 def _scaled(value: float, step: int, units: tuple[str, ...]) -> str:

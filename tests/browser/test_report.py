@@ -11,8 +11,8 @@ import pytest
 from tests.present.drawn_comparison import comparison, empty, history
 from tests.present.drawn_report import empty_report, report, tables
 
-from stepscope.present import html
-from stepscope.present.diff import html as diff
+from stepscope.present.diff.html import html as diff
+from stepscope.present.report.html import html
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -31,12 +31,12 @@ FLAGS = (
 )
 Scheme = Literal["light", "dark"]
 PAGES = {
-    "full": html.page(report()),
-    "many steps": html.page(report(tables=tables(150))),
-    "empty": html.page(empty_report()),
-    "before and after": diff.page(comparison()),
-    "history": diff.page(history()),
-    "nothing to compare": diff.page(empty()),
+    "full": html(report()),
+    "many steps": html(report(tables=tables(150))),
+    "empty": html(empty_report()),
+    "before and after": diff(comparison()),
+    "history": diff(history()),
+    "nothing to compare": diff(empty()),
 }
 
 

@@ -1,4 +1,4 @@
-"""`stepscope diff` and `stepscope check` as commands: faces, exit codes, and the example in the docs."""
+"""`stepscope diff` and `stepscope check` as commands: formats, exit codes, and the example in the docs."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ BOTH = ["before.json.gz", "after.json.gz"]
     [
         ([], "before → after · NVIDIA H200\n"),
         (["--format", "markdown"], "# Faster (−43.8 %): before → after"),
-        (["--format", "markdown", "--style", "summary"], "# Comparison of PyTorch profiles"),
+        (["--format", "summary"], "# Comparison of PyTorch profiles"),
         (["--format", "html"], "<!DOCTYPE html>"),
         (["--format", "json"], "{\n"),
         (["--format", "github"], "::notice title=faster%2C −43.8 %25%3A before → after::"),
     ],
 )
-def test_faces(place: Path, options: list[str], begins: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_formats(place: Path, options: list[str], begins: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", *BOTH, *options]) == 0
     assert capsys.readouterr().out.startswith(begins)
 
 
-def test_a_face_to_a_file_and_to_the_summary_of_a_job(
+def test_a_format_to_a_file_and_to_the_summary_of_a_job(
     place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["diff", *BOTH, "--format", "json", "-o", "out.json"]) == 0

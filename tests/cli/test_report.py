@@ -51,12 +51,12 @@ def test_a_mistyped_command_is_no_trace(trace: str, capsys: pytest.CaptureFixtur
     "options,begins",
     [
         (["--format", "markdown"], "# Host-bound"),
-        (["--format", "markdown", "--style", "summary"], "# PyTorch profile summary"),
+        (["--format", "summary"], "# PyTorch profile summary"),
         (["--format", "html"], "<!DOCTYPE html>"),
         (["--format", "json"], "{\n"),
     ],
 )
-def test_faces_to_a_file(
+def test_formats_to_a_file(
     trace: str, options: list[str], begins: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "out"

@@ -1,4 +1,4 @@
-"""Comparisons drawn in code, for tests of their faces: with everything, of several sides, and of nothing."""
+"""Comparisons drawn in code, for tests of formats: with everything, of several sides, and of nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports drawn in code, for tests of the faces: one that has everything, and one that knows nothing."""
+"""Reports drawn in code, for tests of the formats: one that has everything, and one that knows nothing."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def empty_report() -> Report:
             unprofiled_step_ns=(0, 0),
             parts={},
             phases=(),
+            devices_with_work=0,
             kernels_per_step=0,
             utilization_share=None,
             starved_share=None,
@@ -100,7 +101,7 @@ def empty_report() -> Report:
 
 
 def tables(steps: int = 5) -> dict[str, Table[Any]]:
-    """The tables that faces ask for, with hostile names in them."""
+    """The tables that formats ask for, with hostile names in them."""
     return {
         "breakdowns": _breakdowns(steps),
         "kernel_families": _families(),
@@ -134,6 +135,7 @@ def _overview() -> Overview:
             PhaseShare("optimizer", 0.151, 0.105),
             PhaseShare("other", 0.045, None),
         ),
+        devices_with_work=2,
         kernels_per_step=1576,
         utilization_share=0.524,
         starved_share=0.381,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import sys
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast, get_args, get_type_hints
 
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table
 
-__all__ = ["analysis"]
+__all__ = ["analysis", "row_of"]
 
 Row = TypeVar("Row")
 Options = ParamSpec("Options")
@@ -33,3 +35,15 @@ def analysis(*, reads: Reads) -> Callable[[Analysis[Options, Row]], Analysis[Opt
         return cast("Analysis[Options, Row]", limited)
 
     return mark
+
+
+def row_of(analysis: Callable[..., Any]) -> type:
+    """The class of an analysis's rows; its other annotations may exist for type checkers only."""
+    function = inspect.unwrap(analysis)
+
+    def carrier() -> None: ...
+
+    carrier.__annotations__ = {"return": function.__annotations__["return"]}
+    names = {"Table": Table, **vars(sys.modules[function.__module__])}
+    (row,) = get_args(get_type_hints(carrier, globalns=names)["return"])
+    return row  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
@@ -12,13 +12,20 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from stepscope import registry
 
-__all__ = ["Argument", "arguments", "call", "with_flags", "with_options_of"]
+__all__ = ["Argument", "NameIn", "arguments", "call", "with_flags", "with_options_of"]
 
 Command = Callable[..., "int | None"]
 CommandT = TypeVar("CommandT", bound=Command)
 Parameters = dict[str, inspect.Parameter]
 
 _READABLE = (str, int, float, bool, Path)
+
+
+@dataclass(frozen=True, slots=True)
+class NameIn:
+    """Says of an argument that it names a plug-in of that folder; --help lists them."""
+
+    folder: str
 
 
 def with_options_of(folder: str, parameter: str) -> Callable[[CommandT], CommandT]:
@@ -51,6 +58,8 @@ def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    if {"-h", "--help"} & set(argv):  # other packages are looked for only now
+        parser.epilog = "\n\n".join(_listings(parameters))
     _add_all(parser, parameters)
     options = {}
     if plugin is not None:
@@ -84,6 +93,8 @@ class Argument:
     required: bool
     default: Any
     help: str
+    folder: str = ""
+    """The folder of the plug-ins that it names, where it names one."""
 
 
 def arguments(function: Callable[..., Any], *, options_only: bool = False) -> list[Argument]:
@@ -104,6 +115,7 @@ def arguments(function: Callable[..., Any], *, options_only: bool = False) -> li
                 required=required,
                 default=None if required else parameter.default,
                 help=kind.help,
+                folder=kind.folder,
             )
         )
     return found
@@ -121,6 +133,7 @@ class _Type:
     """How many values stand behind the option, each time it is given."""
     help: str = ""
     short: str = ""
+    folder: str = ""
 
     @property
     def value(self) -> str:
@@ -129,16 +142,19 @@ class _Type:
             return ""
         if self.choices:
             return f"{{{','.join(map(str, self.choices))}}}"
+        if self.folder:
+            return "NAME"
         return " ".join([self.convert.__name__.upper() if self.convert is not str else "TEXT"] * self.each)
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
-        annotation, text, short = parameter.annotation, "", ""
+        annotation, text, short, folder = parameter.annotation, "", "", ""
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
             texts = [extra for extra in extras if isinstance(extra, str)]
             short = next((extra for extra in texts if extra.startswith("-")), "")
             text = next((extra for extra in texts if extra != short), "")
+            folder = next((extra.folder for extra in extras if isinstance(extra, NameIn)), "")
         optional, many, each = False, False, 1
         if get_origin(annotation) in (Union, UnionType):
             inner = [option for option in get_args(annotation) if option is not NoneType]
@@ -154,7 +170,16 @@ class _Type:
             return cls(type(choices[0]), choices, optional, many, each, text, short)
         if annotation not in _READABLE:
             raise TypeError(f"{parameter}: cannot be read from a command line")
-        return cls(annotation, (), optional, many, each, text, short)
+        return cls(annotation, (), optional, many, each, text, short, folder)
+
+
+def _listings(parameters: Parameters) -> Iterator[str]:
+    """For each argument that names a plug-in, the names there are, with their first lines."""
+    for name, parameter in parameters.items():
+        if folder := _Type.of(parameter).folder:
+            listed = registry.names(folder, installed=True)
+            width = max((len(known) for known, _ in listed), default=0)
+            yield "\n".join([f"{name}s:", *(f"  {known:<{width}}  {line}" for known, line in listed)])
 
 
 def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Callable[..., Any] | None:

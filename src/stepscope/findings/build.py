@@ -53,7 +53,7 @@ def build_report(
     tables: Iterable[str] = (),
     progress: Progress | None = None,
 ) -> Report:
-    """The report on a trace; `tables` are further analyses that a face shows."""
+    """The report on a trace; `tables` are further analyses that a format shows."""
     asked = _Tables(trace, progress)
     not_run: list[NotRun] = []
     rules = _rules(not_run)
@@ -76,7 +76,7 @@ def build_report(
     findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, overview, findings, shown)
-    for_faces = asked.known(tuple(tables), not_run)
+    for_format = asked.known(tuple(tables), not_run)
     return Report(
         facts=facts,
         trust=tuple(shown.get("trust", ())),
@@ -86,7 +86,7 @@ def build_report(
         not_run=tuple(not_run),
         checklist=checklist_of(mean_step, facts, overview, shown),
         next_steps=next_steps_of(facts, verdict, findings, not_run, shown),
-        tables=for_faces,
+        tables=for_format,
         replaced=tuple(Replaced(_id(name), _id(by)) for name, by in replaced.items()),
     )
 

@@ -32,7 +32,7 @@ def checklist_of(
     """All points, with what this trace has."""
     return (
         _utilisation(overview),
-        _like_steps(tables),
+        _variation(tables),
         _memory(facts, overview),
         *_phases(overview),
         _attention(tables),
@@ -42,46 +42,45 @@ def checklist_of(
 
 
 def _utilisation(overview: Overview) -> ChecklistItem:
-    name, target = "utilisation", "over 80 %; under 70 % is bad, under 50 % serious"
+    name, target = "utilization", "above 80 %; below 70 % is bad, below 50 % very bad"
     share = overview.utilization_share
     if share is None:
         return ChecklistItem(name, "not known", "no device work in this profile", target)
-    word = "" if share >= 0.7 else ", bad" if share >= 0.5 else ", serious"
+    word = "" if share >= 0.7 else " (bad)" if share >= 0.5 else " (very bad)"
     return ChecklistItem(name, "pass" if share > 0.8 else "fail", f"{units.share(share)}{word}", target)
 
 
-def _like_steps(tables: Tables) -> ChecklistItem:
-    name, target = "like steps", "within 10 %"
+def _variation(tables: Tables) -> ChecklistItem:
+    name, target = "step variation", "within 10 %"
     rows = [
         row for row in tables.get("step_classes", ()) if row.variation_share is not None and row.steps >= 3
     ]
     if not rows:
-        return ChecklistItem(name, "not known", "fewer than three like steps", target)
+        return ChecklistItem(name, "not known", "fewer than three similar steps", target)
     worst = max(rows, key=lambda row: row.variation_share)
     state: State = "pass" if worst.variation_share <= 0.10 else "fail"
-    return ChecklistItem(
-        name, state, f"{units.share(worst.variation_share)} apart, {worst.steps} steps", target
-    )
+    value = f"{units.share(worst.variation_share)} over {units.counted(worst.steps, 'step')}"
+    return ChecklistItem(name, state, value, target)
 
 
 def _memory(facts: Facts, overview: Overview) -> ChecklistItem:
-    name, target = "memory", "85 to 95 %"
+    name, target = "memory", "85–95 % of the device"
     peak, most = overview.peak_memory_bytes, overview.memory_bytes
     if not facts.memory or peak is None:
         return ChecklistItem(name, "not known", "record with profile_memory=True", target)
     if not most:
-        return ChecklistItem(name, "not known", f"{units.size(peak)} of an unknown size", target)
+        return ChecklistItem(name, "not known", f"{units.size(peak)} of an unknown total", target)
     state: State = "pass" if 0.85 <= peak / most <= 0.95 else "fail"
-    value = f"{units.share(peak / most)}: {units.size(peak)} of {units.size(most)}"
+    value = f"{units.share(peak / most)} ({units.size(peak)} of {units.size(most)})"
     return ChecklistItem(name, state, value, target)
 
 
 def _phases(overview: Overview) -> Iterator[ChecklistItem]:
-    """The usual shares are those of training: where nothing runs backward, none of them can be judged."""
+    """The usual shares are those of training: without a backward pass none of them can be judged."""
     shares = {one.phase: one.share for one in overview.phases}
     for phase, low, high in _PHASES:
         name = f"{'data' if phase == 'dataloader' else phase} share"
-        target = f"{low * 100:.0f} to {high * 100:.0f} %" if low else f"under {high * 100:.0f} %"
+        target = units.percents(low, high) if low else f"below {units.percent(high)}"
         if not shares.get("backward"):
             yield ChecklistItem(name, "not known", "no backward pass in this profile", target)
             continue
@@ -93,7 +92,7 @@ def _attention(tables: Tables) -> ChecklistItem:
     name, target = "fused attention", "flash, cuDNN, memory-efficient or flex kernels"
     rows = list(tables.get("attention", ()))
     if not rows:
-        return ChecklistItem(name, "not known", "no attention seen", target)
+        return ChecklistItem(name, "not known", "no attention found", target)
     whole = sum(row.forward_ns + row.backward_ns for row in rows)
     fused = sum(row.forward_ns + row.backward_ns for row in rows if row.backend in _FUSED)
     unknown = sum(row.forward_ns + row.backward_ns for row in rows if row.backend == "unknown")
@@ -109,7 +108,7 @@ def _besides(others: list[str]) -> str:
 
 
 def _copies(mean_step: MeanStep, overview: Overview) -> ChecklistItem:
-    name, target = "hidden copies", "alone under 3 % of the step"
+    name, target = "exposed copies", "below 3 % of the step"
     if mean_step.device is None:
         return ChecklistItem(name, "not known", "no device work in this profile", target)
     share = mean_step.share(overview.parts["memcpy"])
@@ -117,10 +116,10 @@ def _copies(mean_step: MeanStep, overview: Overview) -> ChecklistItem:
 
 
 def _communication(mean_step: MeanStep, overview: Overview, tables: Tables) -> ChecklistItem:
-    name, target = "hidden communication", "under 5 % of the step alone"
+    name, target = "exposed communication", "below 5 % of the step"
     talked = sum(row.communication_ns for row in tables.get("devices", ()))
     share = mean_step.share(overview.parts["communication"])
     if not talked and not share:
-        return ChecklistItem(name, "not known", "none in this profile", target)
-    value = f"{units.share(share)} alone, waiting for peers included"
+        return ChecklistItem(name, "not known", "no communication in this profile", target)
+    value = f"{units.share(share)}, including the wait for other ranks"
     return ChecklistItem(name, "pass" if share < 0.05 else "fail", value, target)

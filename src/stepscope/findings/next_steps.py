@@ -42,40 +42,43 @@ def next_steps_of(
 
 
 def _change(findings: Sequence[Finding]) -> Iterator[NextStep]:
-    worth = [finding for finding in findings if finding.gain.high_ns]
-    if worth:
-        title = worth[0].advice.title
+    """The first finding that gains time: how to read about it, and how to see that its fix helped."""
+    place = next((place for place, one in enumerate(findings, 1) if one.gain.high_ns), None)
+    if place is not None:
         yield NextStep(
-            f"Change one thing first: {title[0].lower()}{title[1:]}. Then record again and compare:",
-            "stepscope diff BEFORE AFTER",
+            f"Read what #{place} means, how its gain is computed and when to ignore it:",
+            f"stepscope explain {findings[place - 1].id}",
+        )
+        yield NextStep(
+            f"Fix #{place} and nothing else, record again, and compare:", "stepscope diff BEFORE AFTER"
         )
 
 
 def _try(verdict: Verdict) -> Iterator[NextStep]:
-    """The change that a simulation can make before the program does."""
+    """The change that a simulation can try before the program does."""
     if change := _CHANGES.get(verdict.word):
         yield NextStep(
-            "What a change would gain can be played before it is made:",
+            "Estimate what a change would gain before you make it:",
             f"stepscope whatif TRACE {change}",
         )
 
 
 def _closer(facts: Facts, verdict: Verdict, tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:
-    """The command that says more than this trace can."""
+    """The command that shows more than this trace can."""
     if verdict.word in _ON_DEVICE:
         kernel = max(tables.get("kernels", ()), key=lambda row: row.exclusive_ns, default=None)
         if kernel is not None and kernel.name:
             share = units.share(kernel.share)
             yield NextStep(
-                f"Why the kernel with the most time ({share} of it) is slow, counters tell:",
+                f"See why the most expensive kernel ({share} of kernel time) is slow, with counters:",
                 f"ncu --set full --kernel-name 'regex:{_pattern(kernel.name)}' --launch-skip 10 "
                 "--launch-count 3 -o kernel python train.py",
             )
     elif verdict.word in ("host-bound", "sync-bound", "input-bound") and not facts.stacks:
-        yield NextStep("Which lines keep the device waiting is not recorded: record stacks (below).")
+        yield NextStep("The profile has no stacks, so it cannot name the lines that keep the GPU waiting.")
     if verdict.word in ("host-bound", "input-bound", "communication-bound"):
         yield NextStep(
-            "What the operating system and other threads did meanwhile, Nsight Systems tells:",
+            "See what the operating system and other threads did meanwhile, with Nsight Systems:",
             "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --capture-range=cudaProfilerApi "
             "-o step python train.py",
         )
@@ -89,13 +92,13 @@ def _pattern(name: str) -> str:
 
 
 def _record(facts: Facts, not_run: Sequence[NotRun]) -> Iterator[NextStep]:
-    """What to record to settle what is not known: each flag costs time, so only those that are missing."""
+    """What to record for rules without an answer: each flag costs time, so only those that are missing."""
     missing = [flag for name, flag in _FLAGS.items() if not getattr(facts, name)]
     wanted = [
         flag for flag in missing if any(flag in one.record for one in not_run) or flag == "with_stack=True"
     ]
     if facts.host_ops and wanted:
         yield NextStep(
-            "To settle what is not judged, record a few steps with:",
+            "Record a few more steps for the rules that could not judge, with:",
             f"torch.profiler.profile({', '.join(wanted)})",
         )

@@ -26,8 +26,8 @@ _FOUND_BY = {
     "annotation": "a repeating range",
     "optimizer": "optimizer steps",
     "graph": "graph launches",
-    "period": "the period of the kernels",
-    "trace": "nothing: the whole trace is one step",
+    "period": "a repeating pattern of kernels",
+    "trace": "nothing",
 }
 
 
@@ -48,6 +48,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
             for part in PARTS
         },
         phases=_phases(tables.get("phases", ())),
+        devices_with_work=len({row.device for row in tables.get("devices", ())}),
         kernels_per_step=round(sum(one.kernels for one in iterations) / max(1, len(iterations))),
         utilization_share=_utilization(mean_step, breakdowns, device),
         starved_share=mean_step.share(mean_step.starved_ns) if mean_step.device else None,

@@ -1,4 +1,4 @@
-"""The report: verdict, findings ranked by gain, what was not judged, a checklist and next steps."""
+"""The report: verdict, findings ranked by gain, rules without an answer, a checklist and next steps."""
 
 from __future__ import annotations
 
@@ -56,13 +56,15 @@ class Overview:
 
     steps: int
     found_by: str
-    """What marks the steps: `marks`, or how they were found."""
+    """What marks the steps: `marks`, or how they were found; `nothing` if the whole trace counts as one."""
     step_ns: int
     unprofiled_step_ns: tuple[int, int]
     parts: Mapping[str, int]
     """The mean step by what it was spent on: kernel, memcpy, memset, communication, runtime, dataloader, cpu,
     other; they sum to the step up to rounding."""
     phases: tuple[PhaseShare, ...]
+    devices_with_work: int
+    """How many devices have any work in this profile."""
     kernels_per_step: int
     utilization_share: float | None
     """Part of the step in which a kernel ran, on the busiest device."""
@@ -78,17 +80,17 @@ class Overview:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What holds the program back, in a word and a sentence."""
+    """What limits the program, in a word and a sentence."""
 
     word: Word
     sentence: str
     promise: str
-    """What mending the first findings should bring; empty where there are none."""
+    """What fixing the first findings should bring; empty if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """A rule that could not judge, and how to record what it needs."""
+    """A rule without an answer, and how to record what it needs."""
 
     id: str
     reason: str
@@ -125,7 +127,7 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that a face of the report shows."""
+    """Everything that a format of the report shows."""
 
     facts: Facts
     trust: tuple[Caveat, ...]
@@ -136,5 +138,5 @@ class Report:
     checklist: tuple[ChecklistItem, ...]
     next_steps: tuple[NextStep, ...]
     tables: Mapping[str, Table[Any]] = field(default_factory=dict)
-    """Tables that a face asked for beside all this."""
+    """Tables that a format asked for beside all this."""
     replaced: tuple[Replaced, ...] = ()

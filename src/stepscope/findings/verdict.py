@@ -1,4 +1,4 @@
-"""What holds a program back, in a word and a sentence."""
+"""What limits a program, in a word and a sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["verdict_of"]
 COMPILING_SHARE = 0.20
 IMBALANCE_SHARE = 0.30
 WELL_USED_SHARE = 0.80
-"""Utilisation from which the guides call a device well used."""
+"""Utilization from which the guides call a device well used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,13 @@ def verdict_of(
     """The verdict on a trace."""
     promise = _promise(mean_step, findings)
     if not mean_step.steps:
-        return Verdict("unknown", "The profile holds no step: nothing can be said of one.", "")
+        return Verdict("unknown", "The profile has no steps, so there is nothing to judge.", "")
     compiling = _compiling_share(mean_step, tables)
     if compiling >= COMPILING_SHARE:
-        said = f"{_percent(compiling)} of the recorded steps is compiling, tuning or capturing, not running."
+        said = (
+            f"{units.percent(compiling)} of the recorded steps is spent compiling, tuning or capturing "
+            "graphs, not running."
+        )
         return Verdict("compiling", said, promise)
     if mean_step.device is None:
         return Verdict(*_without_device(mean_step, overview), promise)
@@ -62,10 +65,6 @@ def verdict_of(
     return Verdict(word, _sentence(word, mean_step, overview, where, known=known), promise)
 
 
-def _percent(share: float) -> str:
-    return f"{share * 100:.0f} %"
-
-
 def _compiling_share(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> float:
     inside = sum(row.total_ns for row in tables.get("compilations", ()) if row.step is not None)
     return min(1.0, mean_step.share(mean_step.per_step(inside)))
@@ -74,16 +73,16 @@ def _compiling_share(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> f
 def _without_device(mean_step: MeanStep, overview: Overview) -> tuple[Word, str]:
     step = units.duration(mean_step.step_ns)
     if not sum(overview.parts.values()):
-        return "unknown", f"Nothing of the {step} step was recorded: neither operators nor device work."
+        return "unknown", f"Nothing was recorded in the {step} step: no operators and no device work."
+    none = "No device work in this profile."
     data, communication = (mean_step.share(overview.parts[part]) for part in ("dataloader", "communication"))
     if data >= 0.3:
-        return "input-bound", f"No device work: the program waits {_percent(data)} of a {step} step for data."
+        return "input-bound", f"{none} Waiting for data takes {units.percent(data)} of the {step} step."
     if communication >= 0.3:
-        said = f"No device work: collectives take {_percent(communication)} of a {step} step."
+        said = f"{none} Collectives take {units.percent(communication)} of the {step} step."
         return "communication-bound", said
     cpu = mean_step.share(overview.parts["cpu"])
-    said = f"No device work in this profile: operators on the CPU take {_percent(cpu)} of a {step} step."
-    return "host-bound", said
+    return "host-bound", f"{none} Operators on the CPU take {units.percent(cpu)} of the {step} step."
 
 
 def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
@@ -96,8 +95,8 @@ def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
     if apart < IMBALANCE_SHARE:
         return ""
     return (
-        f"Device {least} works {_percent(apart)} less than device {most} of the same process: "
-        f"{units.duration(busy[least])} against {units.duration(busy[most])}."
+        f"Device {least} is busy for {units.percent(apart)} less time than device {most} of the same "
+        f"process: {units.duration(busy[least])} against {units.duration(busy[most])}."
     )
 
 
@@ -157,42 +156,41 @@ def _bounds(tables: Mapping[str, Table[Any]]) -> dict[str, int]:
 
 def _sentence(word: Word, mean_step: MeanStep, overview: Overview, where: _Where, *, known: bool) -> str:
     step = units.duration(mean_step.step_ns)
-    computes = f"The GPU computes {_percent(mean_step.share(overview.parts['kernel']))} of a {step} step"
+    busy = units.percent(mean_step.share(overview.parts["kernel"]))
+    computes = f"The GPU computes for {busy} of the {step} step"
     parts = overview.parts
     if word == "host-bound":
-        starved = _percent(mean_step.share(mean_step.starved_ns))
-        return f"{computes} and waits {starved} of it for Python to launch the next kernel."
+        idle = units.percent(mean_step.share(mean_step.starved_ns))
+        return f"{computes}. It is idle for {idle}, waiting for the host to launch work."
     if word == "sync-bound":
         return (
-            f"{computes}; in most of the rest it has run dry because the host waited for it, "
-            "and then has to catch up."
+            f"{computes}. Most of the rest it is idle, because the host waited for it "
+            "and had no more work queued."
         )
     if word == "input-bound":
         if where.copies > where.data:
-            copied = _percent(mean_step.share(parts["memcpy"]))
-            return f"{computes}; copies that nothing hides take {copied} of it."
-        return f"{computes} and waits for the next batch in {_percent(where.data)} of it."
+            copies = units.percent(mean_step.share(parts["memcpy"]))
+            return f"{computes}. Exposed copies, which overlap with no kernel, take {copies}."
+        return f"{computes}. It is idle for {units.percent(where.data)}, waiting for the next batch."
     if word == "communication-bound":
-        alone = _percent(mean_step.share(parts["communication"]))
-        return (
-            f"{computes}; collectives with no compute beside them take {alone}, waiting for peers included."
-        )
+        exposed = units.percent(mean_step.share(parts["communication"]))
+        return f"{computes}. Exposed collectives take {exposed}, including the wait for other ranks."
     if not known:
-        return f"{computes}; what bounds its kernels the profile does not tell."
-    limit = "arithmetic" if word == "compute-bound" else "memory"
-    return f"{computes}, and most of its kernels are bound by {limit}."
+        return f"{computes}. The profile does not show what limits its kernels."
+    limit = "arithmetic" if word == "compute-bound" else "memory bandwidth"
+    return f"{computes}. Most of its kernel time is limited by {limit}."
 
 
 def _healthy(mean_step: MeanStep, overview: Overview, word: Word, tables: Mapping[str, Table[Any]]) -> str:
     limit = "arithmetic" if word == "compute-bound" else "memory bandwidth"
     said = (
-        f"The GPU computes {_percent(mean_step.share(overview.parts['kernel']))} of a "
-        f"{units.duration(mean_step.step_ns)} step, bound by {limit}"
+        f"The GPU computes for {units.percent(mean_step.share(overview.parts['kernel']))} of the "
+        f"{units.duration(mean_step.step_ns)} step, limited by {limit}"
     )
     reached = _reached(word, tables)
     if reached is not None:
-        said += f", at {_percent(reached)} of what the hardware could do there"
-    return f"{said}. Nothing here is worth mending first."
+        said += f", at {units.percent(reached)} of the hardware's peak"
+    return f"{said}. Nothing here needs fixing first."
 
 
 def _reached(word: Word, tables: Mapping[str, Table[Any]]) -> float | None:
@@ -208,13 +206,14 @@ def _reached(word: Word, tables: Mapping[str, Table[Any]]) -> float | None:
 
 
 def _promise(mean_step: MeanStep, findings: Sequence[Finding]) -> str:
-    """What mending the first findings that matter should bring."""
-    first = [place for place, finding in enumerate(findings[:3], 1) if finding.severity != "low"]
-    chosen = [findings[place - 1] for place in first if findings[place - 1].gain.high_ns]
+    """What fixing the first findings that matter should bring."""
+    chosen = {
+        place: finding
+        for place, finding in enumerate(findings[:3], 1)
+        if finding.severity != "low" and finding.gain.high_ns
+    }
     if not chosen:
         return ""
-    low, high = mean_step.left(together(chosen, mean_step))
-    numbers = " and ".join(
-        [", ".join(map(str, first[:-1])), str(first[-1])] if len(first) > 1 else [str(first[0])]
-    )
-    return f"Mending {numbers} should bring the step to {units.between(low, high)}."
+    low, high = mean_step.left(together(list(chosen.values()), mean_step))
+    numbers = " and ".join(", ".join(f"#{place}" for place in chosen).rsplit(", ", 1))
+    return f"Fixing {numbers} should bring the step to {units.between(low, high)}."

@@ -1,1 +1,1 @@
-"""Turns tables and reports into text; pure functions that never see a store."""
+"""Turns tables, reports, comparisons and checks into text; pure functions that never see a store."""

@@ -9,7 +9,7 @@ from stepscope import units
 from stepscope.present._markup import Markup, el, joined
 from stepscope.tables import Table
 
-__all__ = ["COLOURS", "badge", "code", "figure", "grid", "notes", "panel", "shares", "title_of"]
+__all__ = ["COLOURS", "badge", "code", "figure", "grid", "notes", "panel", "title_of"]
 
 COLOURS = {
     "kernel": "device",
@@ -78,12 +78,3 @@ def title_of(name: str) -> str:
     for unit in ("_ns", "_bytes"):
         name = name.removesuffix(unit)
     return name.replace("_", " ")
-
-
-def shares(low: float, high: float) -> str:
-    """A range of ratios: `43.2–56.1 %`."""
-    ends = [units.share(low), units.share(high)]
-    if ends[0] == ends[1]:
-        return ends[0]
-    plain = ends[0].removesuffix(" %")
-    return f"{plain if plain[0].isdigit() else ends[0]}–{ends[1]}"

@@ -87,6 +87,7 @@ a:focus-visible, summary:focus-visible, button:focus-visible, .scroll:focus-visi
 code, pre { font: 12.5px/1.5 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, "DejaVu Sans Mono",
   monospace; }
 pre { margin: 0; padding: 8px 12px; overflow-x: auto; overflow-wrap: normal; }
+a.word { color: inherit; text-decoration-style: dotted; }
 summary { cursor: pointer; color: var(--link); width: fit-content; }
 details > *:not(summary) { margin-top: 8px; }
 .muted { color: var(--muted); }
@@ -200,6 +201,9 @@ td.bar { width: 20%; min-width: 60px; padding-top: 9px; }
 td.name { min-width: 130px; }
 table.evidence { width: auto; }
 table.evidence td, table.evidence th { padding-right: 28px; }
+.words { display: grid; grid-template-columns: max-content 1fr; gap: 6px 18px; font-size: 13px; }
+.words dt { font-weight: 600; scroll-margin-top: 12px; }
+.words dd { max-width: 95ch; }
 ol.next { padding-left: 38px; }
 ol.next li + li { margin-top: 12px; }
 ol.next .copied { margin-top: 6px; }
@@ -221,6 +225,7 @@ _NARROW = """
   .panel, .card { padding: 12px; }
   .facts { grid-template-columns: 1fr; }
   .facts dd { margin-bottom: 6px; }
+  .words { grid-template-columns: 1fr; }
   .tiles { grid-template-columns: repeat(2, minmax(0, 1fr)); }
   .roomy { display: none; }
   .stack thead { display: none; }

@@ -1,1 +1,1 @@
-"""The faces of a check: pure functions from it to text."""
+"""The formats of a check, one file each: pure functions from it to text."""

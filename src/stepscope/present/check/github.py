@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from stepscope.compare.check import CheckResult, Outcome
 from stepscope.findings import Location
-from stepscope.present.check.phrases import headline, why
-from stepscope.present.github import command
+from stepscope.present._workflow import command
+from stepscope.present.check._phrases import headline, why
+from stepscope.present.formats import format
 
-__all__ = ["commands"]
+__all__ = ["github"]
 
 _LEVELS = {"pass": "notice", "fail": "error", "not sure": "warning", "not known": "warning"}
 
 
-def commands(check: CheckResult) -> str:
-    """One workflow command for all, and one for every budget that is not kept for sure."""
+@format(ending=".github.txt", job_summary="markdown")
+def github(check: CheckResult) -> str:
+    """Annotations for GitHub Actions where budgets are written; adds a page to the job summary.
+
+    One workflow command for the whole check, and one for every budget that is not certainly met.
+    """
     whole = command(
         "error" if check.failed else "notice", "stepscope check", " ".join([headline(check), *why(check)])
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
+from json import dumps
 
 from stepscope.compare.check import SCHEMA, CheckResult
-from stepscope.present.diff.json import change_of, side_of
+from stepscope.present._change_records import change_of, side_of
+from stepscope.present.formats import format
 
-__all__ = ["text"]
+__all__ = ["json"]
 
 
-def text(check: CheckResult) -> str:
-    """The check as one JSON object; figures are not rounded, what is not known is null."""
+@format(ending=".json")
+def json(check: CheckResult) -> str:
+    """JSON for other programs: numbers are not rounded, unknown is null."""
     sides = [check.baseline, check.side] if check.baseline else [check.side]
     written = {
         "schema": SCHEMA,
@@ -31,4 +33,4 @@ def text(check: CheckResult) -> str:
         "sides": [side_of(side) for side in sides],
         "change": change_of(check.change, sides) if check.change else None,
     }
-    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+    return dumps(written, indent=2, ensure_ascii=False) + "\n"

@@ -7,16 +7,18 @@ from xml.etree import ElementTree as ET
 
 from stepscope.compare.check import CheckResult
 from stepscope.present._printable import printable
-from stepscope.present.check.phrases import headline, told, why
+from stepscope.present.check._phrases import headline, told, why
+from stepscope.present.formats import format
 
-__all__ = ["text"]
+__all__ = ["junit"]
 
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no XML can hold."""
 
 
-def text(check: CheckResult) -> str:
-    """The file; a broken budget is a failed test, one that cannot be judged a skipped one."""
+@format(ending=".xml")
+def junit(check: CheckResult) -> str:
+    """JUnit XML: a test per budget, failed if the budget is broken, skipped if it is unknown."""
     failed = check.failed
     skipped = [one for one in check.outcomes if one.state == "not known" and one not in failed]
     counts = {

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stepscope.compare.check import CheckResult
-from stepscope.present.check.phrases import headline
-from stepscope.present.diff.markdown import change_lines, verdict
-from stepscope.present.markdown import code, escaped, rows
+from stepscope.present._change_markdown import change_lines, verdict
+from stepscope.present._markdown import code, escaped, rows
+from stepscope.present.check._phrases import headline
+from stepscope.present.formats import format
 
-__all__ = ["text"]
+__all__ = ["markdown"]
 
 _SIGNS = {"pass": "✓", "fail": "✗", "not sure": "≈", "not known": "?"}
 _KERNELS = 6
 
 
-def text(check: CheckResult) -> str:
-    """The check as a page of Markdown."""
+@format(ending=".md")
+def markdown(check: CheckResult) -> str:
+    """A page of Markdown, for a pull request or a job summary."""
     return "\n".join(_lines(check)) + "\n"
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from stepscope.compare.check import CheckResult
 from stepscope.present._lines import fitted, printed, styled, wrapped
-from stepscope.present.check.phrases import headline, why
+from stepscope.present.check._phrases import headline, why
+from stepscope.present.formats import format
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["text"]
+__all__ = ["terminal"]
 
 _STATES = {
     "pass": ("✓", "green"),
@@ -22,8 +23,9 @@ _STATES = {
 }
 
 
-def text(check: CheckResult, *, width: int, color: bool) -> str:
-    """One line a budget, and why, where there is a baseline."""
+@format(ending=".txt")
+def terminal(check: CheckResult, *, width: int, color: bool) -> str:
+    """Text for the terminal: each budget, and what changed if there is a baseline."""
     return printed(_lines(check, fitted(width)), color=color)
 
 

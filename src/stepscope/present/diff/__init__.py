@@ -1,1 +1,1 @@
-"""The faces of a comparison: pure functions from it to text."""
+"""The formats of a comparison, one file each: pure functions from it to text."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from stepscope.compare import Comparison, StepChange
-from stepscope.present.diff.phrases import reasons, sentence, share
-from stepscope.present.github import command
-from stepscope.present.phrases import gain
+from stepscope.present._changes import reasons, sentence, share
+from stepscope.present._phrases import gain
+from stepscope.present._workflow import command
+from stepscope.present.formats import format
 
-__all__ = ["commands"]
+__all__ = ["github"]
 
 _LEVELS = {"slower": "warning", "faster": "notice", "noise": "notice", "unknown": "warning"}
 
 
-def commands(comparison: Comparison) -> str:
-    """One workflow command a change, and one for every new finding, at its first location."""
+@format(ending=".github.txt", job_summary="markdown")
+def github(comparison: Comparison) -> str:
+    """Annotations for GitHub Actions; adds a page to the job summary.
+
+    One workflow command per change, and one for every new finding, at its first location.
+    """
     lines = [_annotation(change) for change in comparison.changes]
     for finding in comparison.whole.appeared:
         advice = finding.advice

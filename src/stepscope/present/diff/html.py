@@ -7,10 +7,7 @@ from collections.abc import Iterator, Sequence
 from stepscope import units
 from stepscope.compare import SCHEMA, Comparison, Side, StepChange, StepPart
 from stepscope.findings import Finding
-from stepscope.present._charts import Piece, axis, bar, columns, floating, stacked, ticks
-from stepscope.present._markup import Markup, el, joined, shortened
-from stepscope.present._pieces import badge, grid, panel
-from stepscope.present.diff.phrases import (
+from stepscope.present._changes import (
     COLOURS,
     PARTS,
     counted,
@@ -25,10 +22,14 @@ from stepscope.present.diff.phrases import (
     unmatched,
     unprofiled,
 )
-from stepscope.present.html import document
-from stepscope.present.phrases import gain
+from stepscope.present._charts import Piece, axis, bar, columns, floating, stacked, ticks
+from stepscope.present._document import document
+from stepscope.present._markup import Markup, el, joined, shortened
+from stepscope.present._phrases import gain
+from stepscope.present._pieces import badge, grid, panel
+from stepscope.present.formats import format
 
-__all__ = ["moves", "page"]
+__all__ = ["html", "moves"]
 
 _WORDS = {"faster": "pass", "slower": "high", "noise": "other", "unknown": "other"}
 _KERNELS = 20
@@ -37,8 +38,9 @@ _STEPS = 8
 """So many parts of the change are drawn one by one; the rest is one."""
 
 
-def page(comparison: Comparison) -> str:
-    """The whole page; the same comparison always gives the same text."""
+@format(ending=".html")
+def html(comparison: Comparison) -> str:
+    """One page with charts, which needs no other file and no network."""
     change = comparison.whole
     sections = {
         "history": ("History", _history(comparison) if comparison.overall else None),

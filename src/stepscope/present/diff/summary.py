@@ -6,17 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from stepscope import units
 from stepscope.compare import Comparison, StepPart, walked
-from stepscope.present.diff.markdown import findings, kernel_rows, part_rows, sides, verdict
-from stepscope.present.diff.phrases import part_name, share, signed, unmatched
-from stepscope.present.markdown import escaped, rows
+from stepscope.present._change_markdown import findings, kernel_rows, part_rows, sides, verdict
+from stepscope.present._changes import part_name, share, signed, unmatched
+from stepscope.present._markdown import escaped, rows
+from stepscope.present.formats import format
 
-__all__ = ["text"]
+__all__ = ["summary"]
 
 MOST = 30
 
 
-def text(comparison: Comparison) -> str:
-    """The page, as Markdown."""
+@format(ending=".summary.md")
+def summary(comparison: Comparison) -> str:
+    """A page of Markdown with all tables, for a wiki."""
     return "\n".join(_lines(comparison)) + "\n"
 
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart
-from stepscope.present._lines import broken, fitted, printed, styled, wrapped
-from stepscope.present._markup import shortened
-from stepscope.present.diff.phrases import (
+from stepscope.present._changes import (
     PARTS,
     counted,
     found,
@@ -25,11 +23,14 @@ from stepscope.present.diff.phrases import (
     unmatched,
     unprofiled,
 )
+from stepscope.present._lines import broken, fitted, printed, styled, wrapped
+from stepscope.present._markup import shortened
+from stepscope.present.formats import format
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["text"]
+__all__ = ["terminal"]
 
 _INDENT = 10
 _BAR = 40
@@ -64,8 +65,9 @@ _WORDS = {
 }
 
 
-def text(comparison: Comparison, *, width: int, color: bool) -> str:
-    """The comparison as lines of no more than so many columns."""
+@format(ending=".txt")
+def terminal(comparison: Comparison, *, width: int, color: bool) -> str:
+    """Text for the terminal, readable without color and at 80 columns."""
     return printed(_lines(comparison, fitted(width)), color=color)
 
 

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from stepscope import units
 from stepscope.findings import Finding, Location
 from stepscope.findings.report import Report
-from stepscope.present import phrases
+from stepscope.present import _phrases as phrases
 from stepscope.present._charts import axis, interval, ticks
 from stepscope.present._markup import Markup, el
-from stepscope.present._pieces import badge, code, figure, grid, panel, shares, title_of
+from stepscope.present._pieces import badge, code, figure, grid, panel, title_of
+from stepscope.present.report._words import linked
 
 __all__ = ["findings"]
 
 
 def findings(report: Report) -> Markup:
-    """All findings, those that gain most first."""
+    """All findings, the largest gain first."""
     found = report.findings
     cards = [_card(rank, finding, phrases.sharing(report, finding)) for rank, finding in enumerate(found, 1)]
-    nothing = el("p", "No rule found anything to mend.", class_="panel")
+    nothing = el("p", "No rule found anything to fix.", class_="panel")
     return el(
         "section",
         el("h2", f"Findings ({units.count(len(found))})" if found else "Findings"),
@@ -34,7 +35,7 @@ def _gain(finding: Finding) -> str:
     of = finding.gain
     if not of.high_ns:
         return "the run may fail" if finding.advice.risk else phrases.gain(of)
-    return f"{phrases.gain(of)} ({shares(of.low_share, of.high_share)})"
+    return f"{phrases.gain(of)} ({units.shares(of.low_share, of.high_share)})"
 
 
 def _gains(found: Sequence[Finding]) -> Markup:
@@ -54,8 +55,8 @@ def _gains(found: Sequence[Finding]) -> Markup:
         )
     marks = [(tick / top, f"{tick * 100:g} %") for tick in scale]
     cells.append(el("div", axis(marks), class_="axis"))
-    note = "At the least and at the most, as a part of the step without the profiler."
-    return panel("What mending each should gain", el("div", *cells, class_="gains"),
+    note = linked("Lower and upper bound of each gain, as a share of the unprofiled step.")
+    return panel("What each fix should gain", el("div", *cells, class_="gains"),
                  el("p", note, class_="note small muted"))  # fmt: skip
 
 
@@ -66,14 +67,14 @@ def _card(rank: int, finding: Finding, sharing: str) -> Markup:
         el("span", f"#{rank}", class_="rank"),
         el("h3", advice.title),
         badge(severity, severity),
-        badge(advice.certainty, "other", plain=True),
+        el("a", badge(advice.certainty, "other", plain=True), href="#word-certainty", class_="word"),
         badge("risk", "high", plain=True) if advice.risk else None,
         el("span", _gain(finding), class_="gain"),
     )
     fix = el("div", el("h4", "What to change"), code(advice.fix, f"the fix of finding {rank}"))
     foot = (
-        el("span", f"More: docs/findings/{finding.id}.md"),
-        el("span", f"It {sharing}: their gains do not add up.") if sharing else None,
+        el("span", "More: ", el("code", f"stepscope explain {finding.id}")),
+        el("span", f"This {sharing}.") if sharing else None,
     )
     return el(
         "article",
@@ -93,7 +94,7 @@ def _places(locations: Sequence[Location]) -> Markup:
     items = [
         el("li", el("code", str(place)), f" ({place.note})" if place.note else None) for place in locations
     ]
-    return el("div", el("h4", "Where"), el("ul", *items, class_="call_sites"))
+    return el("div", el("h4", "Where"), el("ul", *items, class_="places"))
 
 
 def _evidence(finding: Finding) -> Markup:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import json
+from json import dumps
 from typing import Any
 
 from stepscope.findings import Finding
 from stepscope.findings.report import SCHEMA, Report
+from stepscope.present.formats import format
 
-__all__ = ["text"]
+__all__ = ["json"]
 
 
-def text(report: Report) -> str:
-    """The report as one JSON object; figures are not rounded, what is not known is null."""
+@format(ending=".json")
+def json(report: Report) -> str:
+    """JSON for other programs: numbers are not rounded, unknown is null."""
     written = {
         "schema": SCHEMA,
         "trace": dataclasses.asdict(report.facts),
@@ -26,7 +28,7 @@ def text(report: Report) -> str:
         "checklist": [dataclasses.asdict(check) for check in report.checklist],
         "next_steps": [dataclasses.asdict(step) for step in report.next_steps],
     }
-    return json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+    return dumps(written, indent=2, ensure_ascii=False) + "\n"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""The faces of a report: each drawn report prints exactly what is kept beside this file.
+"""The formats of a report: each drawn report prints exactly what is kept beside this file.
 
-`UPDATE_SNAPSHOTS=1` writes what is kept anew; then look at the difference.
+`UPDATE_SNAPSHOTS=1` updates what is kept; then look at the difference.
 """
 
 from __future__ import annotations
@@ -16,27 +16,32 @@ import pytest
 from tests.present.drawn_report import empty_report, report
 
 from stepscope.findings.report import Report
-from stepscope.present import github, markdown, phrases, summary, terminal
-from stepscope.present import json as as_json
+from stepscope.present import _phrases as phrases
+from stepscope.present._markdown import code, escaped
+from stepscope.present.report.github import github
+from stepscope.present.report.json import json as as_json
+from stepscope.present.report.markdown import markdown
+from stepscope.present.report.summary import summary
+from stepscope.present.report.terminal import terminal
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-FACES: dict[str, Callable[[Report], str]] = {
-    "terminal.txt": lambda shown: terminal.text(shown, width=80, color=False),
-    "wide.txt": lambda shown: terminal.text(shown, width=118, color=False),
-    "terminal.ansi": lambda shown: terminal.text(shown, width=80, color=True),
-    "report.md": markdown.text,
-    "summary.md": summary.text,
-    "report.json": as_json.text,
-    "github.txt": github.commands,
+FORMATS: dict[str, Callable[[Report], str]] = {
+    "terminal.txt": lambda shown: terminal(shown, width=80, color=False),
+    "wide.txt": lambda shown: terminal(shown, width=118, color=False),
+    "terminal.ansi": lambda shown: terminal(shown, width=80, color=True),
+    "report.md": markdown,
+    "summary.md": summary,
+    "report.json": as_json,
+    "github.txt": github,
 }
 REPORTS = {"report": report, "empty": empty_report}
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("which", REPORTS)
-def test_a_face_is_what_is_kept(face: str, which: str) -> None:
-    text = FACES[face](REPORTS[which]())
-    kept = SNAPSHOTS / (face if which == "report" else f"empty.{face}")
+def test_a_format_is_what_is_kept(name: str, which: str) -> None:
+    text = FORMATS[name](REPORTS[which]())
+    kept = SNAPSHOTS / (name if which == "report" else f"empty.{name}")
     if os.environ.get("UPDATE_SNAPSHOTS"):
         kept.write_text(text, encoding="utf-8")
     assert text == kept.read_text(encoding="utf-8")
@@ -49,15 +54,15 @@ def test_lines_fit_the_terminal(width: int) -> None:
     copied = [line for finding in shown.findings for line in finding.advice.fix.splitlines()]
     copied += [step.command for step in shown.next_steps if step.command]
     copied += [place.file for finding in shown.findings for place in finding.advice.locations]
-    for line in terminal.text(shown, width=width, color=False).splitlines():
+    for line in terminal(shown, width=width, color=False).splitlines():
         if not any(piece in line for piece in copied):
             longest = max(map(len, line.split()), default=0)
             assert len(line) <= min(width, 118) or longest > width // 2, line
 
 
 def test_colours_change_no_character() -> None:
-    plain = terminal.text(report(), width=80, color=False)
-    coloured = terminal.text(report(), width=80, color=True)
+    plain = terminal(report(), width=80, color=False)
+    coloured = terminal(report(), width=80, color=True)
     assert "\x1b[" in coloured
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
     assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
@@ -66,28 +71,28 @@ def test_colours_change_no_character() -> None:
 def test_names_from_a_profile_cannot_steer_the_terminal() -> None:
     shown = report()
     facts = dataclasses.replace(shown.facts, source="evil\x1b[2Jname.json")
-    text = terminal.text(dataclasses.replace(shown, facts=facts), width=80, color=False)
+    text = terminal(dataclasses.replace(shown, facts=facts), width=80, color=False)
     assert "\x1b" not in text
 
 
 def test_markdown_holds_no_markup_of_others() -> None:
-    assert markdown.escaped("<b>a|b*c_d`e`[x](y)") == "&lt;b&gt;a\\|b\\*c\\_d\\`e\\`\\[x\\](y)"
-    assert markdown.code("a`b|c") == "`` a`b\\|c ``"
-    outside = re.sub(r"^```.*?^```$|`[^`\n]*`", "", markdown.text(report()), flags=re.MULTILINE | re.DOTALL)
+    assert escaped("<b>a|b*c_d`e`[x](y)") == "&lt;b&gt;a\\|b\\*c\\_d\\`e\\`\\[x\\](y)"
+    assert code("a`b|c") == "`` a`b\\|c ``"
+    outside = re.sub(r"^```.*?^```$|`[^`\n]*`", "", markdown(report()), flags=re.MULTILINE | re.DOTALL)
     assert "<script" not in outside
-    assert "\u202e" not in markdown.text(report())
+    assert "\u202e" not in markdown(report())
 
 
 def test_an_annotation_is_one_line() -> None:
     shown = report()
-    lines = github.commands(shown).splitlines()
+    lines = github(shown).splitlines()
     assert len(lines) == 1 + len(shown.findings)
     for line in lines:
         assert re.match(r"::(notice|warning) ", line)
 
 
 def test_the_json_has_the_names_that_programs_rely_on() -> None:
-    written = json.loads(as_json.text(report()))
+    written = json.loads(as_json(report()))
     assert written["schema"] == "stepscope.report/1"
     wanted = {"schema", "trace", "trust", "overview", "verdict", "findings", "not_run", "checklist"}
     assert wanted <= set(written)

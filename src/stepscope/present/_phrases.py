@@ -1,4 +1,4 @@
-"""How all faces of a report say the same things."""
+"""How all formats of a report say the same things."""
 
 from __future__ import annotations
 
@@ -6,7 +6,17 @@ from stepscope import units
 from stepscope.findings import Finding, Gain
 from stepscope.findings.report import Overview, Report
 
-__all__ = ["PARTS", "gain", "headline", "inflation", "lowered", "not_judged", "recorded_with", "sharing"]
+__all__ = [
+    "PARTS",
+    "devices",
+    "gain",
+    "headline",
+    "inflation",
+    "not_judged",
+    "recorded_with",
+    "sharing",
+    "steps",
+]
 
 PARTS = {
     "kernel": "kernels",
@@ -18,41 +28,61 @@ PARTS = {
     "cpu": "host ops",
     "other": "other",
 }
-"""The parts of a step, in their order, as people call them."""
+"""The parts of a step in their order, and what people call them."""
 
 
 def headline(report: Report) -> list[str]:
     """What was recorded, where and how: short pieces for one line."""
     facts, overview = report.facts, report.overview
-    names = [device.name for device in facts.devices if device.name]
-    used = f"{len(names)} × {names[0]}" if len(set(names)) == 1 else ", ".join(dict.fromkeys(names))
     world = f"rank {facts.rank} of {facts.world_size}" if facts.world_size and facts.world_size > 1 else ""
-    steps = f"{units.count(overview.steps)} step{'s' if overview.steps != 1 else ''}"
-    if overview.found_by != "marks":
-        steps += f" (by {overview.found_by})"
     return [
         piece
-        for piece in (facts.source, used, facts.cuda or "", world, steps, recorded_with(report))
+        for piece in (
+            facts.source,
+            devices(report),
+            facts.cuda or "",
+            world,
+            steps(overview),
+            recorded_with(report),
+        )
         if piece
     ]
+
+
+def devices(report: Report) -> str:
+    """The devices by name, and how many of them have work: `1 of 8 × NVIDIA A100`."""
+    names = [device.name for device in report.facts.devices if device.name]
+    if len(set(names)) != 1:
+        return ", ".join(dict.fromkeys(names))
+    used, there = report.overview.devices_with_work, len(names)
+    return f"{used} of {there} × {names[0]}" if 0 < used < there else f"{there} × {names[0]}"
+
+
+def steps(overview: Overview) -> str:
+    """How many steps there are and what marks them."""
+    if overview.found_by == "nothing":
+        return "no steps found" + (": the whole trace counts as one" if overview.steps else "")
+    said = units.counted(overview.steps, "step")
+    return said if overview.found_by == "marks" else f"{said} (found by {overview.found_by})"
 
 
 def recorded_with(report: Report) -> str:
     """What the profiler recorded beside time, and what that cost."""
     facts = report.facts
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
-    said = f"recorded with {' and '.join(', '.join(kinds).rsplit(', ', 1))}" if kinds else "recorded lightly"
+    listed = " and ".join(", ".join(kinds).rsplit(", ", 1))
+    said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes and memory"
     slower = inflation(report.overview)
     return f"{said} ({slower})" if slower else said
 
 
 def inflation(overview: Overview) -> str:
-    """How much longer the step is for being recorded; empty where that is not much."""
+    """How much longer the step is because it was recorded; empty if that is little."""
     low, high = overview.unprofiled_step_ns
     if not low or overview.step_ns / low < 1.03:
         return ""
     ends = sorted(max(0.0, overview.step_ns / end - 1) for end in (low, high))
-    return f"steps inflated ≈ {ends[0] * 100:.0f}–{ends[1] * 100:.0f} %"
+    return f"profiling made steps ≈ {units.percents(*ends)} longer"
 
 
 def gain(of: Gain) -> str:
@@ -61,15 +91,10 @@ def gain(of: Gain) -> str:
 
 
 def sharing(report: Report, finding: Finding) -> str:
-    """Which findings above it want some of the same time; empty where none do."""
+    """Which findings above it would save some of the same time; empty if none would."""
     ids = [one.id for one in report.findings]
-    numbers = ", ".join(str(ids.index(other) + 1) for other in finding.shares_time_with)
-    return f"wants some of the same time as {numbers}" if numbers else ""
-
-
-def lowered(title: str) -> str:
-    """A title inside a sentence; names in capitals keep them."""
-    return title if title[:2].isupper() else title[0].lower() + title[1:]
+    numbers = ", ".join(f"#{ids.index(other) + 1}" for other in finding.shares_time_with)
+    return f"overlaps with {numbers}: the gains do not add up" if numbers else ""
 
 
 def not_judged(report: Report) -> list[tuple[str, list[str]]]:

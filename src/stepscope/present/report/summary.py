@@ -1,4 +1,4 @@
-"""The page of totals that teams paste into their wikis, with exact times beside the summed ones."""
+"""A report as a page of totals for a wiki, with exact times beside the summed ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 from stepscope import units
 from stepscope.findings.report import Report
-from stepscope.present.markdown import code, escaped, rows
-from stepscope.present.phrases import gain, headline
+from stepscope.present._markdown import code, escaped, rows
+from stepscope.present._phrases import gain, headline
+from stepscope.present.formats import format
 from stepscope.tables import Table
 
-__all__ = ["TABLES", "text"]
+__all__ = ["summary"]
 
-TABLES = ("categories", "ops", "runtime_calls", "kernels", "devices")
-"""The analyses that the page shows."""
 MOST = 30
 _NAME_WIDTH = 100
 
 
-def text(report: Report) -> str:
-    """The page, as Markdown."""
+@format(ending=".summary.md", tables=("categories", "ops", "runtime_calls", "kernels", "devices"))
+def summary(report: Report) -> str:
+    """A page of Markdown with all totals: operators, runtime calls, kernels; for a wiki."""
     return "\n".join(_lines(report)) + "\n"
 
 
@@ -42,14 +42,14 @@ def _run(report: Report) -> Iterator[str]:
     names = ", ".join(dict.fromkeys(device.name for device in facts.devices if device.name))
     yield f"- Trace: {code(facts.source)}, rank {facts.rank}"
     cuda = f", {facts.cuda}" if facts.cuda else ""
-    yield f"- Machine: {escaped(names or 'not named in the profile')}{cuda}"
+    yield f"- Machine: {escaped(names or 'unknown')}{cuda}"
     yield f"- Recorded: {escaped(' · '.join(headline(report)[1:]))}"
     yield ""
     yield "Notes:"
     yield ""
-    yield "- *Summed* durations add up events of all threads and streams, so they can pass clock time."
-    yield "- *Self* time is time in which an operator was the innermost one of its thread: it adds up."
-    yield "- *Exclusive* time of a kernel shares out what ran at once: it adds up to computing time."
+    yield "- *Summed* times add up events of all threads and streams, so they can exceed wall-clock time."
+    yield "- *Self* time is time in which an operator was the innermost one of its thread. It adds up."
+    yield "- *Exclusive* time splits time between kernels that ran at once. It adds up to computing time."
     for doubt in report.trust:
         yield f"- {escaped(doubt.what)}: {escaped(doubt.explanation)}"
     yield ""
@@ -107,7 +107,7 @@ def _categories(report: Report) -> Iterator[str]:
         for row in report.tables.get("devices", ())
     ]
     heads = ["device, window", "window", "busy", "kernels", "copies", "idle"]
-    yield from _section("The device on the clock (unions)", heads, devices, 5)
+    yield from _section("Device time on the wall clock", heads, devices, 5)
 
 
 def _ops(report: Report) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""The faces of a comparison: each drawn one prints exactly what is kept beside this file.
+"""The formats of a comparison: each drawn one prints exactly what is kept beside this file.
 
-`UPDATE_SNAPSHOTS=1` writes what is kept anew; then look at the difference.
+`UPDATE_SNAPSHOTS=1` updates what is kept; then look at the difference.
 """
 
 from __future__ import annotations
@@ -17,27 +17,32 @@ from tests.present.drawn_report import IMAGE, SCRIPT
 from tests.present.test_html import Parsed
 
 from stepscope.compare import Comparison
-from stepscope.present.diff import github, html, markdown, phrases, summary, terminal
-from stepscope.present.diff import json as as_json
+from stepscope.present import _changes as phrases
+from stepscope.present.diff.github import github
+from stepscope.present.diff.html import html, moves
+from stepscope.present.diff.json import json as as_json
+from stepscope.present.diff.markdown import markdown
+from stepscope.present.diff.summary import summary
+from stepscope.present.diff.terminal import terminal
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
-FACES: dict[str, Callable[[Comparison], str]] = {
-    "diff.txt": lambda shown: terminal.text(shown, width=80, color=False),
-    "diff.wide.txt": lambda shown: terminal.text(shown, width=118, color=False),
-    "diff.md": markdown.text,
-    "diff.summary.md": summary.text,
-    "diff.json": as_json.text,
-    "diff.github.txt": github.commands,
-    "diff.html": html.page,
+FORMATS: dict[str, Callable[[Comparison], str]] = {
+    "diff.txt": lambda shown: terminal(shown, width=80, color=False),
+    "diff.wide.txt": lambda shown: terminal(shown, width=118, color=False),
+    "diff.md": markdown,
+    "diff.summary.md": summary,
+    "diff.json": as_json,
+    "diff.github.txt": github,
+    "diff.html": html,
 }
 DRAWN = {"": comparison, "history.": history, "empty.": empty}
 
 
-@pytest.mark.parametrize("face", FACES)
+@pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("which", DRAWN)
-def test_a_face_is_what_is_kept(face: str, which: str) -> None:
-    text = FACES[face](DRAWN[which]())
-    kept = SNAPSHOTS / f"{which}{face}"
+def test_a_format_is_what_is_kept(name: str, which: str) -> None:
+    text = FORMATS[name](DRAWN[which]())
+    kept = SNAPSHOTS / f"{which}{name}"
     if os.environ.get("UPDATE_SNAPSHOTS"):
         kept.write_text(text, encoding="utf-8")
     assert text == kept.read_text(encoding="utf-8")
@@ -46,24 +51,24 @@ def test_a_face_is_what_is_kept(face: str, which: str) -> None:
 @pytest.mark.parametrize("which", DRAWN)
 @pytest.mark.parametrize("width", [60, 80, 100, 200])
 def test_lines_fit_the_terminal(which: str, width: int) -> None:
-    for line in terminal.text(DRAWN[which](), width=width, color=False).splitlines():
+    for line in terminal(DRAWN[which](), width=width, color=False).splitlines():
         assert len(line) <= min(width, 118), line
 
 
 def test_colours_change_no_character() -> None:
-    coloured = terminal.text(comparison(), width=80, color=True)
+    coloured = terminal(comparison(), width=80, color=True)
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
-    plain = terminal.text(comparison(), width=80, color=False)
+    plain = terminal(comparison(), width=80, color=False)
     assert "\x1b[" in coloured
     assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
 
 
-@pytest.mark.parametrize("face", ["diff.txt", "diff.md", "diff.summary.md", "diff.github.txt", "diff.html"])
-def test_names_of_others_steer_nothing(face: str) -> None:
-    text = FACES[face](comparison())
+@pytest.mark.parametrize("name", ["diff.txt", "diff.md", "diff.summary.md", "diff.github.txt", "diff.html"])
+def test_names_of_others_steer_nothing(name: str) -> None:
+    text = FORMATS[name](comparison())
     assert "\u202e" not in text
     assert "\x00" not in text
-    if face.endswith(".md"):
+    if name.endswith(".md"):
         outside = re.sub(r"`[^`\n]*`", "", text)
         assert "<script" not in outside
         assert "<img" not in outside
@@ -71,7 +76,7 @@ def test_names_of_others_steer_nothing(face: str) -> None:
 
 @pytest.mark.parametrize("which", DRAWN)
 def test_the_page_is_sound(which: str) -> None:
-    seen = Parsed(html.page(DRAWN[which]()))
+    seen = Parsed(html(DRAWN[which]()))
     names = [tag for tag, _ in seen.elements]
     assert names.count("script") == 1
     assert "img" not in names
@@ -85,22 +90,22 @@ def test_the_page_is_sound(which: str) -> None:
 
 
 def test_the_page_shows_names_as_they_are() -> None:
-    text = Parsed(html.page(comparison())).text()
+    text = Parsed(html(comparison())).text()
     assert f"before {SCRIPT}" in text
     assert IMAGE in text
 
 
 def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
-    moves = list(html.moves(comparison().whole))
-    assert sum(ns for _, ns in moves) == comparison().whole.change_ns
-    assert moves[:2] == [
+    found = list(moves(comparison().whole))
+    assert sum(ns for _, ns in found) == comparison().whole.change_ns
+    assert found[:2] == [
         ("kernels: matmul", -8_000_000),
         ("waiting after blocking calls: host op", -8_000_000),
     ]
 
 
 def test_the_json_has_the_names_that_programs_rely_on() -> None:
-    written = json.loads(as_json.text(history()))
+    written = json.loads(as_json(history()))
     assert written["schema"] == "stepscope.diff/1"
     assert set(written) == {"schema", "sides", "changes", "overall"}
     assert [(change["before"], change["after"]) for change in written["changes"]] == [(0, 1), (1, 2)]
@@ -129,7 +134,7 @@ def test_a_change_within_noise_gives_no_reasons() -> None:
 
 
 def test_annotations_are_one_line_each() -> None:
-    lines = github.commands(comparison()).splitlines()
+    lines = github(comparison()).splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("::notice title=faster%2C −25.0 %25%3A before")
     assert lines[1].startswith(("::warning ", "::notice "))

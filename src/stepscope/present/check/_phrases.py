@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope.compare.check import CheckResult, Outcome
-from stepscope.present.diff.phrases import reasons, sentence
+from stepscope.present._changes import reasons, sentence
 
 __all__ = ["headline", "told", "why"]
 

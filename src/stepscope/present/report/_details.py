@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from stepscope import units
 from stepscope.present._charts import Piece, Point, area, bar, columns, stacked, ticks
 from stepscope.present._markup import Markup, el, joined, shortened
+from stepscope.present._phrases import PARTS
 from stepscope.present._pieces import COLOURS, grid, notes, panel
-from stepscope.present.phrases import PARTS
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["TABLES", "details"]
 
 TABLES = ("breakdowns", "kernel_families", "idle_gaps", "kernels", "memory_curves", "lines")
-"""The analyses that are shown, where there are any."""
+"""The analyses that are shown, if they have rows."""
 _BARS = 12
-"""So many steps stand below one another; more stand side by side."""
+"""Up to this many steps are drawn below one another; more are drawn side by side."""
 _STEPS = 60
 _ROWS = 12
 _CAUSES = 8
@@ -63,7 +63,7 @@ def _steps(table: Table[Breakdown]) -> Markup:
     chosen = [max(rows[i : i + every], key=lambda row: row.dur_ns) for i in range(0, len(rows), every)]
     bars = [(str(row.step), _pieces(row)) for row in chosen]
     longest = max(row.dur_ns for row in chosen)
-    says = f"{units.count(len(chosen))} steps, each divided into its parts; the longest took "
+    says = f"{units.counted(len(chosen), 'step')}, each divided into its parts; the longest took "
     says += units.duration(longest)
     if len(chosen) <= _BARS:
         chart = _bars(chosen, bars, longest)
@@ -127,7 +127,7 @@ def _most(rows: Sequence[KernelFamily | IdleGap | Kernel]) -> float:
 
 
 def _idle(table: Table[IdleGap]) -> Markup:
-    """Of the device that was idle for the least time: the busiest."""
+    """Of the busiest device."""
     idle: dict[str, int] = defaultdict(int)
     for row in table:
         idle[row.device] += row.idle_ns
@@ -256,4 +256,4 @@ def _place(row: Line) -> Markup:
 
 
 def _rest(rows: Sequence[object], shown: int = _ROWS) -> list[str]:
-    return [f"The first {shown} of {units.count(len(rows))}."] if len(rows) > shown else []
+    return [f"Top {shown} of {units.count(len(rows))}."] if len(rows) > shown else []

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 
 from stepscope.findings.report import SCHEMA, ChecklistItem, NextStep, NotRun, Report
-from stepscope.present._cards import findings
-from stepscope.present._details import TABLES, details
+from stepscope.present._document import document
 from stepscope.present._markup import Markup, el
-from stepscope.present._overview import head, step, verdict
 from stepscope.present._pieces import badge, code, grid
-from stepscope.present._style import SCRIPT, STYLE
+from stepscope.present.formats import format
+from stepscope.present.report._cards import findings
+from stepscope.present.report._details import TABLES, details
+from stepscope.present.report._overview import head, step, verdict
+from stepscope.present.report._words import linked, words
 
-__all__ = ["TABLES", "document", "page"]
+__all__ = ["html"]
 
 _STATES = {"pass": "pass", "fail": "high", "not known": "other"}
 
 
-def page(report: Report) -> str:
-    """The whole page; the same report always gives the same text."""
+@format(ending=".html", tables=TABLES)
+def html(report: Report) -> str:
+    """One page with charts, which needs no other file and no network."""
     sections = {
         "step": ("Step", step(report)),
         "findings": ("Findings", findings(report)),
@@ -28,42 +29,19 @@ def page(report: Report) -> str:
         "checklist": ("Checklist", _checklist(report.checklist) if report.checklist else None),
         "not-judged": ("Not judged", _not_judged(report.not_run) if report.not_run else None),
         "next": ("Next steps", _next_steps(report.next_steps) if report.next_steps else None),
+        "words": ("Words", words()),
     }
     links = {place: name for place, (name, section) in sections.items() if section}
     shown = [section for _, section in sections.values()]
-    footer = el(
-        "footer", f"Written by stepscope ({SCHEMA}). Times are of the mean step unless said otherwise."
-    )
+    footer = el("footer", f"Written by stepscope ({SCHEMA}). Times are those of the mean step unless noted.")
     main = el("main", verdict(report.verdict), *shown, footer, class_="wide")
     return document(report.facts.source, head(report, links), main)
 
 
-def document(title: str, header: Markup, main: Markup) -> str:
-    """A page with its style and its script."""
-    body = el("body", header, main, el("script", Markup(SCRIPT)))
-    return f"<!DOCTYPE html>\n{el('html', _meta(title), body, lang='en')}"
-
-
-def _meta(source: str) -> Markup:
-    # Whatever a name may hold, the page loads nothing and runs no script but its own.
-    seal = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{seal}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    return el(
-        "head",
-        el("meta", charset="utf-8"),
-        el("meta", http_equiv="Content-Security-Policy", content=policy),
-        el("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        el("title", f"{source} – stepscope"),
-        el("style", Markup(STYLE)),
-    )
-
-
 def _checklist(checks: Sequence[ChecklistItem]) -> Markup:
     rows = [
-        (badge(check.state, _STATES[check.state]), check.name, check.value, check.target) for check in checks
+        (badge(check.state, _STATES[check.state]), linked(check.name), check.value, check.target)
+        for check in checks
     ]
     heads = (("state", ""), ("check", "strong"), ("this trace", ""), ("target", "muted"))
     table = el("div", grid(heads, rows, "stack"), class_="panel")

@@ -1,4 +1,4 @@
-"""A report for the terminal: one screen, readable without colours and at 80 columns."""
+"""A report for the terminal: readable without color and at 80 columns."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
 from stepscope.present._lines import fitted, printed, styled, wrapped
-from stepscope.present.phrases import PARTS, gain, headline, not_judged, sharing
+from stepscope.present._phrases import PARTS, gain, headline, not_judged, sharing
+from stepscope.present.formats import format
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["text"]
+__all__ = ["terminal"]
 
 SHOWN = 6
 """How many findings are shown in full; those that matter are, whatever their number."""
@@ -30,15 +31,19 @@ _GLYPHS = {
     "cpu": ("░", "blue"),
     "other": ("·", "bright_black"),
 }
+_LOOKED_UP = ("unprofiled", "exposed", "starved", "drained")
 _SEVERITY = {"high": "bold red", "medium": "yellow", "low": "bright_black"}
 _STATE = {"pass": ("✓", "green"), "fail": ("✗", "red"), "not known": ("?", "bright_black")}
 _WORD_STYLES = {"healthy": "bold black on green", "unknown": "bold black on white"}
 
 
-def text(report: Report, *, width: int, color: bool) -> str:
-    """The report as lines of no more than so many columns; commands and code are not broken."""
-    width = fitted(width)
-    return printed(_lines(report, width), color=color)
+@format(ending=".txt")
+def terminal(report: Report, *, width: int, color: bool) -> str:
+    """Text for the terminal, readable without color and at 80 columns.
+
+    No line is longer than the width, except commands and code: those are for copying.
+    """
+    return printed(_lines(report, fitted(width)), color=color)
 
 
 def _lines(report: Report, width: int) -> Iterator[Text]:
@@ -48,6 +53,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     yield from _verdict(report, width)
     yield styled()
     yield from _step(report.overview, width)
+    yield from _words(report, width)
     shown = [
         finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
     ]
@@ -58,7 +64,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     if lesser:
         said = ", ".join(f"{finding.id} ({gain(finding.gain)})" for finding in lesser)
         yield styled()
-        yield from wrapped(f"lesser: {said}", width, indent=1)
+        yield from wrapped(f"smaller findings: {said}", width, indent=1)
     yield styled()
     yield from _checklist(report, width)
     yield from _not_judged(report, width)
@@ -66,7 +72,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
 
 
 def _doubts(report: Report, width: int) -> Iterator[Text]:
-    """What could bend the figures by a hundredth or more, or nobody knows how far."""
+    """What could distort the numbers by 1 % or more, or by an unknown amount."""
     told = [
         f"{doubt.what} ({units.share(doubt.effect_share)} of {doubt.of})"
         if doubt.effect_share
@@ -77,7 +83,7 @@ def _doubts(report: Report, width: int) -> Iterator[Text]:
         if doubt.what != "profiler options"
     ]
     if told:
-        yield from wrapped(f"beware: {', '.join(told)}", width, style="yellow")
+        yield from wrapped(f"caution: {', '.join(told)}", width, style="yellow")
 
 
 def _verdict(report: Report, width: int) -> Iterator[Text]:
@@ -120,10 +126,20 @@ def _step(overview: Overview, width: int) -> Iterator[Text]:
         yield from wrapped(" · ".join(figures), width, indent=10, first=" device")
 
 
+def _words(report: Report, width: int) -> Iterator[Text]:
+    """Where to look up the words that this report uses and that not everybody knows."""
+    checks = " ".join(check.name for check in report.checklist)
+    said = f"{report.verdict.sentence} {_times(report.overview)} {checks}".lower()
+    used = [word for word in _LOOKED_UP if word in said]
+    if used:
+        told = f"{', '.join(used)}: `stepscope explain {used[0]}` prints what it means"
+        yield from wrapped(told, width, indent=10, first=" words", style="bright_black")
+
+
 def _times(overview: Overview) -> str:
     low, high = overview.unprofiled_step_ns
     said = units.duration(overview.step_ns)
-    if high and overview.step_ns / low >= 1.03:
+    if low and overview.step_ns / low >= 1.03:
         said += f", {units.between(low, high)} unprofiled"
     return said
 
@@ -135,7 +151,7 @@ def _figures(overview: Overview) -> list[str]:
     if overview.starved_share is not None:
         figures.append(f"waits for the host {units.share(overview.starved_share)}")
     if overview.kernels_per_step:
-        figures.append(f"{units.count(overview.kernels_per_step)} kernels a step")
+        figures.append(f"{units.counted(overview.kernels_per_step, 'kernel')} per step")
     if overview.peak_memory_bytes is not None:
         most = f" of {units.size(overview.memory_bytes)}" if overview.memory_bytes else ""
         figures.append(f"memory {units.size(overview.peak_memory_bytes)}{most}")
@@ -193,7 +209,7 @@ def _not_judged(report: Report, width: int) -> Iterator[Text]:
 def _next(report: Report, width: int) -> Iterator[Text]:
     if report.next_steps:
         yield styled()
-        yield styled((" next", "bold"))
+        yield styled((" next steps", "bold"))
     for step in report.next_steps:
         yield from wrapped(step.text, width, indent=_MARGIN)
         if step.command:

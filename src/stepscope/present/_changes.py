@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart, walked
 from stepscope.findings import Finding
-from stepscope.present.phrases import gain
+from stepscope.present._phrases import gain
 
 __all__ = [
     "COLOURS",

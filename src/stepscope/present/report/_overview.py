@@ -11,8 +11,9 @@ from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.report import Overview, PhaseShare, Report, Verdict
 from stepscope.present._charts import Piece, bar, stacked
 from stepscope.present._markup import Markup, el
+from stepscope.present._phrases import PARTS, inflation, steps
 from stepscope.present._pieces import COLOURS, badge, panel
-from stepscope.present.phrases import PARTS, inflation
+from stepscope.present.report._words import linked
 
 __all__ = ["head", "step", "verdict"]
 
@@ -27,7 +28,7 @@ _WORDS = {
     "imbalanced": "communication",
     "healthy": "pass",
 }
-"""The verdict has the colour of what holds the program back."""
+"""The verdict has the color of what limits the program."""
 _RECORDED = {"stacks": "stacks", "shapes": "shapes", "memory": "memory", "modules": "modules"}
 
 
@@ -35,10 +36,10 @@ def head(report: Report, links: Mapping[str, str]) -> Markup:
     """What was recorded, with what, and how far it can be trusted; with links to the sections."""
     facts = report.facts
     rows = [
-        ("Devices", _devices(facts.devices)),
+        ("Devices", _devices(report)),
         ("Runtime", facts.cuda),
         ("Rank", _rank(facts)),
-        ("Steps", _steps(report.overview)),
+        ("Steps", steps(report.overview)),
         ("Recorded", _recorded(facts)),
         ("Cost of recording", _cost(report.overview)),
         ("Trust", _doubts(report.trust)),
@@ -54,10 +55,14 @@ def head(report: Report, links: Mapping[str, str]) -> Markup:
     return el("header", el("div", *content, class_="wide"), class_="top")
 
 
-def _devices(devices: tuple[DeviceFacts, ...]) -> str:
+def _devices(report: Report) -> str:
+    devices = report.facts.devices
     alike = Counter(_device(device) for device in devices)
     named = [text if n == 1 else f"{units.count(n)} × {text}" for text, n in alike.items()]
-    return ", ".join(named) or "none that the profile describes"
+    used = report.overview.devices_with_work
+    if 0 < used < len(devices):
+        named.append(f"{used} of {len(devices)} with work in this profile")
+    return ", ".join(named) or "the profile describes none"
 
 
 def _device(device: DeviceFacts) -> str:
@@ -75,12 +80,6 @@ def _rank(facts: Facts) -> str:
     return f"{facts.rank} of {facts.world_size}{backend}"
 
 
-def _steps(overview: Overview) -> str:
-    if not overview.steps:
-        return "none found"
-    return f"{units.count(overview.steps)}, found by {overview.found_by}"
-
-
 def _recorded(facts: Facts) -> str:
     there = [text for name, text in _RECORDED.items() if getattr(facts, name)]
     missing = [text for name, text in _RECORDED.items() if not getattr(facts, name)]
@@ -96,20 +95,20 @@ def _cost(overview: Overview) -> str:
     low, high = overview.unprofiled_step_ns
     slower = inflation(overview)
     if not slower:
-        return "little that shows in the step" if overview.steps else ""
+        return "too little to matter" if overview.steps else ""
     step = units.duration(overview.step_ns)
-    return f"{slower}: {step} in place of {units.between(low, high)}"
+    return f"{slower}: {step} instead of {units.between(low, high)}"
 
 
 def _doubts(doubts: tuple[Caveat, ...]) -> str:
     if not doubts:
-        return "nothing found that would bend the figures"
+        return "nothing found that would distort the numbers"
     return el("ul", *(el("li", _doubt(doubt)) for doubt in doubts), class_="doubts")
 
 
 def _doubt(doubt: Caveat) -> Markup:
     if doubt.effect_share is None:
-        effect = "effect not known"
+        effect = "effect unknown"
     else:
         effect = f"up to {units.share(doubt.effect_share)} of {doubt.of or 'the steps'}"
     reason = el("p", doubt.reason, class_="muted") if doubt.reason else None
@@ -118,12 +117,12 @@ def _doubt(doubt: Caveat) -> Markup:
 
 
 def verdict(told: Verdict) -> Markup:
-    """What holds the program back, in a word and a sentence."""
+    """What limits the program, in a word and a sentence."""
     colour = _WORDS.get(told.word, "other")
     return el(
         "section",
         el("h2", badge(told.word, colour)),
-        el("p", told.sentence, class_="sentence"),
+        el("p", linked(told.sentence), class_="sentence"),
         el("p", told.promise, class_="promise") if told.promise else None,
         class_=f"panel verdict {colour}",
     )
@@ -141,30 +140,32 @@ def step(report: Report) -> Markup:
         el("dl", *shown, class_="tiles") if shown else None,
         _parts(overview),
         _phases(overview.phases) if any(one.phase != "other" for one in overview.phases) else None,
-        el("p", f"Not known: {', '.join(unknown)}.", class_="note small muted") if unknown else None,
+        el("p", f"Unknown: {', '.join(unknown)}.", class_="note small muted") if unknown else None,
         id="step",
     )
 
 
 def _tiles(overview: Overview) -> Iterator[tuple[str, str, str]]:
-    """Name, value and a remark of each key figure; an absent value is one that is not known."""
+    """Name, value and a remark of each key figure; an absent value is unknown."""
     low, high = overview.unprofiled_step_ns
-    yield "step, as recorded", units.duration(overview.step_ns or None), ""
-    yield "without the profiler", units.between(low, high) if low and high else units.ABSENT, "estimated step"
-    yield "device computes", units.share(overview.utilization_share), "of the step"
-    yield "device waits for host", units.share(overview.starved_share), "of the step"
+    yield "recorded step", units.duration(overview.step_ns or None), ""
+    yield "unprofiled step", units.between(low, high) if low and high else units.ABSENT, "estimated"
+    yield "GPU computes", units.share(overview.utilization_share), "of the step"
+    yield "GPU waits for the host", units.share(overview.starved_share), "of the step"
     yield "multiprocessors in use", units.share(overview.sm_efficiency_share), "on average"
-    yield "model flops utilisation", units.share(overview.mfu_share), "of the device's peak"
+    yield "model FLOPs utilization", units.share(overview.mfu_share), "of the device's peak"
     peak, most = overview.peak_memory_bytes, overview.memory_bytes
     of = f"{units.share(peak / most)} of {units.size(most)}" if peak is not None and most else ""
     yield "peak memory", units.size(peak), of
-    yield "kernels a step", units.count(overview.kernels_per_step or None), ""
+    yield "kernels per step", units.count(overview.kernels_per_step or None), ""
     for unit, rate in overview.rates.items():
-        yield f"{unit} a second", units.number(rate), "as recorded"
+        yield f"{unit} per second", units.number(rate), "as recorded"
 
 
 def _tile(name: str, value: str, remark: str) -> Markup:
-    return el("div", el("dt", name), el("dd", value), el("dd", remark) if remark else None, class_="tile")
+    return el(
+        "div", el("dt", linked(name)), el("dd", value), el("dd", remark) if remark else None, class_="tile"
+    )
 
 
 def _parts(overview: Overview) -> Markup:
@@ -196,12 +197,12 @@ def _parts(overview: Overview) -> Markup:
 
 
 def _phases(phases: tuple[PhaseShare, ...]) -> Markup:
-    """For each phase two bars: its part of the step on the host, and of the device's work."""
+    """Two bars for each phase: its share of the step on the host, and of the device's work."""
     work = any(one.device_share is not None for one in phases)
     cells = [
         el("span", class_="head"),
-        el("span", "host, part of the step", class_="head over"),
-        el("span", "device, part of its work" if work else "", class_="head over"),
+        el("span", "host, share of the step", class_="head over"),
+        el("span", "device, share of its work" if work else "", class_="head over"),
     ]
     for one in phases:
         cells.append(el("span", one.phase))

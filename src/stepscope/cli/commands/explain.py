@@ -1,0 +1,77 @@
+"""Says what a finding, a table or a word of the report means."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import shutil
+import sys
+from typing import Annotated
+
+from stepscope import registry
+from stepscope.errors import StepscopeError
+from stepscope.glossary import WORDS
+
+__all__ = ["explain"]
+
+_RULES = "findings.rules"
+_ANALYSES = "analyses"
+
+
+def explain(
+    name: Annotated[tuple[str, ...], "a finding, an analysis or a word; without one, all are listed"] = (),
+) -> None:
+    """Prints what a finding means and how to fix it, the columns of an analysis, or a definition.
+
+    stepscope explain launch-bound prints the page of a finding. stepscope explain idle_gaps prints what the
+    columns of an analysis mean. stepscope explain starved prints the definition of a word.
+    """
+    from stepscope.present import pages
+
+    width = shutil.get_terminal_size().columns
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    asked = " ".join(name)
+    print(pages.text(_explained(asked) if asked else _everything(), width=width, color=color), end="")
+
+
+def _explained(asked: str) -> str:
+    from stepscope.findings.page import page_of
+
+    rules = [known.replace("_", "-") for known, _ in registry.names(_RULES, installed=True)]
+    analyses = [known for known, _ in registry.names(_ANALYSES, installed=True)]
+    if asked.replace("_", "-") in rules:
+        return page_of(asked.replace("_", "-"))
+    if asked.replace("-", "_") in analyses:
+        return _analysis(asked.replace("-", "_"))
+    if asked.lower() in WORDS:
+        return f"# {asked.lower()}\n\n{WORDS[asked.lower()]}\n"
+    close = difflib.get_close_matches(asked, [*rules, *analyses, *WORDS], n=1)
+    hint = f"did you mean {close[0]}?" if close else "`stepscope explain` lists all names"
+    raise StepscopeError(f"nothing is named {asked!r}", hint=hint, exit_code=2)
+
+
+def _analysis(name: str) -> str:
+    from stepscope.analyses import row_of
+    from stepscope.tables import columns_of
+
+    analysis = registry.load(_ANALYSES, name)
+    columns = [
+        f"- `{column.name}` ({column.type}{' or absent' if column.nullable else ''}): {column.description}"
+        for column in columns_of(row_of(analysis))
+    ]
+    parts = [f"# {name}", inspect.getdoc(analysis) or "", "## Columns", "\n".join(columns)]
+    return "\n\n".join([*parts, f"```text\nstepscope show {name} TRACE\n```"]) + "\n"
+
+
+def _everything() -> str:
+    by_category: dict[str, list[str]] = {}
+    for name, first_line in registry.names(_RULES, installed=True):
+        category = getattr(registry.load(_RULES, name), "category", None) or "findings"
+        by_category.setdefault(category, []).append(f"- `{name.replace('_', '-')}`: {first_line}")
+    parts = ["# Findings"] if len(by_category) > 1 else []
+    for category in sorted(by_category):
+        parts += [f"## {category.capitalize()}", "\n".join(by_category[category])]
+    parts += ["## Words", ", ".join(f"`{word}`" for word in WORDS)]
+    parts += ["## Analyses", ", ".join(f"`{name}`" for name, _ in registry.names(_ANALYSES, installed=True))]
+    return "\n\n".join(parts) + "\n"

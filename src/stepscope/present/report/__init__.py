@@ -1,0 +1,1 @@
+"""The formats of a report, one file each: pure functions from a report to text."""

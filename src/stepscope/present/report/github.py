@@ -1,0 +1,32 @@
+"""A report as annotations of a job on GitHub, at the lines of code that findings are about."""
+
+from __future__ import annotations
+
+from stepscope.findings import Finding
+from stepscope.findings.report import Report
+from stepscope.present._phrases import gain
+from stepscope.present._workflow import command
+from stepscope.present.formats import format
+
+__all__ = ["github"]
+
+_LEVELS = {"high": "warning", "medium": "warning", "low": "notice"}
+
+
+@format(ending=".github.txt", job_summary="markdown")
+def github(report: Report) -> str:
+    """Annotations for GitHub Actions at the lines to change; adds a page to the job summary.
+
+    One workflow command per finding, at its first location if it has one, and one for the verdict.
+    """
+    verdict = report.verdict
+    said = f"{verdict.sentence} {verdict.promise}".strip()
+    lines = [command("notice", verdict.word, said), *(_annotation(finding) for finding in report.findings)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _annotation(finding: Finding) -> str:
+    advice = finding.advice
+    title = f"{advice.title} ({gain(finding.gain)})"
+    first = advice.locations[0] if advice.locations else None
+    return command(_LEVELS[finding.severity], title, f"{advice.because}\n{advice.fix}", first)

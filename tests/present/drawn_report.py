@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, drawn, facts
+from tests.findings.drawn import H200, MS, drawn, facts
 
 from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.idle_gaps import IdleGap
@@ -29,13 +29,16 @@ GIB = 1 << 30
 def report(**changed: Any) -> Report:
     """A step of 64 ms that waits for the host, with three findings and everything that a report can hold."""
     given: dict[str, Any] = {
-        "facts": facts(source=f"run {SCRIPT}.json.gz", world_size=8, backend="nccl", modules=False),
+        "facts": facts(
+            source=f"run {SCRIPT}.json.gz", world_size=8, backend="nccl", modules=False, devices=(H200,) * 8
+        ),
         "trust": _trust(),
         "overview": _overview(),
         "verdict": Verdict(
             "sync-bound",
-            "The GPU waits 38 % of a 64.1 ms step because the host reads results back.",
-            "Mending 1 and 2 should bring the step to 26–37 ms.",
+            "The GPU computes for 52 % of the 64.1 ms step. Most of the rest it is idle, because the host "
+            "waited for it and had no more work queued.",
+            "Fixing #1 and #2 should bring the step to 26–37 ms.",
         ),
         "findings": (_reads(), _casts(), _memory()),
         "not_run": (
@@ -43,17 +46,18 @@ def report(**changed: Any) -> Report:
             NotRun("odd-rule", f"it crashed: ValueError: {SCRIPT} (odd_rule, line 7)", ""),
         ),
         "checklist": (
-            ChecklistItem("the device computes", "fail", "52.4 % (bad)", "over 80 %; under 70 % is bad"),
-            ChecklistItem("attention is fused", "pass", "98.0 % of its time", "flash, cuDNN or flex kernels"),
-            ChecklistItem(
-                "memory is well used", "not known", "record with profile_memory=True", "85 to 95 %"
-            ),
+            ChecklistItem("utilization", "fail", "52.4 % (bad)", "above 80 %; below 70 % is bad"),
+            ChecklistItem("fused attention", "pass", "98.0 % of its time", "flash, cuDNN or flex kernels"),
+            ChecklistItem("exposed copies", "pass", "1.2 %", "below 3 % of the step"),
+            ChecklistItem("memory", "not known", "record with profile_memory=True", "85–95 % of the device"),
         ),
         "next_steps": (
-            NextStep("Change one thing first: the host reads results back. Then record again and compare."),
+            NextStep("Fix #1 and nothing else, record again, and compare:", "stepscope diff BEFORE AFTER"),
             NextStep(
-                "What other threads did meanwhile:", "nsys profile --trace=cuda,nvtx -o step python train.py"
+                "See what other threads did meanwhile, with Nsight Systems:",
+                "nsys profile --trace=cuda,nvtx -o step python train.py",
             ),
+            NextStep("The profile has no stacks, so it cannot name the lines that keep the GPU waiting."),
         ),
         "tables": tables(),
     }
@@ -92,7 +96,7 @@ def empty_report() -> Report:
             mfu_share=None,
             rates={},
         ),
-        verdict=Verdict("unknown", "The profile holds no step: nothing can be said of one.", ""),
+        verdict=Verdict("unknown", "The profile has no steps, so there is nothing to judge.", ""),
         findings=(),
         not_run=(),
         checklist=(),
@@ -135,7 +139,7 @@ def _overview() -> Overview:
             PhaseShare("optimizer", 0.151, 0.105),
             PhaseShare("other", 0.045, None),
         ),
-        devices_with_work=2,
+        devices_with_work=1,
         kernels_per_step=1576,
         utilization_share=0.524,
         starved_share=0.381,
@@ -176,7 +180,7 @@ def _reads() -> Finding:
         Category.SYNC,
         Advice(
             title="The host reads single numbers back in a loop",
-            because="128 reads a step wait for the GPU, which then starves for 24.4 ms of 64.1 ms.",
+            because="The host waits for 128 reads per step. The GPU is then idle for 24.4 ms of the step.",
             saving=Saving(starved_ns=(20.0 * MS, 26.0 * MS)),
             certainty="certain",
             fix="losses.append(loss.detach())  # not loss.item()\n"
@@ -195,7 +199,7 @@ def _reads() -> Finding:
             },
             claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
             locations=(
-                Location("train.py", 118, "train_step", "120 reads a step"),
+                Location("train.py", 118, "train_step", "120 reads per step"),
                 Location(f"/srv/{SCRIPT}/{TURNED}", 7, "<lambda>", IMAGE),
             ),
         ),
@@ -210,7 +214,7 @@ def _casts() -> Finding:
         Category.PRECISION,
         Advice(
             title="Weights are cast in every forward",
-            because="48 casts of weights take 4.10 ms of device time a step.",
+            because="48 casts of weights take 4.10 ms of device time per step.",
             saving=Saving(device_ns=(1.5 * MS, 4.1 * MS), starved_ns=(1.0 * MS, 2.0 * MS)),
             certainty="likely",
             fix="model.to(torch.bfloat16)",
@@ -231,7 +235,7 @@ def _memory() -> Finding:
         Category.MEMORY,
         Advice(
             title="Memory grows with every step",
-            because="4.00 MiB more are kept after each step; at this pace memory is full after 17,000 steps.",
+            because="Each step keeps 4.00 MiB more. Memory is full after 17,000 steps.",
             saving=Saving(),
             certainty="possible",
             fix="",

@@ -100,7 +100,7 @@ def test_the_waterfall_leads_from_one_step_to_the_other() -> None:
     assert sum(ns for _, ns in found) == comparison().whole.change_ns
     assert found[:2] == [
         ("kernels: matmul", -8_000_000),
-        ("waiting after blocking calls: host op", -8_000_000),
+        ("GPU idle after blocking calls: host op", -8_000_000),
     ]
 
 
@@ -121,7 +121,7 @@ def test_how_kernels_changed() -> None:
     told = {part.name[:8]: phrases.how_a_kernel_changed(part) for part in phrases.kernels(comparison().whole)}
     assert told == {
         "void cut": "other kernels, same operator, faster −7.50 ms",
-        "triton_<": "more often +6.00 ms, faster −1.00 ms",
+        "triton_<": "more calls +6.00 ms, faster −1.00 ms",
         "Memcpy H": "less exposed",
         IMAGE[:8]: "new",
     }

@@ -121,22 +121,22 @@ class Budget:
 
 
 def budget_of(text: str, where: str) -> Budget:
-    """Reads a budget; what cannot be understood is said kindly, with where it stands."""
+    """Reads a budget; what cannot be read is an error that names the place."""
     said = " ".join(text.split())
     if said == "finding" or said.startswith("finding "):
         return _about_finding(said, where)
     found = _LIMIT.fullmatch(said)
     if not found:
-        raise StepscopeError(f"{where}: the budget {said!r} cannot be understood", hint=_EXAMPLE)
+        raise StepscopeError(f"{where}: the budget {said!r} cannot be read", hint=_EXAMPLE)
     name, limit = found["name"].replace("-", "_"), found["limit"]
     if name not in FIGURES:
         raise StepscopeError(
-            f"{where}: the budget {said!r} is about {found['name']!r}, which is no figure of a step",
+            f"{where}: the budget {said!r} is about {found['name']!r}, which is not a figure of a step",
             hint=_near(name, FIGURES),
         )
     value = _VALUE.fullmatch(limit)
     if not value:
-        raise StepscopeError(f"{where}: {limit!r} in the budget {said!r} is no value", hint=_EXAMPLE)
+        raise StepscopeError(f"{where}: {limit!r} in the budget {said!r} is not a value", hint=_EXAMPLE)
     number, relative = _number(value, FIGURES[name].kind, said, where)
     return Budget(said, where, name, found["sign"], number, relative)  # type: ignore[arg-type]  # it is a sign
 
@@ -148,14 +148,14 @@ def _number(value: re.Match[str], kind: Kind, said: str, where: str) -> tuple[fl
     if move:
         if unit != "%":
             raise StepscopeError(
-                f"{where}: the change in the budget {said!r} has no per cent",
+                f"{where}: the change in the budget {said!r} has no % sign",
                 hint=f"write {move}3 % for a change against the baseline, or a value without a sign",
             )
         return (number if move == "+" else -number) / 100, True
     if unit not in _UNITS[kind]:
         known = ", ".join(filter(None, _UNITS[kind])) or "none"
         raise StepscopeError(
-            f"{where}: {value[0]!r} in the budget {said!r} has no unit that fits", hint=f"there are: {known}"
+            f"{where}: {value[0]!r} in the budget {said!r} has no fitting unit", hint=f"there are: {known}"
         )
     return number * _UNITS[kind][unit], False
 
@@ -164,7 +164,7 @@ def _about_finding(said: str, where: str) -> Budget:
     found = _FINDING.fullmatch(said)
     if not found or found["severity"] not in SEVERITIES:
         raise StepscopeError(
-            f"{where}: the budget {said!r} cannot be understood",
+            f"{where}: the budget {said!r} cannot be read",
             hint="write it like: finding scalar-reads = none, finding any <= low",
         )
     known = [name.replace("_", "-") for name, _ in registry.names("findings.rules", installed=True)]
@@ -199,7 +199,7 @@ def budgets_in(file: Path) -> list[Budget]:
     written = inside.get("budgets", []) if isinstance(inside, dict) else []
     if not isinstance(written, list) or not all(isinstance(one, str) for one in written):
         raise StepscopeError(
-            f"{file}: budgets is no list of texts", hint='write budgets = ["step_time < +3 %"]'
+            f"{file}: `budgets` is not a list of strings", hint='write budgets = ["step_time < +3 %"]'
         )
     return [budget_of(text, f"{file.name}:{_line(file, text)}") for text in written]
 

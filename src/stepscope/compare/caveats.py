@@ -1,4 +1,4 @@
-"""What differs between two recordings besides the program, and so bends their comparison."""
+"""What differs between two recordings besides the program, and distorts their comparison."""
 
 from __future__ import annotations
 
@@ -34,36 +34,36 @@ def _machines(before: Facts, after: Facts) -> Iterator[str]:
     ]
     if devices[0] != devices[1]:
         ends = " → ".join(name or "none named" for name in devices)
-        yield f"The devices differ ({ends}): kernels have other names and other times for that alone."
+        yield f"The devices differ ({ends}), so kernels have different names and times."
     elif before.cuda != after.cuda:
         ends = f"{before.cuda or 'none'} → {after.cuda or 'none'}"
-        yield f"The runtimes differ ({ends}): libraries may use other kernels."
+        yield f"The runtimes differ ({ends}), so libraries may use different kernels."
     if before.world_size != after.world_size:
         yield (
-            f"The runs have {before.world_size or 1} and {after.world_size or 1} ranks: "
-            "each rank has another part of the work."
+            f"The runs have {before.world_size or 1} and {after.world_size or 1} ranks, "
+            "so a rank has a different share of the work."
         )
     elif before.rank != after.rank:
-        yield f"These are ranks {before.rank} and {after.rank}: not the same process."
+        yield f"These are ranks {before.rank} and {after.rank}, not the same process."
     if before.device_work != after.device_work:
-        yield "Only one of them has device work: parts of the step are not the same on both sides."
+        yield "Only one side has device work, so the parts of the step differ."
 
 
 def _recorded(before: Side, after: Side) -> Iterator[str]:
     ways = [_way(side.report.facts) for side in (before, after)]
     if ways[0] != ways[1]:
         yield (
-            f"They were recorded in different ways ({ways[0]} → {ways[1]}), which takes the host different "
-            "time: compare the steps without the profiler, or record both alike."
+            f"The sides were recorded differently ({ways[0]} → {ways[1]}), which slows the host differently: "
+            "compare the unprofiled steps, or record both the same way."
         )
     found = [side.report.overview.found_by for side in (before, after)]
-    if found[0] != found[1]:
-        yield f"Their steps were found in different ways: by {found[0]}, and by {found[1]}."
+    if found[0] != found[1] and "nothing" not in found:
+        yield f"Their steps were found differently: by {found[0]} and by {found[1]}."
 
 
 def _way(facts: Facts) -> str:
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
-    return f"with {', '.join(kinds)}" if kinds else "lightly"
+    return f"with {', '.join(kinds)}" if kinds else "without extras"
 
 
 def _batches(before: Side, after: Side) -> Iterator[str]:
@@ -71,19 +71,19 @@ def _batches(before: Side, after: Side) -> Iterator[str]:
         ends = before.per_step.get(unit), after.per_step.get(unit)
         if None not in ends and ends[0] != ends[1]:
             said = " → ".join(units.number(end) for end in ends)
-            yield f"A step handles other {unit} ({said}): compare {unit} a second, not steps."
+            yield f"The {unit} per step differ ({said}): compare {unit} per second, not steps."
 
 
 def _steps(side: Side) -> Iterator[str]:
     report: Report = side.report
     if not side.steps:
-        yield f"{side.name} has no steps: nothing can be compared."
-    elif report.overview.found_by.startswith("nothing"):
-        yield f"{side.name} has no step that could be told from others: the whole trace is taken as one."
+        yield f"{side.name} has no steps, so nothing can be compared."
+    elif report.overview.found_by == "nothing":
+        yield f"No steps were found in {side.name}: the whole trace counts as one."
     elif side.steps < _FEW:
-        yield f"{side.name} has {side.steps} step{'s' if side.steps > 1 else ''} only: record more."
+        yield f"{side.name} has only {units.counted(side.steps, 'step')}: record more."
     if any(doubt.what == "warm-up" for run in side.runs for doubt in run.report.trust):
-        yield f"The first step of {side.name} is a warm-up, and in its mean: record later steps."
+        yield f"The mean of {side.name} includes a warm-up step: record later steps."
 
 
 def _mix(before: Side, after: Side) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _mix(before: Side, after: Side) -> Iterator[str]:
         shares.append(max(counts) / sum(counts) if counts else 1.0)
     if abs(shares[0] - shares[1]) > _MIX:
         ends = " and ".join(units.share(share) for share in shares)
-        yield f"Steps are of several kinds; the most frequent kind makes up {ends} of them."
+        yield f"There are several kinds of steps. The most frequent kind is {ends} of them."
 
 
 def _stretched(before: Side, after: Side) -> Iterator[str]:
@@ -105,6 +105,6 @@ def _stretched(before: Side, after: Side) -> Iterator[str]:
     if shorter < longer and least < most and (longer - least) > _STRETCHED * longer:
         said = " and ".join(units.between(*end) for end in ends)
         yield (
-            f"Recording stretches these steps: without the profiler they take about {said}, by estimate. "
-            "Time some steps without it to be sure."
+            f"Profiling made these steps longer: unprofiled they take an estimated {said}. "
+            "Time some steps without the profiler to be certain."
         )

@@ -1,4 +1,4 @@
-"""Whether a trace keeps its budgets: beyond noise, against a baseline where there is one."""
+"""Whether a trace meets its budgets: beyond noise, and against a baseline if there is one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ State = Literal["pass", "fail", "not sure", "not known"]
 _NOISY = ("step_time", "steps_per_second", "samples_per_second", "tokens_per_second")
 """Figures that vary from run to run as the step does; the others are taken as they are."""
 NOT_SLOWER = "step_time <= +0 %"
-"""What a baseline asks for when nobody wrote a budget."""
+"""What must hold against a baseline if no budget is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,19 @@ def _judged(budget: Budget, side: Side, change: StepChange | None) -> Outcome:
     value = figure.of(side)
     if value is None:
         record = f": record with {figure.record}" if figure.record else ""
-        return Outcome(budget, "not known", None, f"{budget.name} is not known{record}.")
+        return Outcome(budget, "not known", None, f"{budget.name} is unknown{record}.")
     if not budget.relative:
         half = spread_of([run.lengths_ns for run in side.runs]) if budget.name in _NOISY else 0.0
         return _against(budget, value, half, f"{budget.name} is {figure.text(value)}")
     if change is None:
         raise StepscopeError(
-            f"{budget.where}: the budget {budget.text!r} is a change against a baseline, and there is none",
+            f"{budget.where}: the budget {budget.text!r} needs a baseline",
             hint="add --baseline TRACE",
             exit_code=2,
         )
     before = figure.of(change.before)
     if not before:
-        return Outcome(budget, "not known", None, f"{budget.name} is not known of the baseline.")
+        return Outcome(budget, "not known", None, f"{budget.name} of the baseline is unknown.")
     half = _half_of(change) if budget.name in _NOISY else 0.0
     ends = f"{figure.text(before)} → {figure.text(value)}"
     return _against(budget, value / before - 1, half, f"{budget.name} changed by {{}} ({ends})")
@@ -112,7 +112,7 @@ def _against(budget: Budget, value: float, half: float, said: str) -> Outcome:
     if budget.kept_by(value):
         return Outcome(budget, "pass", value, f"{said}.")
     if half and any(budget.kept_by(at(end)) for end in (-half, half)):
-        return Outcome(budget, "not sure", value, f"{said}{noise}: repeat the run to be sure.")
+        return Outcome(budget, "not sure", value, f"{said}{noise}: repeat the run to be certain.")
     beyond = f", beyond the noise of ±{units.share(half)}" if half else ""
     return Outcome(budget, "fail", value, f"{said}{beyond}.")
 

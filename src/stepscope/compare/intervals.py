@@ -12,9 +12,9 @@ from stepscope.compare import Interval
 __all__ = ["BETWEEN_RUNS", "LONE_STEPS", "interval_of", "spread_of", "t_quantile"]
 
 BETWEEN_RUNS = 0.03
-"""By how much two runs of one program may differ, as a part of the step, when nobody repeated them."""
+"""By how much two runs of one program may differ, as a part of the step, if they were not repeated."""
 LONE_STEPS = 0.10
-"""The same where each side has a single step, which tells nothing of how steps vary."""
+"""The same where each side has a single step, which does not show how steps vary."""
 _CONFIDENCE = 0.975
 
 Runs = Sequence[Sequence[int]]
@@ -36,15 +36,15 @@ def interval_of(before: Runs, after: Runs) -> Interval | None:
         return None
     if max(map(len, sides)) > 1:
         half = _half_width([[mean(run) for run in runs] for runs in sides], [_within(runs) for runs in sides])
-        return _around(means, half, f"From the means of {_numbers(sides)} runs.", None)
+        return _around(means, half, f"Based on the means of {_numbers(sides)} runs.", None)
     steps = [list(runs[0]) for runs in sides]
     if max(map(len, steps)) == 1:
-        said = f"A single step a side does not tell how steps vary: {LONE_STEPS * 100:.0f} % are assumed."
+        said = f"One step per side does not show how steps vary: {LONE_STEPS * 100:.0f} % is assumed."
         return _around(means, math.log1p(LONE_STEPS), said, LONE_STEPS)
     half = math.hypot(_half_width(steps), math.log1p(BETWEEN_RUNS))
     said = (
-        f"From {_numbers(steps)} steps of one run each; that such runs differ by {BETWEEN_RUNS * 100:.0f} % "
-        "is assumed."
+        f"Based on {_numbers(steps)} steps of one run each, assuming that runs differ by "
+        f"{BETWEEN_RUNS * 100:.0f} %."
     )
     return _around(means, half, said, BETWEEN_RUNS)
 

@@ -103,7 +103,7 @@ def kernel_rows(moved: Sequence[StepPart]) -> Iterator[list[str]]:
         name = code(shortened(part.name, _NAME))
         if part.state in ("renamed", "replaced") and part.names[1]:
             name += f" → {code(shortened(part.names[1][0], _NAME))}"
-        yield [name, f"{how_a_kernel_changed(part)}; {calls} a step", *_times(part)]
+        yield [name, f"{how_a_kernel_changed(part)}; {calls} per step", *_times(part)]
 
 
 def findings(change: StepChange) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How all faces of a comparison say the same things."""
+"""How all formats of a comparison say the same things."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart, walked
 from stepscope.findings import Finding
-from stepscope.present._phrases import gain
+from stepscope.present._phrases import worth
 
 __all__ = [
     "COLOURS",
@@ -33,13 +33,13 @@ PARTS = {
     "copies": "copies",
     "fills": "fills",
     "collectives": "collectives",
-    "data": "waiting for data",
-    "syncs": "waiting after blocking calls",
-    "host": "waiting for the host",
+    "data": "GPU waits for data",
+    "syncs": "GPU idle after blocking calls",
+    "host": "GPU waits for the host",
     "launches": "launch latency",
-    "device": "waiting on the device",
-    "unknown": "waiting, cause unknown",
-    "operators": "operators on the CPU",
+    "device": "GPU waits for other GPU work",
+    "unknown": "GPU idle, cause unknown",
+    "operators": "CPU operators",
     "calls": "runtime calls",
     "other": "other",
 }
@@ -63,7 +63,7 @@ _MEMBERS = {"new": "new", "gone": "gone", "renamed": "renamed", "replaced": "oth
 _EXPOSED = ("copies", "fills", "collectives")
 _TRIFLE = 0.001
 _SMALL = 0.005
-"""Changes of less than this part of the step are not told one by one."""
+"""Smaller changes, as a share of the step, are not listed one by one."""
 
 
 def part_name(part: StepPart) -> str:
@@ -88,24 +88,25 @@ def share(part: float | None) -> str:
 def between(change: StepChange) -> str:
     """The interval of the change, as parts of the step before: `−32.0 … +11.4 %`."""
     if change.interval is None:
-        return "not known"
+        return "unknown"
     ends = [end / change.before.step_ns for end in (change.interval.low_ns, change.interval.high_ns)]
-    return f"{share(ends[0]).removesuffix(' %')} … {share(ends[1])}"
+    low, high = share(ends[0]), share(ends[1])
+    return low if low == high else f"{low.removesuffix(' %')} … {high}"
 
 
 def sentence(change: StepChange) -> str:
     """What happened to the step, in a sentence."""
     if change.interval is None:
-        return "A side has no steps: nothing can be said of the change."
+        return "One side has no steps, so the change cannot be judged."
     ends = f"from {units.duration(change.before.step_ns)} to {units.duration(change.after.step_ns)}"
     moved = f"{signed(change.change_ns)}, {share(change.share)}"
     if change.word == "noise":
-        return f"The step went {ends} ({moved}), which is within the noise: {between(change)}."
-    return f"The step got {change.word}, {ends}: {moved} (95 % sure: {between(change)})."
+        return f"The step changed {ends} ({moved}), within the noise (95 % interval: {between(change)})."
+    return f"The step got {change.word}, {ends}: {moved} (95 % interval: {between(change)})."
 
 
 def reasons(change: StepChange, most: int = 2) -> str:
-    """Where most of a change comes from; empty where nothing stands out, or all is noise."""
+    """Where most of a change comes from; empty if nothing stands out, or all is noise."""
     if change.word in ("noise", "unknown"):
         return ""
     up = change.change_ns > 0
@@ -114,14 +115,14 @@ def reasons(change: StepChange, most: int = 2) -> str:
         for part, inner in change.causes
         if (inner.change_ns > 0) == up and abs(inner.change_ns) >= 0.1 * abs(change.change_ns)
     ]
-    return f"Most of it: {', '.join(told[:most])}." if told else ""
+    return f"Main reasons: {', '.join(told[:most])}." if told else ""
 
 
 def _cause(part: StepPart, inner: StepPart) -> str:
     name = part_name(part)
     if inner is part or inner.name in (part.name, name) or part.name in ("data", *_EXPOSED):
         return name
-    return f"{inner.name} {name}" if part.name == "kernels" else f"{name}, in {inner.name}"
+    return f"{inner.name} {name}" if part.name == "kernels" else f"{name}: {inner.name}"
 
 
 def headline(comparison: Comparison) -> list[str]:
@@ -137,7 +138,7 @@ def headline(comparison: Comparison) -> list[str]:
 
 def counted(side: Side) -> str:
     """How many steps and runs a side has: `3 runs, 12 steps`."""
-    steps = f"{units.count(side.steps)} step{'' if side.steps == 1 else 's'}"
+    steps = units.counted(side.steps, "step")
     return f"{units.count(len(side.runs))} runs, {steps}" if len(side.runs) > 1 else steps
 
 
@@ -147,14 +148,14 @@ def rates(side: Side) -> str:
 
 
 def unprofiled(change: StepChange) -> str:
-    """The steps without the profiler, by estimate; empty where recording costs nothing to speak of."""
+    """The steps without the profiler, estimated; empty if recording costs little."""
     sides = (change.before, change.after)
     if change.interval is None or not any(
         side.step_ns > 1.03 * side.unprofiled_step_ns[0] for side in sides if side.step_ns
     ):
         return ""
     said = " → ".join(units.between(*side.unprofiled_step_ns) for side in sides)
-    return f"Without the profiler, by estimate: {said}."
+    return f"Unprofiled, estimated: {said}."
 
 
 def kernels(change: StepChange) -> list[StepPart]:
@@ -166,14 +167,14 @@ def kernels(change: StepChange) -> list[StepPart]:
 
 
 def how_a_kernel_changed(part: StepPart) -> str:
-    """New, gone, more often, slower: what the change of a kernel is made of."""
+    """New, gone, more calls, slower: what the change of a kernel is made of."""
     if part.state in ("new", "gone"):
         return part.state
     told = [_MEMBERS[part.state]] if part.state in _MEMBERS else []
     if part.exposed and part.change_ns:
         told.append("less exposed" if part.change_ns < 0 else "more exposed")
     for ns, more, less in (
-        (part.more_often_ns, "more often", "less often"),
+        (part.more_often_ns, "more calls", "fewer calls"),
         (part.slower_ns, "slower", "faster"),
     ):
         if ns and abs(ns) >= 0.1 * abs(part.change_ns):
@@ -182,21 +183,21 @@ def how_a_kernel_changed(part: StepPart) -> str:
 
 
 def unmatched(change: StepChange) -> str:
-    """What has no counterpart on the other side, or one by guess alone; empty where all was matched."""
+    """What has no counterpart on the other side, or only a guessed one; empty if all was matched."""
     work = [part for part in change.parts if part.name in ("kernels", *_EXPOSED)]
     leaves = [part for part in walked(tuple(work)) if part.calls]
     said = []
     for state, words in (
         ("gone", "only before"),
         ("new", "only after"),
-        ("renamed", "matched by a like name"),
-        ("replaced", "matched by their operator"),
+        ("renamed", "matched by a similar name"),
+        ("replaced", "matched by operator"),
     ):
         these = [part for part in leaves if part.state == state]
         time = sum(max(part.before_ns, part.after_ns) for part in these)
         if time >= _TRIFLE * max(change.before.step_ns, change.after.step_ns, 1):
             said.append(f"{units.count(len(these))} {words} ({units.duration(time)})")
-    return f"Of the kernels and copies, {', '.join(said)}." if said else ""
+    return f"Kernels and copies: {', '.join(said)}." if said else ""
 
 
 def found(findings: Iterable[Finding] | Sequence[tuple[Finding, Finding]]) -> str:
@@ -204,7 +205,8 @@ def found(findings: Iterable[Finding] | Sequence[tuple[Finding, Finding]]) -> st
     told = []
     for one in findings:
         if isinstance(one, Finding):
-            told.append(f"{one.id} ({one.severity}, {gain(one.gain)})")
+            told.append(f"{one.id} ({one.severity}, {worth(one)})")
         else:
-            told.append(f"{one[0].id} ({gain(one[0].gain)}, now {gain(one[1].gain)})")
+            ends = [worth(end) for end in one]
+            told.append(f"{one[0].id} ({ends[0] if ends[0] == ends[1] else f'{ends[0]}, now {ends[1]}'})")
     return ", ".join(told)

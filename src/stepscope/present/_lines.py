@@ -63,7 +63,7 @@ def wrapped(said: str, width: int, *, indent: int = 0, first: str = "", style: s
 def broken(said: str, width: int, **margins: str) -> list[str]:
     """A text in lines, a number and its unit together; long words are not broken."""
     lines = textwrap.wrap(
-        _UNITS.sub(f"\\1{_NO_BREAK}\\2", said),
+        _UNITS.sub(f"\\1{_NO_BREAK}\\2", printable(said)),
         width,
         initial_indent=margins.get("initial_indent", ""),
         subsequent_indent=margins.get("subsequent_indent", ""),

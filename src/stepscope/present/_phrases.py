@@ -16,6 +16,7 @@ __all__ = [
     "recorded_with",
     "sharing",
     "steps",
+    "worth",
 ]
 
 PARTS = {
@@ -87,7 +88,12 @@ def inflation(overview: Overview) -> str:
 
 def gain(of: Gain) -> str:
     """What a step gets shorter by: `−28 … −36 ms`."""
-    return units.between(of.low_ns, of.high_ns, sign="−") if of.high_ns else "no time"
+    return units.between(of.low_ns, of.high_ns, sign="−") if of.high_ns else "step unchanged"
+
+
+def worth(finding: Finding) -> str:
+    """What a fix is worth: time, or a run that does not fail."""
+    return "run may fail" if finding.advice.risk and not finding.gain.high_ns else gain(finding.gain)
 
 
 def sharing(report: Report, finding: Finding) -> str:

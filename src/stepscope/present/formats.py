@@ -55,9 +55,7 @@ def needs_of(function: Format) -> Needs:
     """What a format declared."""
     needs = getattr(function, "needs", None)
     if not isinstance(needs, Needs):
-        raise TypeError(
-            f"{function.__name__} is no format: decorate it with stepscope.present.formats.format"
-        )
+        raise TypeError(f"{function.__name__} is no format: it lacks the decorator @format")
     return needs
 
 

@@ -1,7 +1,8 @@
-"""How all faces of a check say the same things."""
+"""How all formats of a check say the same things."""
 
 from __future__ import annotations
 
+from stepscope import units
 from stepscope.compare.check import CheckResult, Outcome
 from stepscope.present._changes import reasons, sentence
 
@@ -9,14 +10,14 @@ __all__ = ["headline", "told", "why"]
 
 
 def headline(check: CheckResult) -> str:
-    """How many budgets are kept, in a sentence."""
+    """How many budgets are met, in a sentence."""
     whole, broken = len(check.outcomes), len(check.failed)
     against = f" against {check.baseline.name}" if check.baseline else ""
     if broken:
-        return f"{check.side.name}{against}: {broken} of {whole} budgets broken."
+        return f"{check.side.name}{against}: {broken} of {units.counted(whole, 'budget')} broken."
     unsure = sum(one.state != "pass" for one in check.outcomes)
-    rest = f", {unsure} of them not for sure" if unsure else ""
-    return f"{check.side.name}{against}: {whole} of {whole} budgets kept{rest}."
+    rest = f", {unsure} of them not certain" if unsure else ""
+    return f"{check.side.name}{against}: {whole} of {units.counted(whole, 'budget')} met{rest}."
 
 
 def told(outcome: Outcome) -> str:

@@ -23,7 +23,7 @@ def markdown(check: CheckResult) -> str:
 
 
 def _lines(check: CheckResult) -> Iterator[str]:
-    yield f"# {'Budgets broken' if check.failed else 'Budgets kept'}"
+    yield f"# {'Budgets broken' if check.failed else 'Budgets met'}"
     yield ""
     yield escaped(headline(check))
     yield ""

@@ -33,7 +33,7 @@ def _lines(check: CheckResult, width: int) -> Iterator[Text]:
     yield from wrapped(headline(check), width, style="bold red" if check.failed else "bold green")
     for outcome in check.outcomes:
         sign, style = _STATES[outcome.state]
-        state = f"{outcome.state}: " if outcome.state in ("not sure", "not known") else ""
+        state = "not sure: " if outcome.state == "not sure" else ""
         yield from wrapped(outcome.budget.text, width, indent=4, first=f" {sign}", style=style)
         place = f" ({outcome.budget.where})" if outcome in check.failed else ""
         yield from wrapped(f"{state}{outcome.said}{place}", width, indent=4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.compare import Comparison, StepChange
 from stepscope.present._changes import reasons, sentence, share
-from stepscope.present._phrases import gain
+from stepscope.present._phrases import worth
 from stepscope.present._workflow import command
 from stepscope.present.formats import format
 
@@ -24,8 +24,8 @@ def github(comparison: Comparison) -> str:
         advice = finding.advice
         place = advice.locations[0] if advice.locations else None
         level = "notice" if finding.severity == "low" else "warning"
-        title = f"New: {advice.title} ({gain(finding.gain)})"
-        lines.append(command(level, title, f"{advice.because}\n{advice.fix}", place))
+        title = f"New: {advice.title} ({worth(finding)})"
+        lines.append(command(level, title, f"{advice.because}\n{advice.fix}".strip(), place))
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -25,7 +25,7 @@ from stepscope.present._changes import (
 from stepscope.present._charts import Piece, axis, bar, columns, floating, stacked, ticks
 from stepscope.present._document import document
 from stepscope.present._markup import Markup, el, joined, shortened
-from stepscope.present._phrases import gain
+from stepscope.present._phrases import worth
 from stepscope.present._pieces import badge, grid, panel
 from stepscope.present.formats import format
 
@@ -52,7 +52,7 @@ def html(comparison: Comparison) -> str:
     links = {place: name for place, (name, section) in sections.items() if section}
     shown = [section for _, section in sections.values()]
     footer = el(
-        "footer", f"Written by stepscope ({SCHEMA}). Times are of the mean step, as recorded, unless said."
+        "footer", f"Written by stepscope ({SCHEMA}). Times are those of the recorded mean step unless noted."
     )
     main = el("main", _verdict(change), *shown, footer, class_="wide")
     return document(_title(comparison), _head(comparison, links), main)
@@ -67,7 +67,7 @@ def _head(comparison: Comparison, links: dict[str, str]) -> Markup:
     told = [one for name, value in rows for one in (el("dt", name), el("dd", value))]
     if comparison.whole.caveats:
         notes = el("ul", *(el("li", said) for said in comparison.whole.caveats), class_="doubts")
-        told += [el("dt", "Not alike"), el("dd", notes)]
+        told += [el("dt", "Differences"), el("dd", notes)]
     nav = el("nav", *(el("a", text, href=f"#{to}") for to, text in links.items()), aria_label="Sections")
     content = (
         el("p", "stepscope diff", class_="brand"),
@@ -253,15 +253,15 @@ def _kernels(change: StepChange) -> Markup:
         ("kernel", "name"),
         ("", "bar roomy"),
         ("how", ""),
-        ("runs a step", "number roomy"),
+        ("runs per step", "number roomy"),
         ("before", "number roomy"),
         ("after", "number roomy"),
         ("change", "number"),
     )
-    nothing = el("p", "No kernel and no copy changed by half a hundredth of the step.", class_="muted")
+    nothing = el("p", "No kernel and no copy changed by 0.5 % of the step or more.", class_="muted")
     notes = [unmatched(change)] if unmatched(change) else []
     if len(moved) > _KERNELS:
-        notes.append(f"The first {_KERNELS} of {units.count(len(moved))}.")
+        notes.append(f"Top {_KERNELS} of {units.count(len(moved))}.")
     told = joined(el("p", note, class_="note small muted") for note in notes)
     shown = panel("Kernels and copies that changed", grid(heads, rows) if rows else nothing, told)
     return el("section", el("h2", "Kernels"), shown, id="kernels")
@@ -270,15 +270,15 @@ def _kernels(change: StepChange) -> Markup:
 def _named(part: StepPart) -> Markup:
     now = part.names[1][0] if part.names[1] else ""
     after = el("div", "now ", el("code", shortened(now, 72)), title=now) if now else None
-    op = el("div", f"by {part.op}", class_="small muted") if part.op else None
+    op = el("div", f"launched by {part.op}", class_="small muted") if part.op else None
     return joined((el("code", shortened(part.name, 76), title=part.name), after, op))
 
 
 def _where(change: StepChange) -> Markup:
     both = [_flat("Operators", change.ops), _flat("Phases of training", change.phases)]
     note = (
-        "An operator has the device work that it launched, and the time for which the device waited for it. "
-        "A phase has its time on the host. Both sum to the step."
+        "An operator counts with the device work that it launched and the time the device waited for it, "
+        "a phase with its time on the host. Both tables sum to the step."
     )
     return el(
         "section",
@@ -303,7 +303,7 @@ def _findings(change: StepChange) -> Markup | None:
     rows = [
         *((badge("resolved", "pass"), *_finding(one), None) for one in change.resolved),
         *((badge("new", "high"), *_finding(one), None) for one in change.appeared),
-        *((badge("still there", "other"), *_finding(one), gain(now.gain)) for one, now in change.kept),
+        *((badge("still there", "other"), *_finding(one), worth(now)) for one, now in change.kept),
     ]
     if not rows:
         return None
@@ -312,4 +312,4 @@ def _findings(change: StepChange) -> Markup | None:
 
 
 def _finding(finding: Finding) -> tuple[str, str, str]:
-    return finding.advice.title, finding.severity, gain(finding.gain)
+    return finding.advice.title, finding.severity, worth(finding)

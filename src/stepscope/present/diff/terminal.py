@@ -1,4 +1,4 @@
-"""A comparison for the terminal: readable without colours and at 80 columns."""
+"""A comparison for the terminal: readable without color and at 80 columns."""
 
 from __future__ import annotations
 
@@ -227,7 +227,9 @@ def _kernels(change: StepChange, width: int) -> Iterator[Text]:
         calls = " → ".join(units.tally(n) for n in part.calls or ())
         name = shortened(part.name, max(24, width - 14))
         yield styled(times, "  ", name)
-        said = f"{how_a_kernel_changed(part)}; {calls} a step" + (f", by {part.op}" if part.op else "")
+        said = f"{how_a_kernel_changed(part)}; {calls} per step" + (
+            f", launched by {part.op}" if part.op else ""
+        )
         yield from wrapped(said, width, indent=13, style="bright_black")
         if part.names[1]:
             now = f"now {shortened(part.names[1][0], max(24, width - 18))}"

@@ -34,8 +34,8 @@ def _gain(finding: Finding) -> str:
     """What a finding gains, of the step without the profiler: `−28 … −36 ms (43.2–56.1 %)`."""
     of = finding.gain
     if not of.high_ns:
-        return "the run may fail" if finding.advice.risk else phrases.gain(of)
-    return f"{phrases.gain(of)} ({units.shares(of.low_share, of.high_share)})"
+        return phrases.worth(finding)
+    return f"{phrases.worth(finding)} ({units.shares(of.low_share, of.high_share)})"
 
 
 def _gains(found: Sequence[Finding]) -> Markup:

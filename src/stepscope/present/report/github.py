@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
-from stepscope.present._phrases import gain
+from stepscope.present._phrases import worth
 from stepscope.present._workflow import command
 from stepscope.present.formats import format
 
@@ -27,6 +27,6 @@ def github(report: Report) -> str:
 
 def _annotation(finding: Finding) -> str:
     advice = finding.advice
-    title = f"{advice.title} ({gain(finding.gain)})"
+    title = f"{advice.title} ({worth(finding)})"
     first = advice.locations[0] if advice.locations else None
-    return command(_LEVELS[finding.severity], title, f"{advice.because}\n{advice.fix}", first)
+    return command(_LEVELS[finding.severity], title, f"{advice.because}\n{advice.fix}".strip(), first)

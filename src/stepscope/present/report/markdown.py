@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
 from stepscope.present._markdown import code, code_block, escaped, rows
-from stepscope.present._phrases import PARTS, gain, headline, not_judged, sharing
+from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
 from stepscope.present.formats import format
 
 __all__ = ["markdown"]
@@ -72,8 +72,8 @@ def _overview_of_findings(report: Report) -> Iterator[str]:
         [
             str(place),
             escaped(finding.advice.title),
-            "risk" if finding.advice.risk else gain(finding.gain),
-            units.shares(finding.gain.low_share, finding.gain.high_share),
+            worth(finding),
+            units.shares(finding.gain.low_share, finding.gain.high_share) if finding.gain.high_ns else "–",
             finding.severity,
         ]
         for place, finding in enumerate(report.findings, 1)
@@ -93,8 +93,9 @@ def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
         yield f"- {code(f'{location.file}:{location.line}')} {escaped(location.function)}{note}"
     if advice.locations:
         yield ""
-    yield from code_block(advice.fix)
-    yield ""
+    if advice.fix:
+        yield from code_block(advice.fix)
+        yield ""
     yield f"How to see that it helped: {escaped(advice.check)}"
     yield ""
     more = f"More: {code(f'stepscope explain {finding.id}')}."

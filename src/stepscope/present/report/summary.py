@@ -8,7 +8,7 @@ from typing import Any
 from stepscope import units
 from stepscope.findings.report import Report
 from stepscope.present._markdown import code, escaped, rows
-from stepscope.present._phrases import gain, headline
+from stepscope.present._phrases import devices, recorded_with, steps, worth
 from stepscope.present.formats import format
 from stepscope.tables import Table
 
@@ -39,11 +39,10 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _run(report: Report) -> Iterator[str]:
     facts = report.facts
-    names = ", ".join(dict.fromkeys(device.name for device in facts.devices if device.name))
     yield f"- Trace: {code(facts.source)}, rank {facts.rank}"
-    cuda = f", {facts.cuda}" if facts.cuda else ""
-    yield f"- Machine: {escaped(names or 'unknown')}{cuda}"
-    yield f"- Recorded: {escaped(' · '.join(headline(report)[1:]))}"
+    machine = ", ".join(filter(None, (devices(report), facts.cuda)))
+    yield f"- Machine: {escaped(machine) or 'unknown'}"
+    yield f"- Steps: {steps(report.overview)}, {recorded_with(report)}"
     yield ""
     yield "Notes:"
     yield ""
@@ -63,7 +62,7 @@ def _signals(report: Report) -> Iterator[str]:
     yield ""
     for place, finding in enumerate(report.findings, 1):
         advice = finding.advice
-        yield f"{place}. **{escaped(advice.title)}** ({gain(finding.gain)}): {escaped(advice.because)}"
+        yield f"{place}. **{escaped(advice.title)}** ({worth(finding)}): {escaped(advice.because)}"
     if report.findings:
         yield ""
 

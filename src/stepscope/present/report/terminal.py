@@ -10,7 +10,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
 from stepscope.present._lines import fitted, printed, styled, wrapped
-from stepscope.present._phrases import PARTS, gain, headline, not_judged, sharing
+from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
 from stepscope.present.formats import format
 
 if TYPE_CHECKING:
@@ -62,10 +62,9 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
         yield from _finding(report, finding, width)
     lesser = [finding for finding in report.findings if finding not in shown]
     if lesser:
-        said = ", ".join(f"{finding.id} ({gain(finding.gain)})" for finding in lesser)
+        said = ", ".join(f"{finding.id} ({worth(finding)})" for finding in lesser)
         yield styled()
         yield from wrapped(f"smaller findings: {said}", width, indent=1)
-    yield styled()
     yield from _checklist(report, width)
     yield from _not_judged(report, width)
     yield from _next(report, width)
@@ -163,8 +162,7 @@ def _figures(overview: Overview) -> list[str]:
 def _finding(report: Report, finding: Finding, width: int) -> Iterator[Text]:
     advice = finding.advice
     number = f"{report.findings.index(finding) + 1:>2}  "
-    worth = "risk" if advice.risk else gain(finding.gain)
-    right = f"{worth}  ({finding.severity})"
+    right = f"{worth(finding)}  ({finding.severity})"
     space = width - len(number) - len(advice.title) - len(right)
     style = _SEVERITY[finding.severity]
     if space >= 2:
@@ -188,6 +186,8 @@ def _arrows() -> Iterator[str]:
 
 
 def _checklist(report: Report, width: int) -> Iterator[Text]:
+    if report.checklist:
+        yield styled()
     by_state: dict[str, list[str]] = {}
     for check in report.checklist:
         value = "" if check.state == "not known" else f" {check.value}"

@@ -1,4 +1,4 @@
-"""Errors that a user can cause and mend."""
+"""Errors that a user can cause and fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["StepscopeError"]
 
 
 class StepscopeError(Exception):
-    """Something the user can mend: what is wrong, what to type, and how the process ends.
+    """An error that the user can fix: what is wrong, what to type, and the exit code.
 
     Exit codes: 1 a user error, 2 wrong usage, 3 a gate failed.
     """

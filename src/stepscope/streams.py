@@ -236,7 +236,7 @@ def open_stream(source: str) -> ByteStream:
         raise StepscopeError(f"there is no file {source}", hint=_similar(path)) from None
     except PermissionError:
         raise StepscopeError(
-            f"no permission to read {source}", hint=f"chmod +r {source}, or copy it to a place of yours"
+            f"no permission to read {source}", hint=f"chmod +r {source}, or copy it to a folder of your own"
         ) from None
     except IsADirectoryError:
         raise StepscopeError(f"{source} is a folder", hint=f"name a trace in it: ls {source}") from None

@@ -38,19 +38,14 @@ WARM_UP = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Caveat:
-    """One thing that could bend figures of this trace."""
+    """One thing that could distort numbers of this trace."""
 
-    rank: Annotated[int, "Rank that recorded the profile."]
-    what: Annotated[str, "What it is."]
-    count: Annotated[int, "How many events, steps or entries it concerns."]
-    effect_ns: Annotated[
-        int | None, "How far it could move the headline, in time; NULL if that is not known."
-    ]
-    effect_share: Annotated[float | None, "The same as a part of what `of` names."]
-    of: Annotated[str | None, "What the share is a part of."]
-    explanation: Annotated[str, "What it means."]
-    advice: Annotated[str, "What to do."]
-    reason: Annotated[str | None, "Why the effect is not known."]
+    rank: Annotated[int, "Rank that recorded the profile."] what: Annotated[str, "What it is."] count:
+    Annotated[int, "How many events, steps or entries it concerns."] effect_ns: Annotated[ int | None, "How
+    much time it could add or hide; NULL if unknown." ] effect_share: Annotated[float | None, "The same as a
+    share of what `of` names."] of: Annotated[str | None, "What the share refers to."] explanation:
+    Annotated[str, "What it means."] advice: Annotated[str, "What to do."] reason: Annotated[str | None,
+    "Why the effect is unknown."]
 
 
 class Steps:
@@ -112,7 +107,7 @@ def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             count,
             effect,
             "Device work whose launch is not in the profile counts for the device, but for no operator, "
-            "module or line, and its step is not known.",
+            "module or line, and its step is unknown.",
             "Record host and device together (activities=[CPU, CUDA]), and stop the profiler between steps.",
         )
 
@@ -245,7 +240,7 @@ _DISORDER = """
 
 
 def clock_offset(trace: Trace, steps: Steps) -> Iterator[Caveat]:
-    """Work that began before its launch did: the clocks of host and device are apart."""
+    """Work that began before its launch did: the clocks of host and device disagree."""
     found = _one(trace, _TOO_EARLY)
     if found["n"]:
         yield steps.doubt(
@@ -253,7 +248,7 @@ def clock_offset(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             found["n"],
             found["most"],
             f"Work that begins before its launch, by up to {units.duration(found['most'])}: the clocks of "
-            "host and device are apart, so delays of launches and the ends of steps are off by as much.",
+            "host and device disagree, so launch delays and the ends of steps are off by as much.",
             "Take delays below that as unknown; a newer driver or torch converts the clocks better.",
         )
 

@@ -20,22 +20,16 @@ __all__ = ["Allocation", "allocations"]
 class Allocation:
     """What one operator and line asked of the driver by one function, or of the allocator, or gave back."""
 
-    source: Annotated[
-        str, "driver: a call into the runtime or driver; allocator: torch's own, which keeps blocks."
-    ]
-    call: Annotated[str | None, "Function of the runtime or driver; NULL for the allocator."]
-    device: Annotated[
-        str | None, "Device of the memory, or cpu; NULL for the driver, whose calls do not say it."
-    ]
-    op: Annotated[str | None, "Innermost operator around it; NULL outside any."]
-    user_frame: Annotated[str | None, "Function of the user's code that led to it; needs with_stack=True."]
-    allocations: Annotated[int, "How often memory was asked for."]
-    frees: Annotated[int, "How often memory was given back."]
-    per_step: Annotated[float, "Both together for a step, on average."]
-    allocated_bytes: Annotated[int | None, "Bytes asked for; the profile has none for calls of the driver."]
-    freed_bytes: Annotated[int | None, "Bytes given back."]
-    host_ns: Annotated[int | None, "Time that the host spent in calls of the driver; NULL for the allocator."]
-    host_share: Annotated[float | None, "Part of the marks of these steps on the host that this is."]
+    source: Annotated[ str, "driver: a call into the runtime or driver; allocator: torch's own, which keeps
+    blocks." ] call: Annotated[str | None, "Function of the runtime or driver; NULL for the allocator."]
+    device: Annotated[ str | None, "Device of the memory, or cpu; NULL for the driver, whose calls do not
+    say it." ] op: Annotated[str | None, "Innermost operator around it; NULL outside any."] user_frame:
+    Annotated[str | None, "Function of the user's code that led to it; needs with_stack=True."] allocations:
+    Annotated[int, "Number of allocations."] frees: Annotated[int, "Number of frees."] per_step:
+    Annotated[float, "Allocations and frees per step, on average."] allocated_bytes: Annotated[int | None,
+    "Bytes allocated; unknown for driver calls."] freed_bytes: Annotated[int | None,
+    "Bytes freed."] host_ns: Annotated[int | None, "Host time in driver calls;
+    NULL for the allocator."] host_share: Annotated[float | None, "Share of the host time of these steps."]
 
 
 # Steps after the first: caches are filled and buffers made when a program starts.
@@ -107,11 +101,11 @@ _ALLOCATOR = f"""
     }
 )
 def allocations(trace: Trace) -> Table[Allocation]:
-    """Lists memory asked of the driver in steady state, and what the allocator handed out, by operator.
+    """Lists allocations from the driver and from torch's allocator after the first step, by operator.
 
-    Window: the marks of the steps but the first, for a program that starts has to allocate. A call of the
-    driver there (cudaMalloc, cudaFree, cudaHostAlloc) is dear, and may wait for the device; what torch's
-    allocator hands out from its blocks is cheap.
+    Window: the marks of all steps except the first, because a program that starts has to allocate. A driver
+    call there (cudaMalloc, cudaFree, cudaHostAlloc) is expensive and may wait for the device. What torch's
+    allocator serves from its own blocks is cheap.
     """
     steps = trace.arrow(_SUMMARY).to_pylist()[0]
     found = trace.arrow(_DRIVER, allocating=call_names(trace).allocating).to_pylist()

@@ -37,7 +37,7 @@ class Attention:
     forward_ns: Annotated[int, "Kernel time of that."]
     backward_calls: Annotated[int, "How often its gradients were computed."]
     backward_ns: Annotated[int, "Kernel time of that."]
-    share: Annotated[float | None, "Part of the summed time of all kernels inside the steps."]
+    share: Annotated[float | None, "Share of the summed time of all kernels inside the steps."]
     longest: Annotated[str | None, "The kernel with the most time in it."]
     reason: Annotated[str | None, "Why backend, precision or sizes are unknown."]
 

@@ -23,14 +23,14 @@ class Copy:
     ]
     place: Annotated[str | None, "Operator or line of the user's code that asked for it, as `--by` says."]
     calls: Annotated[int, "How many copies."]
-    bytes: Annotated[int | None, "What they copied; NULL where the profile does not say."]
+    bytes: Annotated[int | None, "Bytes copied; NULL if unknown."]
     total_ns: Annotated[int, "Their summed time on the device: overlapped and exposed."]
     gb_per_s: Annotated[float | None, "Bytes over time, of the copies whose size is known."]
-    overlapped_ns: Annotated[int, "Part of their time in which a kernel ran on the same device."]
+    overlapped_ns: Annotated[int, "Share of their time in which a kernel ran on the same device."]
     exposed_ns: Annotated[int, "The rest of it."]
     call: Annotated[str | None, "Runtime call that asked for them; for most of them, if several did."]
     host_ns: Annotated[int, "Time that the host spent in these calls."]
-    blocked_ns: Annotated[int, "Part of the copies' time in which the host was still in the call for it."]
+    blocked_ns: Annotated[int, "Share of the copies' time in which the host was still in the call for it."]
 
 
 By = Literal["direction", "op", "frame"]
@@ -95,7 +95,7 @@ def copies(
         By, "List each direction once, or by operator, or by line of the user's code."
     ] = "direction",
 ) -> Table[Copy]:
-    """Sums up the copies that began inside the steps: bytes, bandwidth, and what of them was hidden."""
+    """Sums up the copies that began inside the steps: bytes, bandwidth, and how much was exposed."""
     windows = step_windows(trace)
     place, joins = _PLACES[by]
     groups = trace.arrow(_GROUPS.format(place=place, joins=joins)).to_pylist()

@@ -48,7 +48,7 @@ class PathPart:
     place: Annotated[str | None, "Thread, or device and stream, of a segment."]
     start_ns: Annotated[int | None, "When a segment began."]
     path_ns: Annotated[int, "Its time on the path. The parts of a step sum to the step."]
-    share: Annotated[float | None, "Part of the step, or of all steps together."]
+    share: Annotated[float | None, "Share of the step, or of all steps together."]
     segments: Annotated[int, "Of how many pieces of the path that is the sum."]
 
 
@@ -87,30 +87,20 @@ _GUESSES = """
 """
 
 
-@analysis(
-    reads={
-        **DEPENDENCY_READS,
-        "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns", "thread"),
-        "python_frames": ("event", "thread", "start_ns", "dur_ns", "name"),
-    }
-)
-def critical_path(
-    trace: Trace,
-    *,
-    step: Annotated[int | None, "only this step"] = None,
-    items: Annotated[int, "the so many longest items by name, in place of the kinds"] = 0,
-    segments: Annotated[int, "the first so many pieces of a step's path, in place of the kinds"] = 0,
-) -> Table[PathPart]:
+@analysis( reads={ **DEPENDENCY_READS, "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns",
+"thread"), "python_frames": ("event", "thread", "start_ns", "dur_ns", "name"), } ) def critical_path( trace:
+Trace, *, step: Annotated[int | None, "only this step"] = None, items: Annotated[int, "list this many of the
+longest items by name instead of kinds"] = 0, segments: Annotated[int, "list this many first pieces of a
+step's path instead of kinds"] = 0, ) -> Table[PathPart]:
     """Says what determined the length of each step: the chain of work and waits from its end to its start.
 
     From the end of a step back: work on a device began when the work before it on its stream or the work
     that it waited for on another stream was done, or when the host launched it; the host went on when the
-    device or the thread that it waited for was done. To shorten what is on this path can shorten the step, to
-    shorten anything else cannot. Every instant of a step is in exactly one part. Communication includes
-    waiting for other ranks.
+    device or the thread that it waited for was done. Only shortening what is on this path can shorten the
+    step. Every instant of a step is in exactly one part. Communication includes waiting for other ranks.
     """
     if items and segments:
-        raise StepscopeError("items and segments are two tables", hint="ask for one of them")
+        raise StepscopeError("items and segments cannot be combined", hint="give one of them")
     steps = trace.arrow(PATH_STEPS)
     if not steps.num_rows:
         return Table.of(PathPart, [], ["No events: there is no step to explain."])

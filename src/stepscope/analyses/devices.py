@@ -36,19 +36,19 @@ class Device:
     exposed_communication_ns: Annotated[
         int, "Communication with no compute beside it; includes waiting for peers."
     ]
-    overlap_share: Annotated[float | None, "Part of communication with compute beside it; NULL without any."]
+    overlap_share: Annotated[float | None, "Share of communication with compute beside it; NULL without any."]
     memcpy_ns: Annotated[int, "Time in which a copy ran."]
     memset_ns: Annotated[int, "Time in which a fill ran."]
     unlinked_ns: Annotated[int, "Summed time of work in the file whose launch is not in the profile."]
-    utilization_share: Annotated[float | None, "Part of the window in which a kernel ran."]
+    utilization_share: Annotated[float | None, "Share of the window in which a kernel ran."]
     sm_efficiency_share: Annotated[
-        float | None, "Part of the multiprocessors that had a block, over the window."
+        float | None, "Share of the multiprocessors that had a block, over the window."
     ]
     occupancy_share: Annotated[
         float | None, "Estimated: part of the threads that it could hold, mean over the summed kernel time."
     ]
     occupancy_known_share: Annotated[
-        float | None, "Part of the summed kernel time whose occupancy is known and in that mean."
+        float | None, "Share of the summed kernel time whose occupancy is known and in that mean."
     ]
 
 

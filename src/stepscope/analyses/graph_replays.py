@@ -27,7 +27,7 @@ class GraphReplay:
     launch_ns: Annotated[int, "Host time of the launch."]
     delay_ns: Annotated[int, "From the start of the launch to the start of its first work."]
     span_ns: Annotated[int, "From the start of its first work to the end of its last."]
-    busy_ns: Annotated[int, "Part of that in which its work ran."]
+    busy_ns: Annotated[int, "Share of that in which its work ran."]
     idle_ns: Annotated[int, "The rest."]
     work_ns: Annotated[int, "Summed time of its work."]
     basis: Annotated[
@@ -35,7 +35,7 @@ class GraphReplay:
         "How its operators are known: eager, from the same kernels launched one by one; capture, from the "
         "calls of its capture; NULL: they are not.",
     ]
-    known_share: Annotated[float | None, "Part of work_ns whose operator is known."]
+    known_share: Annotated[float | None, "Share of work_ns whose operator is known."]
 
 
 @analysis(
@@ -47,7 +47,7 @@ class GraphReplay:
     }
 )
 def graph_replays(trace: Trace) -> Table[GraphReplay]:
-    """Lists every replay of a CUDA graph: what it holds, how long it ran, how long it idled inside."""
+    """Lists every replay of a CUDA graph: what it contains, how long it ran, how long it was idle inside."""
     table, steps = trace.query(GraphReplay, _SQL), how_steps_were_found(trace)
     notes = (*steps, *_summary(table)) if len(table) else ("No graph was replayed.",)
     return Table(GraphReplay, table.arrow, notes)

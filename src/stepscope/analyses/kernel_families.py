@@ -28,7 +28,7 @@ class KernelFamily:
     calls: Annotated[int, "How often they ran inside the steps."]
     total_ns: Annotated[int, "Their summed time inside the steps, over all devices and streams."]
     exclusive_ns: Annotated[int, "The same with what ran at once on a device sharing the time."]
-    share: Annotated[float | None, "Part of the time in which anything ran; all families sum to 1."]
+    share: Annotated[float | None, "Share of the time in which anything ran; all families sum to 1."]
     longest: Annotated[str | None, "The kernel with the most time in it."]
 
 
@@ -55,7 +55,7 @@ _TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped 
 def kernel_families(trace: Trace) -> Table[KernelFamily]:
     """Sums up device work inside the steps by kind: matmul, attention, elementwise, copies, and so on.
 
-    The kind follows from the name of a kernel, or where that is silent from the operator that launched it.
+    The kind follows from the name of a kernel, or else from the operator that launched it.
     """
     windows = step_windows(trace)
     groups = trace.arrow(_GROUPS).to_pylist()

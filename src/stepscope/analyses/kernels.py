@@ -27,7 +27,7 @@ class Kernel:
     mean_ns: Annotated[float, "Mean duration."]
     min_ns: Annotated[int, "Shortest duration."]
     max_ns: Annotated[int, "Longest duration."]
-    share: Annotated[float | None, "Part of the summed time of all kernels."]
+    share: Annotated[float | None, "Share of the summed time of all kernels."]
     exclusive_ns: Annotated[
         int, "The same with kernels that ran at once on a device sharing the time; adds up to kernel time."
     ]

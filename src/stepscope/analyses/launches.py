@@ -31,12 +31,12 @@ class Launch:
 
     call: Annotated[str | None, "Function of the runtime or driver."]
     calls: Annotated[int, "How often it was called."]
-    per_step: Annotated[float, "The same for a step, on average."]
+    per_step: Annotated[float, "The same per step, on average."]
     without_work: Annotated[int, "Calls none of whose work is in the profile."]
     work_events: Annotated[int, "Pieces of device work that they launched."]
     work_per_call: Annotated[float, "Pieces of work for a call; many in a launch of a graph."]
     host_ns: Annotated[int, "Time that the host spent in these calls."]
-    host_share: Annotated[float | None, "Part of the marks of the steps on the host that this is."]
+    host_share: Annotated[float | None, "Share of the host time of the steps."]
     host_mean_ns: Annotated[float, "Mean length of a call."]
     host_median_ns: Annotated[float, "Median length of a call."]
     back_pressure_ns: Annotated[

@@ -17,19 +17,17 @@ __all__ = ["Line", "lines"]
 class Line:
     """One function of the user's code, by the line of its definition."""
 
-    file: Annotated[
-        str | None, "File, as the profiler writes it; NULL for what no frame of the user's encloses."
-    ]
-    line: Annotated[int | None, "Line on which the function begins: profiles do not tell lines inside of it."]
+    file: Annotated[str | None, "File, as the profiler writes it; NULL for what is outside the user's code."]
+    line: Annotated[int | None, "Line on which the function begins; profiles do not record lines inside it."]
     function: Annotated[str | None, "Name of the function."]
     host_ns: Annotated[
         int,
         "Time in it and in what it called outside the user's code, on threads that drive the steps.",
     ]
-    host_share: Annotated[float | None, "Part of the host time of all rows; NULL without any."]
+    host_share: Annotated[float | None, "Share of the host time of all rows; NULL without any."]
     idle_ns: Annotated[int, "Such time while a device was idle and waited for its launches."]
     device_ns: Annotated[int, "Device work that it launched in the steps, with the backward of it."]
-    device_share: Annotated[float | None, "Part of the device work of all rows; NULL without any."]
+    device_share: Annotated[float | None, "Share of the device work of all rows; NULL without any."]
     device_forward_ns: Annotated[int, "Of that: launched in forward."]
     device_backward_ns: Annotated[int, "Of that: launched in backward, recomputation included."]
     launches: Annotated[int, "Launches of device work."]
@@ -91,9 +89,10 @@ _LINES = f"""
 def lines(trace: Trace) -> Table[Line]:
     """Charges host time, device time and the device's waiting to functions of the user's own code.
 
-    A frame of the user's is one outside torch, Python and the libraries that stepscope knows by name; where a
-    stack has none, as in a server, the innermost frame outside torch and Python is taken. Backward counts for
-    the function that ran its forward; where autograd does not say which, for the one that called backward.
+    The user's own code is all functions outside torch, Python and the libraries that stepscope knows by
+    name. If a stack has none, as in a server, the innermost function outside torch and Python counts.
+    Backward counts for the function that ran its forward, or if autograd does not say which, for the one
+    that called backward.
     """
     if not trace.has("python_frames"):
         return Table.of(Line, [], ["No Python frames: record with with_stack=True."])

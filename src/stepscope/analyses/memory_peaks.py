@@ -34,7 +34,7 @@ class PeakMemory:
     op: Annotated[str | None, "Innermost operator around the allocation."]
     blocks: Annotated[int | None, "How many blocks; NULL where the profile does not list them."]
     bytes: Annotated[int, "Their size."]
-    share: Annotated[float | None, "Part of the peak."]
+    share: Annotated[float | None, "Share of the peak."]
 
 
 @analysis(

@@ -32,7 +32,7 @@ class Module:
     device_backward_self_ns: Annotated[int, "Device work of the backward of its own forward operators."]
     device_backward_total_ns: Annotated[int, "The same with the modules that it calls."]
     device_recomputation_ns: Annotated[int, "Of the forward's total: launched again inside backward."]
-    device_share: Annotated[float | None, "Part of all device work in the steps, forward and backward."]
+    device_share: Annotated[float | None, "Share of all device work in the steps, forward and backward."]
 
 
 _NODES = """

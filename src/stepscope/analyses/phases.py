@@ -25,9 +25,9 @@ class Phase:
     stretch_ns: Annotated[
         int, "The same with the pauses between two calls of the phase; all phases sum to the step."
     ]
-    stretch_share: Annotated[float | None, "Part of the step; NULL for a step without length."]
+    stretch_share: Annotated[float | None, "Share of the step; NULL for a step without length."]
     device_ns: Annotated[int, "Summed time of the device work that was launched in the phase, in the mark."]
-    device_share: Annotated[float | None, "Part of that of all phases; NULL without any."]
+    device_share: Annotated[float | None, "Share of that of all phases; NULL without any."]
     launches: Annotated[int, "Launches of device work in the phase."]
 
 

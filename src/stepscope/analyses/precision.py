@@ -36,14 +36,14 @@ class Precision:
     ]
     calls: Annotated[int, "Kernels, without those that only prepare or gather up for another one."]
     total_ns: Annotated[int, "Their summed time inside the steps, side kernels included."]
-    share: Annotated[float | None, "Part of that time of all rows."]
+    share: Annotated[float | None, "Share of that time of all rows."]
     sized_calls: Annotated[int | None, "Matrix products whose sizes M, N, K were recorded."]
     misaligned_calls: Annotated[
         int | None,
         "Of these, those with a size that is no multiple of 8 (16-bit), 16 (8-bit) or 4 (tf32).",
     ]
     misaligned_ns: Annotated[int | None, "Time of these."]
-    basis: Annotated[str | None, "What told the data type: kernel name, input types, or both in turn."]
+    basis: Annotated[str | None, "How the data type is known: kernel name, input types, or both."]
     reason: Annotated[str | None, "Why it is unknown, for most of the time."]
 
 
@@ -83,7 +83,7 @@ class _Kernel:
 def precision(trace: Trace) -> Table[Precision]:
     """Says in which data types matrix products, attention and convolutions ran inside the steps.
 
-    Told from the names of kernels, and where these are silent from the types of the operators' inputs.
+    The type is known from the name of a kernel, or else from the input types of its operator.
     """
     windows = step_windows(trace)
     groups: dict[tuple[str, str], list[_Kernel]] = defaultdict(list)

@@ -24,9 +24,9 @@ class ProfilerCost:
         "overhead.",
     ]
     events: Annotated[int, "How many were recorded by threads that drive the steps, from first to last step."]
-    per_step: Annotated[float, "The same for a step, on average."]
-    least_ns: Annotated[int, "What recording them cost the host in all steps, at the least: estimated."]
-    most_ns: Annotated[int, "The same, at the most."]
+    per_step: Annotated[float, "The same per step, on average."]
+    least_ns: Annotated[int, "What recording them cost the host in all steps: estimated lower bound."]
+    most_ns: Annotated[int, "The same, upper bound."]
 
 
 _WINDOW = "SELECT count(*) AS steps, min(host_start_ns) AS since, max(host_end_ns) AS until FROM steps"
@@ -55,9 +55,9 @@ _OVERHEAD = """
 def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
     """Estimates what recording added to the host's time in the steps, by kind of event.
 
-    Every event costs the thread that records it a moment. How long a moment is depends on the host, whose
-    speed shows in calls that do next to nothing. Where the device sets the pace, this time is hidden; where
-    the host does, the program runs so much faster without the profiler.
+    Recording an event costs its thread a few microseconds. How many depends on the speed of the host, which
+    shows in calls that do almost nothing. If the device limits the step, this time is hidden. If the host
+    does, the program is that much faster without the profiler.
     """
     window = trace.arrow(_WINDOW).to_pylist()[0]
     steps = window.pop("steps")

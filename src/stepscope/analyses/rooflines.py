@@ -21,40 +21,28 @@ __all__ = ["Roofline", "rooflines"]
 class Roofline:
     """Work of the steps: of an operator with certain shapes, of a family, or of one step."""
 
-    step: Annotated[int | None, "Number of the step; NULL but for rows by step."]
-    family: Annotated[str | None, "matmul, attention, convolution, normalisation …; NULL for rows by step."]
-    op: Annotated[str | None, "Operator that did the work; NULL outside operators and for other rows."]
-    shapes: Annotated[str | None, "Sizes of its tensors."]
-    data_type: Annotated[str | None, "Data type that most FLOPs were done in; NULL: unknown, or no FLOPs."]
-    calls: Annotated[int, "Calls of operators; launches where there was none."]
-    work_ns: Annotated[int, "Summed device time of what they launched; without devices, host time."]
-    flops: Annotated[int | None, "FLOPs as far as they are known; NULL if not at all."]
-    bytes: Annotated[int | None, "Least bytes to be moved: inputs read, outputs written once; NULL: unknown."]
-    tflops_per_s: Annotated[float | None, "Known FLOPs over the time of the work that they are known for."]
-    gb_per_s: Annotated[float | None, "Known bytes over the time of the work that they are known for."]
+    step: Annotated[int | None, "Number of the step; NULL but for rows by step."] family: Annotated[str |
+    None, "matmul, attention, convolution, normalisation …; NULL for rows by step."] op: Annotated[str |
+    None, "Operator that did the work; NULL outside operators and for other rows."] shapes: Annotated[str |
+    None, "Sizes of its tensors."] data_type: Annotated[str | None, "Data type that most FLOPs were done in;
+    NULL: unknown, or no FLOPs."] calls: Annotated[int, "Calls of operators; launches where there was
+    none."] work_ns: Annotated[int, "Summed device time of what they launched; without devices, host time."]
+    flops: Annotated[int | None, "FLOPs as far as they are known; NULL if not at all."] bytes: Annotated[int
+    | None, "Least bytes to be moved: inputs read, outputs written once; NULL: unknown."] tflops_per_s:
+    Annotated[float | None, "Known FLOPs over the time of the work that they are known for."] gb_per_s:
+    Annotated[float | None, "Known bytes over the time of the work that they are known for."]
     flops_per_byte: Annotated[float | None, "Arithmetic intensity, where FLOPs and bytes are known."]
-    peak_share: Annotated[
-        float | None, "Part of the device's peak in the data type used; causal attention may pass 1."
-    ]
-    bandwidth_share: Annotated[
-        float | None, "Part of the memory's peak bandwidth; caches may lift it above 1."
-    ]
-    bound: Annotated[
-        str,
-        "What held most of it back: compute or memory (the nearer roof), latency (under half of both, and "
-        "kernels under 5 µs or with less than a block for each multiprocessor), or unknown.",
-    ]
-    covered_share: Annotated[float | None, "Part of the work's time whose FLOPs are known."]
-    model_flops: Annotated[
-        int | None, "FLOPs on matrix units without those that compute something again; NULL: none known."
-    ]
-    step_ns: Annotated[int | None, "Length of the step; NULL but for rows by step."]
-    mfu_share: Annotated[
-        float | None,
-        "Model FLOPs over what the devices could do in the step, each data type against its own peak.",
-    ]
-    hfu_share: Annotated[float | None, "The same with recomputation."]
-    reason: Annotated[str | None, "Why FLOPs, bytes or what bounds it are unknown, for most of that time."]
+    peak_share: Annotated[ float | None, "Share of the device's peak in the data type used; causal attention
+    may exceed 1." ] bandwidth_share: Annotated[ float | None, "Share of the memory's peak bandwidth; caches
+    may lift it above 1." ] bound: Annotated[ str, "What limits most of it: compute or memory (the nearer
+    roof), latency (under half of both, and " "kernels under 5 µs or with less than a block for each
+    multiprocessor), or unknown.", ] covered_share: Annotated[float | None, "Share of the work's time whose
+    FLOPs are known."] model_flops: Annotated[ int | None, "FLOPs on matrix units without those that compute
+    something again; NULL: none known." ] step_ns: Annotated[int | None, "Length of the step; NULL but for
+    rows by step."] mfu_share: Annotated[ float | None, "Model FLOPs over what the devices could do in the
+    step, each data type against its own peak.", ] hfu_share: Annotated[float | None, "The same with
+    recomputation."] reason: Annotated[str | None, "Why FLOPs, bytes or what bounds it are unknown, for most
+    of that time."]
 
 
 By = Literal["op", "family", "step"]
@@ -66,7 +54,7 @@ Key = tuple[int | None, str | None, str | None, str | None, str | None]
 def rooflines(
     trace: Trace,
     *,
-    by: Annotated[By, "What a row stands for: an operator with its shapes, a family, or a step."] = "op",
+    by: Annotated[By, "what a row is: an operator with its shapes, a family, or a step"] = "op",
     hardware: Annotated[
         str | None, "Product to compare with, if the profile does not name it: 'H100 PCIe'."
     ] = None,
@@ -79,7 +67,7 @@ def rooflines(
 
     FLOPs follow from the recorded shapes, as torch.utils.flop_counter counts them, and bytes are the least
     that has to be moved. Work that was launched in the marks of steps counts, once, for the innermost
-    operator that it can be counted for. What the profile does not tell stays unknown, and says why.
+    operator that it can be counted for. What the profile does not show stays unknown, with the reason.
     """
     device = device_of(trace, hardware, peak_tflops, peak_gb_s)
     works = priced(work_of_ops(trace), device)

@@ -19,20 +19,14 @@ __all__ = ["SimulatedStep", "simulated_steps"]
 class SimulatedStep:
     """One step: as it was recorded, simulated, and simulated under a change."""
 
-    rank: Annotated[int, "Rank that recorded the profile."]
-    step: Annotated[int, "Number of the step."]
-    measured_ns: Annotated[int, "Length of the step as it was recorded."]
-    simulated_ns: Annotated[int, "Length of the step when it is simulated without a change."]
-    residual_share: Annotated[
-        float, "How much longer the simulation is than the step, as a part of the step."
-    ]
-    unexplained_ns: Annotated[
-        int, "How much of the simulation is delays longer than usual that nothing in the trace explains."
-    ]
-    unprofiled_low_ns: Annotated[int, "Length without what recording costs, at least."]
-    unprofiled_high_ns: Annotated[int, "The same, at most."]
-    changed_low_ns: Annotated[int | None, "Length without that under the change, at least; NULL if none."]
-    changed_high_ns: Annotated[int | None, "The same, at most."]
+    rank: Annotated[int, "Rank that recorded the profile."] step: Annotated[int, "Number of the step."]
+    measured_ns: Annotated[int, "Length of the step as it was recorded."] simulated_ns: Annotated[int,
+    "Length of the step when it is simulated without a change."] residual_share: Annotated[ float, "How much
+    longer the simulation is than the step, as a share of the step." ] unexplained_ns: Annotated[ int, "How
+    much of the simulation is delays longer than usual that nothing in the trace explains." ]
+    unprofiled_low_ns: Annotated[int, "Length without the cost of recording, at least."] unprofiled_high_ns:
+    Annotated[int, "The same, at most."] changed_low_ns: Annotated[int | None, "Length without that under
+    the change, at least; NULL if none."] changed_high_ns: Annotated[int | None, "The same, at most."]
 
 
 @analysis(reads=SIMULATION_READS)
@@ -46,9 +40,9 @@ def simulated_steps(
 ) -> Table[SimulatedStep]:
     """Simulates every step: durations are as recorded, starts follow from what waits for what.
 
-    Without a change the simulation should be as long as the step was: the difference is also the error to
-    expect under a change. Without what recording costs it is as long as the step is without the profiler.
-    `stepscope whatif` has more changes.
+    Without a change the simulation should be as long as the recorded step. The difference is also the error
+    to expect under a change. Without the cost of recording it is as long as the unprofiled step. `stepscope
+    whatif` has more changes.
     """
     simulator = Simulator(trace, whole=True)
     plain = simulator.run(UNCHANGED)

@@ -20,7 +20,7 @@ class StarvingOp:
 
     name: Annotated[str | None, "Name of the operator; NULL for what is outside of all."]
     starved_ns: Annotated[int, "Time of the steps in which it was the innermost and a device waited for it."]
-    share: Annotated[float | None, "Part of such time of all operators; NULL without any."]
+    share: Annotated[float | None, "Share of such time of all operators; NULL without any."]
     own_ns: Annotated[int, "Time of the steps in which it was the innermost, on threads that drive the work."]
 
 

@@ -18,8 +18,8 @@ class StarvingPhase:
     """What the host did in one phase, over all steps."""
 
     phase: Annotated[str, "dataloader, forward, backward, recomputation, optimizer, or other."]
-    starved_ns: Annotated[int, "Time of the steps in which a device had run dry and waited for this phase."]
-    share: Annotated[float | None, "Part of such time in all phases; NULL without any."]
+    starved_ns: Annotated[int, "Time of the steps in which a device was starved and waited for this phase."]
+    share: Annotated[float | None, "Share of such time in all phases; NULL without any."]
     launches: Annotated[int, "Launches of device work that the phase made in the steps."]
     device_ns: Annotated[int, "Summed time of that work."]
 

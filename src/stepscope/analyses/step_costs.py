@@ -37,7 +37,7 @@ class StepCost:
     op: Annotated[str | None, "Innermost operator that launched it; NULL outside of all, and for waiting."]
     calls: Annotated[int, "How often it ran in the steps, or how many gaps have such a part."]
     cost_ns: Annotated[int, "Time of the steps that it took, over all steps."]
-    share: Annotated[float | None, "Part of the steps; all rows sum to 1. NULL for steps without length."]
+    share: Annotated[float | None, "Share of the steps; all rows sum to 1. NULL for steps without length."]
 
 
 _WORK = """

@@ -24,7 +24,7 @@ class StepLimit:
     rank: Annotated[int, "Rank that recorded the profile."]
     host_times: Annotated[float, "How much of its time host work takes."]
     device_times: Annotated[float, "How much of its time device work takes."]
-    steps: Annotated[int, "How many steps were simulated; a first one that was cold is left out."]
+    steps: Annotated[int, "How many steps were simulated; a first warm-up step is left out."]
     recorded_ns: Annotated[int, "Mean length of a step, with the profiler."]
     unprofiled_low_ns: Annotated[int, "The same without what recording costs, at least."]
     unprofiled_high_ns: Annotated[int, "The same, at most."]
@@ -32,7 +32,7 @@ class StepLimit:
 
 @analysis(reads=SIMULATION_READS)
 def step_limits(trace: Trace) -> Table[StepLimit]:
-    """Simulates steps with a faster device, and with a faster host: what is left the other takes.
+    """Simulates steps with a faster device and with a faster host, to show what each of them takes.
 
     The first row is the step as it is. A device that takes no time leaves the host and the waiting between
     the two; a host that takes none leaves the device.

@@ -27,7 +27,7 @@ class StepOp:
     user_frame: Annotated[str | None, "Function of the user's code that led to it, for most of its calls."]
     within: Annotated[str | None, "Operator right around it; NULL for those that the program called itself."]
     calls: Annotated[int, "How often it began in a step."]
-    per_step: Annotated[float, "The same for a step, on average."]
+    per_step: Annotated[float, "The same per step, on average."]
     host_ns: Annotated[int, "Time in it and all it called, inside the steps; recursion counts once."]
     starved_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
     device_ns: Annotated[int, "Device work that it and all it called launched in the steps."]
@@ -64,7 +64,7 @@ _KEYS = ("name", "phase", "user_frame", "within")
     }
 )  # fmt: skip
 def step_ops(trace: Trace) -> Table[StepOp]:
-    """Sums up operators inside the steps, with what they called: host, device, devices that waited.
+    """Sums up operators inside the steps with all they called: host time, device work, starved time.
 
     Unlike `ops` it leaves out what is outside the steps, and keeps phases and callers apart. An operator
     counts with all that it called, so rows of operators inside one another hold the same time.

@@ -23,11 +23,11 @@ class Throughput:
 
     rank: Annotated[int, "Rank that recorded the profile; others are not counted."]
     unit: Annotated[str, "steps, samples or tokens."]
-    per_second: Annotated[float | None, "How many in a second of recorded time; NULL where it is not known."]
+    per_second: Annotated[float | None, "How many in a second of recorded time; NULL if unknown."]
     per_step: Annotated[float | None, "How many in a step."]
     step_ns: Annotated[float, "Mean time of the steps counted: those of the most frequent class."]
     steps: Annotated[int, "How many steps that class has."]
-    basis: Annotated[str, "Where the number per step comes from, or why it is not known."]
+    basis: Annotated[str, "Where the number per step comes from, or why it is unknown."]
 
 
 _NO_STEPS = "no steps are known in the profile"
@@ -40,12 +40,12 @@ def throughput(
     samples_per_step: Annotated[int | None, "Samples that this rank handles in a step."] = None,
     tokens_per_step: Annotated[int | None, "Tokens that this rank handles in a step."] = None,
 ) -> Table[Throughput]:
-    """Says how many steps, samples and tokens a second the program gets done, and how that is known.
+    """Says how many steps, samples and tokens per second the program processes, and how that is known.
 
-    Counted are the steps of the most frequent class (as in `step_classes`, but whatever their batches), by
-    the mean of their windows, as recorded: the profiler's own cost is in it. Samples and tokens a step are
-    given as options, or told by the names of a serving engine's iterations, or by the shape of what enters
-    the model, where shapes are recorded.
+    It counts the steps of the most frequent class (as in `step_classes`, but with any batch) by their mean
+    recorded time, which includes the cost of the profiler. Samples and tokens per step come from options,
+    from the names of a serving engine's iterations, or from the shape of what enters the model if shapes
+    were recorded.
     """
     classes = like_steps(trace, by_batch=False)
     if not classes:

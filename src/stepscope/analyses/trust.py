@@ -19,7 +19,7 @@ _OPTIONS = {"with_stack": "Python stacks", "record_shapes": "shapes", "profile_m
 
 @analysis(reads=CAVEAT_READS)
 def trust(trace: Trace) -> Table[Caveat]:
-    """Lists what could bend the figures: a count, how far it could move them, and what to do.
+    """Lists what could distort the numbers: how often, by how much at most, and what to do.
 
     The effect is a bound on time inside the steps if `of` does not say otherwise; several doubts may concern
     the same time. What does not apply to this trace has no row. Doubts without a known effect come last.

@@ -17,7 +17,7 @@ _COMMANDS = "cli.commands"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows its code, and the command does not die of it.
+        # A terminal that cannot show a character shows its code instead of failing the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Who reads us has seen enough. The interpreter flushes once more as it ends: into nothing.
+        # The reader has seen enough. The interpreter flushes once more as it ends: into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     return code
@@ -70,12 +70,12 @@ def _help() -> str:
         "       stepscope COMMAND ...",
         "",
         "Says why a PyTorch program is slow, where in your code, what to change and what you gain.",
-        "A TRACE alone is reported on: the command `report`.",
+        "`stepscope TRACE` is short for `stepscope report TRACE`.",
         "",
         "commands:",
         *(f"  {name:<{width}}  {first_line}" for name, first_line in commands),
         "",
-        "stepscope COMMAND --help tells more of one command; stepscope --version tells the version.",
+        "`stepscope COMMAND --help` describes one command. `stepscope --version` prints the version.",
     ]
     return "".join(f"{line}\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""How far a long job has got: one line on a terminal, after the first second, and nothing elsewhere."""
+"""The progress of a long job: one line on a terminal after the first second, nothing elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every command does with its TRACE: opens it with progress, or takes the small one that comes along."""
+"""What every command does with its TRACE: opens it with progress, or takes the small one of the package."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["DEMO", "compared", "open_with_progress"]
 
 DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
-"""A real profile that comes along: ten steps on an H200 of a loop that reads a scalar in every layer."""
+"""A real profile in the package: ten steps on an H200 of a loop that reads a scalar in every layer."""
 
 
 def open_with_progress(
@@ -31,8 +31,8 @@ def open_with_progress(
     from stepscope.cli.progress import ProgressLine
 
     if (trace is None) != demo:
-        problem = "a trace and --demo do not go together" if demo else "a trace is missing"
-        raise StepscopeError(problem, hint="name a profile, or try it with --demo", exit_code=2)
+        problem = "give either a trace or --demo, not both" if demo else "no trace given"
+        raise StepscopeError(problem, hint="name a profile, or use --demo", exit_code=2)
     source = str(DEMO) if trace is None else trace
     return stepscope.open(source, also=also, store=store, refresh=refresh, progress=ProgressLine())
 

@@ -13,7 +13,7 @@ from stepscope.present._printable import printable
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["broken", "fitted", "printed", "styled", "wrapped"]
+__all__ = ["broken", "fitted", "printed", "styled", "unbroken", "wrapped"]
 
 _NO_BREAK = "\u00a0"
 _UNITS = re.compile(r"(\d) (%|[nµm]?s|[KMGT]iB|min|h)(?!\w)")
@@ -58,6 +58,11 @@ def wrapped(said: str, width: int, *, indent: int = 0, first: str = "", style: s
     margins = {"initial_indent": first.ljust(indent), "subsequent_indent": " " * indent}
     for line in broken(said, width, **margins):
         yield styled((line, style))
+
+
+def unbroken(said: str) -> str:
+    """A piece of a line that stays together."""
+    return said.replace(" ", _NO_BREAK)
 
 
 def broken(said: str, width: int, **margins: str) -> list[str]:

@@ -24,7 +24,7 @@ class Change:
     graph: bool = False
     """Host work of a step costs nothing after its first launch, except waiting and loading."""
     no_loader: bool = False
-    """Nobody waits for the dataloader."""
+    """The program never waits for the data loader."""
     overlap_copies: bool = False
     """Copies to the device run beside the work of their stream, and nothing waits for them."""
     kernels: tuple[tuple[str, float], ...] = ()
@@ -72,9 +72,9 @@ CHANGES: Mapping[ChangeName, NamedChange] = {
         "no scalar is read from the device: no .item(), float(t) or `if t:`",
     ),
     "graph": NamedChange(
-        Change(graph=True), "the host's part of a step costs one launch, except waiting and loading"
+        Change(graph=True), "the host launches each step as one graph; waiting and data loading stay"
     ),
-    "no_loader": NamedChange(Change(no_loader=True), "nobody waits for the dataloader"),
+    "no_loader": NamedChange(Change(no_loader=True), "the program never waits for the data loader"),
     "overlap_copies": NamedChange(Change(overlap_copies=True), "copies to the device run beside compute"),
     "no_driver_memory": NamedChange(
         Change(no_sync=_DRIVER_MEMORY, ranges=tuple((pattern, 0.0) for pattern in _DRIVER_MEMORY)),

@@ -50,7 +50,7 @@ def limit() -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text, re.IGNORECASE)
     if not found:
         raise StepscopeError(
-            f"STEPSCOPE_CACHE_LIMIT={text} is no size", hint="export STEPSCOPE_CACHE_LIMIT=20GB"
+            f"STEPSCOPE_CACHE_LIMIT={text} is not a size", hint="export STEPSCOPE_CACHE_LIMIT=20GB"
         )
     return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 

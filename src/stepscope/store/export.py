@@ -67,8 +67,8 @@ def export(trace: Trace, path: str, selection: Selection | None = None) -> Expor
                 stretches.add(batch["event"], _texts(writer, number, batch))
         if stretches.events <= selection.always:
             raise StepscopeError(
-                "no event of the trace lies in the window",
-                hint="stepscope info TRACE tells its steps and length",
+                "the trace has no event in the window",
+                hint="stepscope show steps TRACE lists its steps",
             )
         file.write(_head(trace.meta.metadata))
         skipped = 2  # the comma before the first event

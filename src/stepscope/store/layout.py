@@ -34,7 +34,7 @@ def check_place(folder: Path) -> None:
     """Refuses a folder whose path the database would take for a pattern, and so find other files with it."""
     if found := re.search(r"[*?\[]", str(folder.resolve())):
         raise StepscopeError(
-            f"a store cannot lie in {folder}: its path has a {found[0]}",
+            f"a store cannot be in {folder}: its path contains a {found[0]}",
             hint="choose another folder: --store DIR, or set STEPSCOPE_CACHE",
         )
 
@@ -83,7 +83,7 @@ def explained(doing: str, folder: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(_existing(folder)).free
             raise StepscopeError(
-                f"{doing}: the disk of {folder} is full ({free:,} bytes free); nothing half-made was left",
+                f"{doing}: the disk of {folder} is full ({free:,} bytes free); no partial store was left",
                 hint="free some space (stepscope cache --clear), or choose a disk: --store DIR",
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -93,7 +93,7 @@ def explained(doing: str, folder: Path) -> Iterator[None]:
             ) from error
         if error.errno == errno.EFBIG:
             raise StepscopeError(
-                f"{doing}: a file of {folder} would be larger than is allowed; nothing half-made was left",
+                f"{doing}: a file of {folder} would be larger than is allowed; no partial store was left",
                 hint="allow larger files (ulimit -f unlimited), or choose another disk: --store DIR",
             ) from error
         raise StepscopeError(

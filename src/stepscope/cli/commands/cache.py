@@ -1,4 +1,4 @@
-"""Lists and clears the stores that were kept."""
+"""Lists and clears cached traces."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["cache"]
 def cache(
     *,
     clear: Annotated[bool, "remove all of them"] = False,
-    store: Annotated[Path | None, "another folder than the cache"] = None,
+    store: Annotated[Path | None, "another folder instead of the cache"] = None,
 ) -> None:
-    """Lists the stores that were kept, the last used first, or clears them.
+    """Lists cached traces, most recently used first, or clears them.
 
-    They are kept in the platform's cache folder, or in $STEPSCOPE_CACHE. Beyond $STEPSCOPE_CACHE_LIMIT (20GB)
-    the least used go first.
+    The cache is the platform's cache folder, or $STEPSCOPE_CACHE. When it exceeds $STEPSCOPE_CACHE_LIMIT
+    (20GB), the least recently used traces are removed.
     """
     from stepscope.store import cache as kept
 
@@ -27,9 +27,11 @@ def cache(
     found = kept.clear(where) if clear else kept.entries(where)
     total = sum(entry.bytes for entry in found)
     if clear:
-        print(f"removed {units.count(len(found))} stores, {units.size(total)}, from {where}")
+        print(f"removed {units.counted(len(found), 'store')}, {units.size(total)}, from {where}")
         return
     for entry in found:
         used = dt.datetime.fromtimestamp(entry.used, dt.timezone.utc).astimezone()
         print(f"{used:%Y-%m-%d %H:%M}  {units.size(entry.bytes):>8}  {entry.folder.name}  ({entry.source})")
-    print(f"{units.count(len(found))} stores, {units.size(total)} of {units.size(kept.limit())}, in {where}")
+    print(
+        f"{units.counted(len(found), 'store')}, {units.size(total)} of {units.size(kept.limit())}, in {where}"
+    )

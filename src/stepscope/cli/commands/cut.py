@@ -27,17 +27,17 @@ def cut(
         str | None, "steps by the number in their mark, both included: 3:5, or 3, 3:, :5"
     ] = None,
     time: Annotated[str | None, "time since the first event, with units: 1.2s:1.5s, or 800ms:, :20us"] = None,
-    output: Annotated[str, "-o", "the file to write, .json, .json.gz or .json.zst; - is standard output"],
-    force: Annotated[bool, "replace the output if it is there"] = False,
-    store: Annotated[Path | None, "the folder that keeps what was read"] = None,
+    output: Annotated[str, "-o", "the file to write: .json, .json.gz or .json.zst; - for standard output"],
+    force: Annotated[bool, "overwrite the output file"] = False,
+    store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
-    """Cuts some steps or a stretch of time out of a trace, as a smaller trace.
+    """Cuts some steps or a time range out of a trace, as a smaller trace.
 
-    Kept are all events that overlap the window, whole and with their own times; the launches of device work
-    that is kept, and all device work of launches that are kept, so that every link stays as it was; metadata.
-    Steps 3:5 are the steps 3, 4 and 5: from the start of the mark ProfilerStep#3 to the end of the mark
-    ProfilerStep#5, and on until the device has done what was launched by then. Marks of other steps are left
-    out, so that the part of a step is not taken for a step.
+    The result keeps all events that overlap the window, unchanged, and the metadata. It also keeps launches
+    and their device work together, even if only one of them overlaps the window. Steps 3:5 are the steps 3, 4
+    and 5: from the start of the mark ProfilerStep#3 to the end of ProfilerStep#5, and on until the device has
+    finished what was launched by then. Marks of other steps are left out, so that part of a step is not
+    taken for a whole one.
     """
     if (steps is None) == (time is None):
         raise StepscopeError(
@@ -65,7 +65,7 @@ def _check_output(output: str, source: str, *, force: bool) -> None:
     if output == "-":
         return
     if not path.parent.is_dir():
-        raise StepscopeError(f"there is no folder {path.parent}", hint=f"mkdir -p {path.parent}")
+        raise StepscopeError(f"folder {path.parent} does not exist", hint=f"mkdir -p {path.parent}")
     if not path.exists():
         return
     if path.is_dir():
@@ -73,7 +73,7 @@ def _check_output(output: str, source: str, *, force: bool) -> None:
     if Path(source).exists() and path.samefile(source):
         raise StepscopeError(f"{output} is the trace itself", hint="choose another name: -o FILE")
     if path.is_file() and not force:
-        raise StepscopeError(f"{output} is there already", hint="choose another name, or replace it: --force")
+        raise StepscopeError(f"{output} exists already", hint="choose another name, or overwrite it: --force")
 
 
 def _steps(trace: Trace, text: str) -> tuple[Window, str]:
@@ -96,7 +96,7 @@ def _steps(trace: Trace, text: str) -> tuple[Window, str]:
         )
     for number in (first, last):
         if number not in numbers:
-            raise StepscopeError(f"there is no step {number}", hint=f"the trace has {_listed(numbers)}")
+            raise StepscopeError(f"the trace has no step {number}", hint=f"it has {_listed(numbers)}")
     window = steps_window(trace, first, last)
     shown = f"step {first}" if first == last else f"steps {first} to {last}, both included"
     return window, f"{shown} ({units.duration(window.end_ns - window.start_ns)})"
@@ -117,14 +117,14 @@ def _time(trace: Trace, text: str) -> tuple[Window, str]:
     start_text, colon, end_text = text.partition(":")
     if not colon:
         raise StepscopeError(
-            f"--time {text} is no stretch of time", hint="--time 1.2s:1.5s, or 800ms:", exit_code=2
+            f"--time {text} is not a time range", hint="--time 1.2s:1.5s, or 800ms:", exit_code=2
         )
     first, last = extent(trace)
     start = first + (_nanoseconds(start_text) if start_text.strip() else 0)
     end = first + _nanoseconds(end_text) if end_text.strip() else last + 1
     if start > last:
         raise StepscopeError(
-            f"--time {text} begins after the trace, which is {units.duration(last - first)} long"
+            f"--time {text} begins after the end of the trace, which is {units.duration(last - first)} long"
         )
     if start >= end:
         raise StepscopeError(f"--time {text} is empty: it ends before it begins", exit_code=2)
@@ -140,6 +140,6 @@ def _nanoseconds(text: str) -> int:
     found = _TIME.fullmatch(text.strip())
     if not found:
         raise StepscopeError(
-            f"{text.strip()!r} is no time", hint="a number with ns, us, ms or s behind it: 1.2s", exit_code=2
+            f"{text.strip()!r} is not a time", hint="write a number with ns, us, ms or s: 1.2s", exit_code=2
         )
     return int(Decimal(found[1]) * _UNITS[found[2]])

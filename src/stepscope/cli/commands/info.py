@@ -19,11 +19,11 @@ __all__ = ["info"]
 def info(
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
     *,
-    format: Annotated[Literal["text", "json"], "how it is written"] = "text",
+    format: Annotated[Literal["text", "json"], "how to write it"] = "text",
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
-    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+    store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
-    """Says what a profile is: where it was recorded, what it holds, what was damaged."""
+    """Says what a profile is: where it was recorded, what it contains, what is damaged."""
     opened = open_with_progress(trace, store=store, demo=demo)
     if format == "json":
         print(
@@ -55,7 +55,7 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
             lines.append(("", f"{units.count(row.events):>12}  {label:<20} {units.duration(row.total_ns)}"))
     lines += [("damage", _damage(one)) for one in meta.damage] or [("damage", "none")]
     lines.append(("store", str(trace.folder)))
-    lines.append(("next", "stepscope show  ·  stepscope query TRACE --schema"))
+    lines.append(("next", "stepscope report TRACE  ·  stepscope show  ·  stepscope query TRACE --schema"))
     return lines
 
 
@@ -66,7 +66,7 @@ def _recorded(metadata: dict[str, Any]) -> str:
     versions = [f"CUDA {cuda // 1000}.{cuda % 1000 // 10}"] if isinstance(cuda, int) else []
     versions += [f"HIP {hip}"] if hip else []
     host = [f"host {metadata['host_name']}"] if metadata.get("host_name") else []
-    return ", ".join(host + versions + found) or "the profile does not say how"
+    return ", ".join(host + versions + found) or "unknown: the profile does not say"
 
 
 def _devices(properties: Any) -> str:

@@ -16,13 +16,13 @@ def ingest(
     trace: Annotated[str, "a profile: path, URL, or - for standard input"],
     *,
     also: Annotated[tuple[str, ...], "another file or folder of the same run, whose rows are added"] = (),
-    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
-    refresh: Annotated[bool, "read it again even if its store is there"] = False,
+    store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
+    refresh: Annotated[bool, "read it again even if a store exists"] = False,
 ) -> None:
-    """Reads a profile into a store, so that every later question is quick.
+    """Reads a profile into a store, so that later commands are fast.
 
-    Other commands do this by themselves. Prints the folder of the store, which may be named instead of TRACE.
-    With --also, which may be given several times, the store holds what several files tell of one run.
+    Other commands do this on their own. Prints the folder of the store, which you can use instead of TRACE.
+    With --also, which can be given several times, the store combines several files of one run.
     """
     began = time.monotonic()
     opened = open_with_progress(trace, also=also, store=store, refresh=refresh)

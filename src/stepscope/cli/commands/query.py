@@ -1,4 +1,4 @@
-"""Answers SQL over a trace."""
+"""Answers a SQL query over a trace."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def query(
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
     sql: Annotated[str | None, "one SELECT over the views that --schema shows"] = None,
     *,
-    format: Annotated[Literal["table", "csv", "json", "parquet"], "how the rows are written"] = "table",
-    schema: Annotated[bool, "show the views and their columns instead"] = False,
+    format: Annotated[Literal["table", "csv", "json", "parquet"], "how to write the rows"] = "table",
+    schema: Annotated[bool, "list the views and their columns instead"] = False,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
-    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+    store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
-    """Answers one SQL query over a trace; nothing is changed and no other file is read.
+    """Answers one SQL query over a trace. It changes nothing and reads no other file.
 
     stepscope query trace.json.gz "SELECT name, count(*) FROM ops GROUP BY name ORDER BY 2 DESC LIMIT 10"
     """
@@ -38,9 +38,11 @@ def query(
     if demo and sql is None:
         trace, sql = None, trace
     if sql is None:
-        raise StepscopeError("the query is missing", hint='stepscope query TRACE "SELECT …"', exit_code=2)
+        raise StepscopeError("no query given", hint='stepscope query TRACE "SELECT …"', exit_code=2)
     if format == "parquet" and sys.stdout.isatty():
-        raise StepscopeError("Parquet is not for a terminal", hint="add > answer.parquet", exit_code=2)
+        raise StepscopeError(
+            "Parquet is binary and cannot go to a terminal", hint="add > answer.parquet", exit_code=2
+        )
     opened = open_with_progress(trace, store=store, demo=demo)
     if format == "parquet":
         import pyarrow.parquet
@@ -60,7 +62,7 @@ def _schema() -> str:
         width = max(len(name) for name, _, _ in view.columns)
         lines = [f"  {name:<{width}}  {description}" for name, _, description in view.columns]
         blocks.append("\n".join([f"{view.name}: {view.description}", *lines]) + "\n")
-    blocks.append("analyses.NAME: every analysis is a table, too; `stepscope show` lists them.\n")
+    blocks.append("analyses.NAME: every analysis is also a table; `stepscope show` lists them.\n")
     return "\n".join(blocks)
 
 

@@ -18,18 +18,18 @@ __all__ = ["show"]
 
 @with_options_of("analyses", "name")
 def show(
-    name: Annotated[str | None, "the analysis; without one, all of them are listed"] = None,
+    name: Annotated[str | None, "the analysis; without a name, all are listed"] = None,
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
     *,
-    format: Annotated[Literal["table", "csv", "json", "markdown"], "how the rows are written"] = "table",
-    limit: Annotated[int | None, "only so many rows"] = None,
+    format: Annotated[Literal["table", "csv", "json", "markdown"], "how to write the rows"] = "table",
+    limit: Annotated[int | None, "at most this many rows"] = None,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
-    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+    store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
     **options: Any,
 ) -> None:
     """Prints one analysis of a trace as a table, CSV, JSON or Markdown.
 
-    `stepscope show NAME --help` tells the options of that analysis.
+    `stepscope show NAME --help` lists the options of that analysis, `stepscope explain NAME` its columns.
     """
     if name is None:
         print(_listing(), end="")
@@ -37,7 +37,7 @@ def show(
     if trace is None and not demo:
         raise StepscopeError(f"show {name} needs a trace", hint=f"stepscope show {name} TRACE", exit_code=2)
     if limit is not None and limit < 0:
-        raise StepscopeError(f"--limit {limit} is less than no rows", exit_code=2)
+        raise StepscopeError(f"--limit {limit} is negative", exit_code=2)
     from stepscope.present import grids
 
     analysis = registry.load("analyses", name)

@@ -32,14 +32,14 @@ def whatif(
     ] = (),
     host: Annotated[str, "scale all host work: x0.5"] = "x1",
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
-    store: Annotated[Path | None, "the folder that keeps what was read, instead of the cache"] = None,
+    store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
     **named: bool,
 ) -> None:
     """Says how long a step would be under a change, by simulating the recorded steps.
 
-    How long host work, kernels and copies take is as recorded, except for the change and for what recording
-    cost the host; when they start follows from what waits for what. docs/simulation.md says how, and how far
-    it can be trusted. `stepscope show simulated_steps TRACE` has the steps one by one.
+    Host work, kernels and copies take as long as recorded, except for the change and the cost of recording.
+    When they start follows from what waits for what. `stepscope show simulated_steps TRACE` shows how close
+    the simulation comes to each recorded step.
     """
     from stepscope.simulation.simulator import simulator_of
 
@@ -50,7 +50,7 @@ def whatif(
     )
     change = combined([scaled, *(CHANGES[name].change for name in CHANGES if named.get(name))])
     if change == UNCHANGED:
-        raise StepscopeError("no change was named", hint="stepscope whatif TRACE --no-sync", exit_code=2)
+        raise StepscopeError("no change given", hint="stepscope whatif TRACE --no-sync", exit_code=2)
     simulator = simulator_of(open_with_progress(trace, store=store, demo=demo))
     if not simulator.steady:
         raise StepscopeError("the trace has no steps to simulate", hint="record some with torch.profiler")
@@ -64,14 +64,12 @@ def _lines(simulator: Simulator, change: Change) -> Iterator[tuple[str, str]]:
     recorded, simulated, explained = map(
         simulator.mean_of, (simulator.recorded_ns, plain.dur_ns, plain.explained_ns)
     )
-    yield "recorded", f"{units.duration(recorded)} a step, {_which(simulator)}"
+    yield "recorded", f"{units.duration(recorded)} per step, {_which(simulator)}"
     error = f"{units.share(abs(simulated - recorded) / recorded)} off"
-    unexplained = (
-        f"{units.share(max(0, simulated - explained) / recorded)} of it delays that nothing explains"
-    )
+    unexplained = f"{units.share(max(0, simulated - explained) / recorded)} of it unexplained delays"
     yield "simulated", f"{units.duration(simulated)} unchanged: {error}, {unexplained}"
     high, low = (simulator.mean_ns(replace(UNCHANGED, spared=spared)) for spared in simulator.spared)
-    yield "unprofiled", f"{units.between(low, high)}, without what recording costs the host"
+    yield "unprofiled", f"{units.between(low, high)}, without the cost of recording"
     changed_high, changed_low = (
         simulator.mean_ns(replace(change, spared=spared)) for spared in simulator.spared
     )
@@ -83,10 +81,8 @@ def _lines(simulator: Simulator, change: Change) -> Iterator[tuple[str, str]]:
 def _which(simulator: Simulator) -> str:
     """Which steps were simulated."""
     count = len(simulator.steady)
-    many = "1 step" if count == 1 else f"{units.count(count)} steps"
-    return f"the mean of {many}" + (
-        ", without a cold first one" if count < len(simulator.recorded_ns) else ""
-    )
+    without = ", without the first (warm-up)" if count < len(simulator.recorded_ns) else ""
+    return f"mean of {units.counted(count, 'step')}{without}"
 
 
 def _said(low: float, high: float) -> str:
@@ -97,8 +93,7 @@ def _said(low: float, high: float) -> str:
         word = "shorter"
     if low < 0:
         return f"from {units.share(-low)} longer to {units.share(high)} shorter"
-    ends = [f"{100 * end:.0f}" for end in (low, high)]
-    return f"{ends[0] if ends[0] == ends[1] else '–'.join(ends)} % {word}"
+    return f"{units.percents(low, high)} {word}"
 
 
 def _factor(text: str) -> float:
@@ -108,6 +103,6 @@ def _factor(text: str) -> float:
     except ValueError:
         times = -1.0
     if not 0 <= times <= 1000:
-        hint = "write how much of its time it takes, from x0 to x1000: '*sgemm*' x0.4"
-        raise StepscopeError(f"{text} is no factor", hint=hint, exit_code=2)
+        hint = "write the factor of its time, from x0 to x1000: '*sgemm*' x0.4"
+        raise StepscopeError(f"{text} is not a factor", hint=hint, exit_code=2)
     return times

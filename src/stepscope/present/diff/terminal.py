@@ -23,7 +23,7 @@ from stepscope.present._changes import (
     unmatched,
     unprofiled,
 )
-from stepscope.present._lines import broken, fitted, printed, styled, wrapped
+from stepscope.present._lines import broken, fitted, printed, styled, unbroken, wrapped
 from stepscope.present._markup import shortened
 from stepscope.present.formats import format
 
@@ -166,7 +166,7 @@ def _bars(change: StepChange, width: int) -> Iterator[Text]:
         yield styled(name.ljust(_INDENT), *bar, rest, f"  {units.duration(side.step_ns)}, {counted(side)}")
         yield from wrapped(rates(side), width, indent=_INDENT + room + 2)
     shown = [part for part in change.parts if max(part.before_ns, part.after_ns) >= 0.01 * longest]
-    legend = "   ".join(f"{_GLYPHS[part.name][0]} {PARTS[part.name]}" for part in shown)
+    legend = "   ".join(unbroken(f"{_GLYPHS[part.name][0]} {PARTS[part.name]}") for part in shown)
     yield from wrapped(legend, width, indent=_INDENT)
 
 

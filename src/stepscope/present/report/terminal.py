@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
-from stepscope.present._lines import fitted, printed, styled, wrapped
+from stepscope.present._lines import fitted, printed, styled, unbroken, wrapped
 from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
 from stepscope.present.formats import format
 
@@ -109,20 +109,20 @@ def _step(overview: Overview, width: int) -> Iterator[Text]:
             bar.append((_GLYPHS[part][0] * cells, _GLYPHS[part][1]))
         yield styled(" step     ", *bar, f"  {_times(overview)}")
         shares = [
-            f"{_GLYPHS[part][0]} {PARTS[part]} {units.share(ns / whole)}"
+            unbroken(f"{_GLYPHS[part][0]} {PARTS[part]} {units.share(ns / whole)}")
             for part, ns in overview.parts.items()
             if ns / whole >= 0.0005
         ]
         yield from wrapped("   ".join(shares), width, indent=10)
     if overview.phases:
         phases = [
-            f"{'data' if one.phase == 'dataloader' else one.phase} {units.share(one.share)}"
+            unbroken(f"{'data' if one.phase == 'dataloader' else one.phase} {units.share(one.share)}")
             for one in overview.phases
         ]
         yield from wrapped(" · ".join(phases), width, indent=10, first=" phases")
     figures = _figures(overview)
     if figures:
-        yield from wrapped(" · ".join(figures), width, indent=10, first=" device")
+        yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")
 
 
 def _words(report: Report, width: int) -> Iterator[Text]:
@@ -131,7 +131,7 @@ def _words(report: Report, width: int) -> Iterator[Text]:
     said = f"{report.verdict.sentence} {_times(report.overview)} {checks}".lower()
     used = [word for word in _LOOKED_UP if word in said]
     if used:
-        told = f"{', '.join(used)}: `stepscope explain {used[0]}` prints what it means"
+        told = f"{', '.join(used)}: `stepscope explain WORD` says what it means"
         yield from wrapped(told, width, indent=10, first=" words", style="bright_black")
 
 

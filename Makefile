@@ -83,7 +83,7 @@ build/fuzz/scalar/%.o: native/%.cpp
 bench: develop
 	$(BIN)/python -m benchmarks
 
-# Programs with known faults: what the report finds in them, against what mending them gained.
+# Programs with known faults: what the report finds in them, against what fixing them gained.
 bench-findings: build
 	$(BIN)/python -m benchmarks.findings
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.present.drawn_report import report
@@ -15,13 +18,20 @@ from stepscope.errors import StepscopeError
 from stepscope.findings.report import Report
 from stepscope.present.formats import format, needs_of, rendered  # noqa: A004
 
+ROOT = Path(__file__).parent.parent.parent
+RECIPE = re.compile(r"^```text\n((?:(?!```).)*?^def slack\(.*?)^```$", re.MULTILINE | re.DOTALL)
 
-@format(ending=".slack.txt", tables=("kernels",))
-def slack(report: Report) -> str:
-    """A line per finding, for a chat."""
-    lines = [f"*{report.verdict.word}*: {report.verdict.sentence}"]
-    lines += [f"• {finding.advice.title} ({finding.severity})" for finding in report.findings]
-    return "".join(f"{line}\n" for line in lines)
+
+def written_by_the_recipe() -> Callable[..., str]:
+    """The format that CONTRIBUTING.md shows as a whole one."""
+    found = RECIPE.search((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+    return names["slack"]  # type: ignore[no-any-return]
+
+
+slack = written_by_the_recipe()
 
 
 @pytest.fixture

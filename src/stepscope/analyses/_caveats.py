@@ -40,12 +40,15 @@ WARM_UP = 1.5
 class Caveat:
     """One thing that could distort numbers of this trace."""
 
-    rank: Annotated[int, "Rank that recorded the profile."] what: Annotated[str, "What it is."] count:
-    Annotated[int, "How many events, steps or entries it concerns."] effect_ns: Annotated[ int | None, "How
-    much time it could add or hide; NULL if unknown." ] effect_share: Annotated[float | None, "The same as a
-    share of what `of` names."] of: Annotated[str | None, "What the share refers to."] explanation:
-    Annotated[str, "What it means."] advice: Annotated[str, "What to do."] reason: Annotated[str | None,
-    "Why the effect is unknown."]
+    rank: Annotated[int, "Rank that recorded the profile."]
+    what: Annotated[str, "What it is."]
+    count: Annotated[int, "How many events, steps or entries it concerns."]
+    effect_ns: Annotated[int | None, "How much time it could add or hide; NULL if unknown."]
+    effect_share: Annotated[float | None, "The same as a share of what `of` names."]
+    of: Annotated[str | None, "What the share refers to."]
+    explanation: Annotated[str, "What it means."]
+    advice: Annotated[str, "What to do."]
+    reason: Annotated[str | None, "Why the effect is unknown."]
 
 
 class Steps:

@@ -141,7 +141,7 @@ _LATE = (
     "SELECT device_name, start_ns, dur_ns, launch_delay_ns, thread, after FROM gaps WHERE launch_delay_ns > 0"
 )
 # Where the call that launches was open still, the launch was on its way; otherwise the work had to wait. Only
-# where the launch does not decide it is the work itself looked at: that is dear.
+# where the launch does not decide it is the work itself looked at: that is expensive.
 _MADE_BEFORE = f"""
     WITH linked AS (
         SELECT g.device_name, g.start_ns, g.dur_ns, g.before, g.after, g.launch,

@@ -20,7 +20,7 @@ _ORDER = "ORDER BY start_ns, end_ns, host_start_ns"
 _MARKS = f"marks AS (SELECT *, row_number() OVER ({_ORDER}) - 1 AS place FROM steps)"
 # Work belongs to the step in whose mark its launch began; without a launch, to that in whose window it began.
 # Where the boundaries of steps lie on the device (they have no thread then), the window decides for all.
-# Read from the stored tables: for millions of launches, names and arguments are dear to carry along.
+# Read from the stored tables: for millions of launches, names and arguments are expensive to carry along.
 _OF_KERNELS = """
     FROM stored.device_work w JOIN (SELECT id FROM stored.shapes WHERE list_contains($kernels, category)) s
       ON s.id = w.shape

@@ -20,16 +20,22 @@ __all__ = ["Allocation", "allocations"]
 class Allocation:
     """What one operator and line asked of the driver by one function, or of the allocator, or gave back."""
 
-    source: Annotated[ str, "driver: a call into the runtime or driver; allocator: torch's own, which keeps
-    blocks." ] call: Annotated[str | None, "Function of the runtime or driver; NULL for the allocator."]
-    device: Annotated[ str | None, "Device of the memory, or cpu; NULL for the driver, whose calls do not
-    say it." ] op: Annotated[str | None, "Innermost operator around it; NULL outside any."] user_frame:
-    Annotated[str | None, "Function of the user's code that led to it; needs with_stack=True."] allocations:
-    Annotated[int, "Number of allocations."] frees: Annotated[int, "Number of frees."] per_step:
-    Annotated[float, "Allocations and frees per step, on average."] allocated_bytes: Annotated[int | None,
-    "Bytes allocated; unknown for driver calls."] freed_bytes: Annotated[int | None,
-    "Bytes freed."] host_ns: Annotated[int | None, "Host time in driver calls;
-    NULL for the allocator."] host_share: Annotated[float | None, "Share of the host time of these steps."]
+    source: Annotated[
+        str, "driver: a call into the runtime or driver; allocator: torch's own, which keeps blocks."
+    ]
+    call: Annotated[str | None, "Function of the runtime or driver; NULL for the allocator."]
+    device: Annotated[
+        str | None, "Device of the memory, or cpu; NULL for the driver, whose calls do not say it."
+    ]
+    op: Annotated[str | None, "Innermost operator around it; NULL outside any."]
+    user_frame: Annotated[str | None, "Function of the user's code that led to it; needs with_stack=True."]
+    allocations: Annotated[int, "Number of allocations."]
+    frees: Annotated[int, "Number of frees."]
+    per_step: Annotated[float, "Allocations and frees per step, on average."]
+    allocated_bytes: Annotated[int | None, "Bytes allocated; unknown for driver calls."]
+    freed_bytes: Annotated[int | None, "Bytes freed."]
+    host_ns: Annotated[int | None, "Host time in driver calls; NULL for the allocator."]
+    host_share: Annotated[float | None, "Share of the host time of these steps."]
 
 
 # Steps after the first: caches are filled and buffers made when a program starts.

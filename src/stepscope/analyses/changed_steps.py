@@ -19,15 +19,17 @@ __all__ = ["ChangedStep", "changed_steps"]
 class ChangedStep:
     """The mean step, as it was and under a change."""
 
-    rank: Annotated[int, "Rank that recorded the profile."] steps: Annotated[int, "How many steps were
-    simulated; a first warm-up step is left out."] recorded_ns: Annotated[int, "Mean length of a step, as
-    recorded."] simulated_ns: Annotated[int, "The same, simulated without a change."] unexplained_ns:
-    Annotated[int, "How much of that is delays that nothing in the trace explains."] unprofiled_low_ns:
-    Annotated[int, "Simulated without the cost of recording, at least."] unprofiled_high_ns: Annotated[int,
-    "The same, at most."] changed_low_ns: Annotated[int, "The same as the low one, under the change."]
-    changed_high_ns: Annotated[int, "The same as the high one, under the change."] gain_low_share:
-    Annotated[float, "What the change takes off a step without the profiler, at least."] gain_high_share:
-    Annotated[float, "The same, at most."]
+    rank: Annotated[int, "Rank that recorded the profile."]
+    steps: Annotated[int, "How many steps were simulated; a first warm-up step is left out."]
+    recorded_ns: Annotated[int, "Mean length of a step, as recorded."]
+    simulated_ns: Annotated[int, "The same, simulated without a change."]
+    unexplained_ns: Annotated[int, "How much of that is delays that nothing in the trace explains."]
+    unprofiled_low_ns: Annotated[int, "Simulated without the cost of recording, at least."]
+    unprofiled_high_ns: Annotated[int, "The same, at most."]
+    changed_low_ns: Annotated[int, "The same as the low one, under the change."]
+    changed_high_ns: Annotated[int, "The same as the high one, under the change."]
+    gain_low_share: Annotated[float, "What the change takes off a step without the profiler, at least."]
+    gain_high_share: Annotated[float, "The same, at most."]
 
 
 @analysis(reads=SIMULATION_READS)

@@ -1,4 +1,4 @@
-"""Which class of like steps each step belongs to."""
+"""Which class of similar steps each step belongs to."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def classed_steps(
         float, "Part by which the kernels of like steps may differ in number."
     ] = TOLERANCE,
 ) -> Table[ClassedStep]:
-    """Says of every step to which class of like steps it belongs; `step_classes` describes the classes."""
+    """Says of every step to which class of similar steps it belongs; `step_classes` describes the classes."""
     rows = [
         ClassedStep(trace.rank, member.step.step, number, member.step.start_ns, member.step.dur_ns)
         for number, like in enumerate(like_steps(trace, kernel_tolerance))

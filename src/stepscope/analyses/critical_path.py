@@ -87,11 +87,20 @@ _GUESSES = """
 """
 
 
-@analysis( reads={ **DEPENDENCY_READS, "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns",
-"thread"), "python_frames": ("event", "thread", "start_ns", "dur_ns", "name"), } ) def critical_path( trace:
-Trace, *, step: Annotated[int | None, "only this step"] = None, items: Annotated[int, "list this many of the
-longest items by name instead of kinds"] = 0, segments: Annotated[int, "list this many first pieces of a
-step's path instead of kinds"] = 0, ) -> Table[PathPart]:
+@analysis(
+    reads={
+        **DEPENDENCY_READS,
+        "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns", "thread"),
+        "python_frames": ("event", "thread", "start_ns", "dur_ns", "name"),
+    }
+)
+def critical_path(
+    trace: Trace,
+    *,
+    step: Annotated[int | None, "only this step"] = None,
+    items: Annotated[int, "list this many of the longest items by name instead of kinds"] = 0,
+    segments: Annotated[int, "list this many first pieces of a step's path instead of kinds"] = 0,
+) -> Table[PathPart]:
     """Says what determined the length of each step: the chain of work and waits from its end to its start.
 
     From the end of a step back: work on a device began when the work before it on its stream or the work

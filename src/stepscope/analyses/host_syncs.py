@@ -22,16 +22,25 @@ __all__ = ["HostSync", "host_syncs"]
 class HostSync:
     """Blocking calls of one function, operator and line that began in a step; with `longest`, one call."""
 
-    call: Annotated[str | None, "The blocking function of the runtime or driver."] op: Annotated[str | None,
-    "Innermost operator that called it; NULL outside any."] user_frame: Annotated[str | None, "Function of
-    the user's code that led to it; needs with_stack=True."] calls: Annotated[int, "How often it was
-    called."] per_step: Annotated[float, "The same per step, on average."] waited_ns: Annotated[int, "How
-    long the host was in these calls."] waited_share: Annotated[float | None, "The same as a share of the
-    steps."] starved_ns: Annotated[ int, "Time for which devices were starved, in gaps that began while such
-    a call was open.", ] starved_share: Annotated[ float | None, "The same as a share of the steps; with
-    several devices it may exceed 1." ] gaps: Annotated[int, "How many such gaps there were."] devices:
-    Annotated[str | None, "The devices that starved."] longest_ns: Annotated[int, "The longest of these
-    calls."] step: Annotated[int, "Step of that call."] start_ns: Annotated[int, "When that call began."]
+    call: Annotated[str | None, "The blocking function of the runtime or driver."]
+    op: Annotated[str | None, "Innermost operator that called it; NULL outside any."]
+    user_frame: Annotated[str | None, "Function of the user's code that led to it; needs with_stack=True."]
+    calls: Annotated[int, "How often it was called."]
+    per_step: Annotated[float, "The same per step, on average."]
+    waited_ns: Annotated[int, "How long the host was in these calls."]
+    waited_share: Annotated[float | None, "The same as a share of the steps."]
+    starved_ns: Annotated[
+        int,
+        "Time for which devices were starved, in gaps that began while such a call was open.",
+    ]
+    starved_share: Annotated[
+        float | None, "The same as a share of the steps; with several devices it may exceed 1."
+    ]
+    gaps: Annotated[int, "How many such gaps there were."]
+    devices: Annotated[str | None, "The devices that starved."]
+    longest_ns: Annotated[int, "The longest of these calls."]
+    step: Annotated[int, "Step of that call."]
+    start_ns: Annotated[int, "When that call began."]
     blame: Annotated[str | None, "That call with all its operators, and how long devices starved after it."]
 
 
@@ -83,13 +92,15 @@ _SINGLE = f"""
 """
 
 
-@analysis(reads=_READS) def host_syncs( trace: Trace, *, longest: Annotated[int, "list this many of the most
-expensive single calls instead"] = 0 ) -> Table[HostSync]:
+@analysis(reads=_READS)
+def host_syncs(
+    trace: Trace, *, longest: Annotated[int, "list this many of the most expensive single calls instead"] = 0
+) -> Table[HostSync]:
     """Lists calls in which the host waited for the device, and how long the device starved afterwards.
 
     Window: calls that began in the mark of a step. A call waits if its name says so (…Synchronize, a plain
-    copy, a free), or if it copied pageable memory and did not return before that was done. The profiler's own
-    call when it stops is left out. Most expensive first: host waiting plus device starving.
+    copy, a free), or if it copied pageable memory and did not return before that was done. The profiler's
+    own call when it stops is left out. Most expensive first: host waiting plus device starving.
     """
     marked = trace.arrow(_MARKED).to_pylist()[0]
     if not trace.has("launches") or not marked["steps"]:

@@ -31,20 +31,28 @@ __all__ = ["IdleGap", "Side", "SpentIn", "idle_gaps"]
 class IdleGap:
     """Idle time of one device that has one cause; with `longest`, one gap and what took most of it."""
 
-    device: Annotated[str, "The device, by its index."] window: Annotated[str, "steps: inside the steps;
-    span: from the first start to the last end of its work."] side: Annotated[str, "What was waited for:
-    host, launch, device, or unknown."] spent_in: Annotated[ str, "What the launching thread did until it
-    launched, or why work waited that was launched before." ] drained_by: Annotated[ str | None, "Blocking
-    call, open when the gap began, that had drained the queue; NULL if none was.", ] gaps: Annotated[int,
-    "Number of gaps with such a part."] idle_ns: Annotated[int, "The sum of these parts; over all rows of a
-    device, its idle time in the window."] share: Annotated[float | None, "Share of the idle time of the
-    device in the window."] longest_ns: Annotated[int, "The longest of these parts; what follows is about
-    its gap."] start_ns: Annotated[int | None, "When that gap began; NULL if it began with the window."]
-    step: Annotated[int | None, "Step in which that gap ended."] before: Annotated[str | None, "What ran
-    last before it."] after: Annotated[str | None, "What ended it; NULL if nothing did."] blame:
-    Annotated[str | None, "The draining call, or else the launch that ended it, with its operators."]
-    user_frame: Annotated[ str | None, "Function of the user's code that made this call; needs
-    with_stack=True." ]
+    device: Annotated[str, "The device, by its index."]
+    window: Annotated[str, "steps: inside the steps; span: from the first start to the last end of its work."]
+    side: Annotated[str, "What was waited for: host, launch, device, or unknown."]
+    spent_in: Annotated[
+        str, "What the launching thread did until it launched, or why work waited that was launched before."
+    ]
+    drained_by: Annotated[
+        str | None,
+        "Blocking call, open when the gap began, that had drained the queue; NULL if none was.",
+    ]
+    gaps: Annotated[int, "Number of gaps with such a part."]
+    idle_ns: Annotated[int, "The sum of these parts; over all rows of a device, its idle time in the window."]
+    share: Annotated[float | None, "Share of the idle time of the device in the window."]
+    longest_ns: Annotated[int, "The longest of these parts; what follows is about its gap."]
+    start_ns: Annotated[int | None, "When that gap began; NULL if it began with the window."]
+    step: Annotated[int | None, "Step in which that gap ended."]
+    before: Annotated[str | None, "What ran last before it."]
+    after: Annotated[str | None, "What ended it; NULL if nothing did."]
+    blame: Annotated[str | None, "The draining call, or else the launch that ended it, with its operators."]
+    user_frame: Annotated[
+        str | None, "Function of the user's code that made this call; needs with_stack=True."
+    ]
 
 
 _READS: Reads = {
@@ -60,9 +68,13 @@ _ENDED = """
 """
 
 
-@analysis(reads=_READS) def idle_gaps( trace: Trace, *, window: Annotated[Window, "idle time inside the
-steps, or from first to last work"] = "steps", longest: Annotated[int, "list this many of the longest single
-gaps instead"] = 0, ) -> Table[IdleGap]:
+@analysis(reads=_READS)
+def idle_gaps(
+    trace: Trace,
+    *,
+    window: Annotated[Window, "idle time inside the steps, or from first to last work"] = "steps",
+    longest: Annotated[int, "list this many of the longest single gaps instead"] = 0,
+) -> Table[IdleGap]:
     """Says why devices were idle: starved by the host, launch latency, other work; and what drained them.
 
     A gap is a time in which nothing ran on a device. If the launch that ended it began after the gap did,

@@ -28,21 +28,34 @@ __all__ = ["Iteration", "iterations"]
 class Iteration:
     """One step, whatever tells it from the next."""
 
-    rank: Annotated[int, "Rank that recorded the profile."] step: Annotated[int, "Number in the mark, or
-    counted from 0."] name: Annotated[str | None, "Name of what marks it."] source: Annotated[ str, "How it
-    was found: mark, annotation, optimizer, graph, period, or trace for the whole." ] start_ns:
-    Annotated[int, "When the step began, host and device."] dur_ns: Annotated[int, "How long it took."]
-    kind: Annotated[ str | None, "Of serving: prefill, decode, mixed, draft (of speculation) or idle; NULL
-    if unknown.", ] kind_basis: Annotated[str | None, "How the kind is known: annotation, shapes or
-    kernels."] requests: Annotated[int | None, "Requests in the batch."] prefill_requests: Annotated[int |
-    None, "Those of them whose prompt is being read."] tokens: Annotated[int | None, "Tokens that went in."]
-    prefill_tokens: Annotated[int | None, "Those of them that belong to prompts."] context_tokens:
-    Annotated[int | None, "Tokens attended to, summed over the requests."] host_gap_ns: Annotated[ int |
-    None, "From the end of the range before on the host; NULL where ranges only touch." ] busy_ns:
-    Annotated[int, "Time of the step in which anything ran on a device."] idle_ns: Annotated[int, "The rest
-    of the step."] launched_by: Annotated[ str | None, "graph: at least 9/10 of the kernels' time is
-    replayed graphs; eager: none; else mixed." ] graph_share: Annotated[float | None, "Share of the summed
-    time of its kernels that is replayed graphs."] kernels: Annotated[int, "Kernels launched in it."]
+    rank: Annotated[int, "Rank that recorded the profile."]
+    step: Annotated[int, "Number in the mark, or counted from 0."]
+    name: Annotated[str | None, "Name of what marks it."]
+    source: Annotated[
+        str, "How it was found: mark, annotation, optimizer, graph, period, or trace for the whole."
+    ]
+    start_ns: Annotated[int, "When the step began, host and device."]
+    dur_ns: Annotated[int, "How long it took."]
+    kind: Annotated[
+        str | None,
+        "Of serving: prefill, decode, mixed, draft (of speculation) or idle; NULL if unknown.",
+    ]
+    kind_basis: Annotated[str | None, "How the kind is known: annotation, shapes or kernels."]
+    requests: Annotated[int | None, "Requests in the batch."]
+    prefill_requests: Annotated[int | None, "Those of them whose prompt is being read."]
+    tokens: Annotated[int | None, "Tokens that went in."]
+    prefill_tokens: Annotated[int | None, "Those of them that belong to prompts."]
+    context_tokens: Annotated[int | None, "Tokens attended to, summed over the requests."]
+    host_gap_ns: Annotated[
+        int | None, "From the end of the range before on the host; NULL where ranges only touch."
+    ]
+    busy_ns: Annotated[int, "Time of the step in which anything ran on a device."]
+    idle_ns: Annotated[int, "The rest of the step."]
+    launched_by: Annotated[
+        str | None, "graph: at least 9/10 of the kernels' time is replayed graphs; eager: none; else mixed."
+    ]
+    graph_share: Annotated[float | None, "Share of the summed time of its kernels that is replayed graphs."]
+    kernels: Annotated[int, "Kernels launched in it."]
 
 
 MOSTLY_GRAPH = 0.9

@@ -18,17 +18,22 @@ __all__ = ["DeviceMemory", "memory"]
 class DeviceMemory:
     """The memory of one device over the whole profile."""
 
-    device: Annotated[str, "The device by its index, or cpu."] allocations: Annotated[int, "Number of
-    allocations."] frees: Annotated[int, "Number of frees."] first_bytes: Annotated[int, "Allocated before
-    the first of these."] last_bytes: Annotated[int, "Allocated after the last of these."] peak_bytes:
-    Annotated[int, "The most that was allocated at any time."] peak_ns: Annotated[int, "When that was first
-    reached, in ns since the epoch."] peak_step: Annotated[int | None, "Step in whose mark that was; NULL
-    outside of all."] reserved_peak_bytes: Annotated[int | None, "The most that the allocator held; NULL for
-    the host."] unused_at_peak_bytes: Annotated[int | None, "Reserved minus allocated at the peak."]
-    unused_at_end_bytes: Annotated[int | None, "Reserved minus allocated after the last event."] steps:
-    Annotated[int, "Steps at whose end the memory is known."] growth_bytes: Annotated[int | None, "Allocated
-    at the end of the last step minus that of the first."] growth_per_step_bytes: Annotated[ float | None,
-    "Slope of the least squares line through the ends of the steps; NULL under two steps." ]
+    device: Annotated[str, "The device by its index, or cpu."]
+    allocations: Annotated[int, "Number of allocations."]
+    frees: Annotated[int, "Number of frees."]
+    first_bytes: Annotated[int, "Allocated before the first of these."]
+    last_bytes: Annotated[int, "Allocated after the last of these."]
+    peak_bytes: Annotated[int, "The most that was allocated at any time."]
+    peak_ns: Annotated[int, "When that was first reached, in ns since the epoch."]
+    peak_step: Annotated[int | None, "Step in whose mark that was; NULL outside of all."]
+    reserved_peak_bytes: Annotated[int | None, "The most that the allocator held; NULL for the host."]
+    unused_at_peak_bytes: Annotated[int | None, "Reserved minus allocated at the peak."]
+    unused_at_end_bytes: Annotated[int | None, "Reserved minus allocated after the last event."]
+    steps: Annotated[int, "Steps at whose end the memory is known."]
+    growth_bytes: Annotated[int | None, "Allocated at the end of the last step minus that of the first."]
+    growth_per_step_bytes: Annotated[
+        float | None, "Slope of the least squares line through the ends of the steps; NULL under two steps."
+    ]
 
 
 @analysis(reads={"memory_events": COLUMNS, "steps": STEP_COLUMNS})

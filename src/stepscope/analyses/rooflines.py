@@ -21,28 +21,40 @@ __all__ = ["Roofline", "rooflines"]
 class Roofline:
     """Work of the steps: of an operator with certain shapes, of a family, or of one step."""
 
-    step: Annotated[int | None, "Number of the step; NULL but for rows by step."] family: Annotated[str |
-    None, "matmul, attention, convolution, normalisation …; NULL for rows by step."] op: Annotated[str |
-    None, "Operator that did the work; NULL outside operators and for other rows."] shapes: Annotated[str |
-    None, "Sizes of its tensors."] data_type: Annotated[str | None, "Data type that most FLOPs were done in;
-    NULL: unknown, or no FLOPs."] calls: Annotated[int, "Calls of operators; launches where there was
-    none."] work_ns: Annotated[int, "Summed device time of what they launched; without devices, host time."]
-    flops: Annotated[int | None, "FLOPs as far as they are known; NULL if not at all."] bytes: Annotated[int
-    | None, "Least bytes to be moved: inputs read, outputs written once; NULL: unknown."] tflops_per_s:
-    Annotated[float | None, "Known FLOPs over the time of the work that they are known for."] gb_per_s:
-    Annotated[float | None, "Known bytes over the time of the work that they are known for."]
+    step: Annotated[int | None, "Number of the step; NULL but for rows by step."]
+    family: Annotated[str | None, "matmul, attention, convolution, normalisation …; NULL for rows by step."]
+    op: Annotated[str | None, "Operator that did the work; NULL outside operators and for other rows."]
+    shapes: Annotated[str | None, "Sizes of its tensors."]
+    data_type: Annotated[str | None, "Data type that most FLOPs were done in; NULL: unknown, or no FLOPs."]
+    calls: Annotated[int, "Calls of operators; launches where there was none."]
+    work_ns: Annotated[int, "Summed device time of what they launched; without devices, host time."]
+    flops: Annotated[int | None, "FLOPs as far as they are known; NULL if not at all."]
+    bytes: Annotated[int | None, "Least bytes to be moved: inputs read, outputs written once; NULL: unknown."]
+    tflops_per_s: Annotated[float | None, "Known FLOPs over the time of the work that they are known for."]
+    gb_per_s: Annotated[float | None, "Known bytes over the time of the work that they are known for."]
     flops_per_byte: Annotated[float | None, "Arithmetic intensity, where FLOPs and bytes are known."]
-    peak_share: Annotated[ float | None, "Share of the device's peak in the data type used; causal attention
-    may exceed 1." ] bandwidth_share: Annotated[ float | None, "Share of the memory's peak bandwidth; caches
-    may lift it above 1." ] bound: Annotated[ str, "What limits most of it: compute or memory (the nearer
-    roof), latency (under half of both, and " "kernels under 5 µs or with less than a block for each
-    multiprocessor), or unknown.", ] covered_share: Annotated[float | None, "Share of the work's time whose
-    FLOPs are known."] model_flops: Annotated[ int | None, "FLOPs on matrix units without those that compute
-    something again; NULL: none known." ] step_ns: Annotated[int | None, "Length of the step; NULL but for
-    rows by step."] mfu_share: Annotated[ float | None, "Model FLOPs over what the devices could do in the
-    step, each data type against its own peak.", ] hfu_share: Annotated[float | None, "The same with
-    recomputation."] reason: Annotated[str | None, "Why FLOPs, bytes or what bounds it are unknown, for most
-    of that time."]
+    peak_share: Annotated[
+        float | None, "Share of the device's peak in the data type used; causal attention may exceed 1."
+    ]
+    bandwidth_share: Annotated[
+        float | None, "Share of the memory's peak bandwidth; caches may lift it above 1."
+    ]
+    bound: Annotated[
+        str,
+        "What limits most of it: compute or memory (the nearer roof), latency (under half of both, and "
+        "kernels under 5 µs or with less than a block for each multiprocessor), or unknown.",
+    ]
+    covered_share: Annotated[float | None, "Share of the work's time whose FLOPs are known."]
+    model_flops: Annotated[
+        int | None, "FLOPs on matrix units without those that compute something again; NULL: none known."
+    ]
+    step_ns: Annotated[int | None, "Length of the step; NULL but for rows by step."]
+    mfu_share: Annotated[
+        float | None,
+        "Model FLOPs over what the devices could do in the step, each data type against its own peak.",
+    ]
+    hfu_share: Annotated[float | None, "The same with recomputation."]
+    reason: Annotated[str | None, "Why FLOPs, bytes or what bounds it are unknown, for most of that time."]
 
 
 By = Literal["op", "family", "step"]

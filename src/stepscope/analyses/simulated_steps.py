@@ -19,14 +19,20 @@ __all__ = ["SimulatedStep", "simulated_steps"]
 class SimulatedStep:
     """One step: as it was recorded, simulated, and simulated under a change."""
 
-    rank: Annotated[int, "Rank that recorded the profile."] step: Annotated[int, "Number of the step."]
-    measured_ns: Annotated[int, "Length of the step as it was recorded."] simulated_ns: Annotated[int,
-    "Length of the step when it is simulated without a change."] residual_share: Annotated[ float, "How much
-    longer the simulation is than the step, as a share of the step." ] unexplained_ns: Annotated[ int, "How
-    much of the simulation is delays longer than usual that nothing in the trace explains." ]
-    unprofiled_low_ns: Annotated[int, "Length without the cost of recording, at least."] unprofiled_high_ns:
-    Annotated[int, "The same, at most."] changed_low_ns: Annotated[int | None, "Length without that under
-    the change, at least; NULL if none."] changed_high_ns: Annotated[int | None, "The same, at most."]
+    rank: Annotated[int, "Rank that recorded the profile."]
+    step: Annotated[int, "Number of the step."]
+    measured_ns: Annotated[int, "Length of the step as it was recorded."]
+    simulated_ns: Annotated[int, "Length of the step when it is simulated without a change."]
+    residual_share: Annotated[
+        float, "How much longer the simulation is than the step, as a share of the step."
+    ]
+    unexplained_ns: Annotated[
+        int, "How much of the simulation is delays longer than usual that nothing in the trace explains."
+    ]
+    unprofiled_low_ns: Annotated[int, "Length without the cost of recording, at least."]
+    unprofiled_high_ns: Annotated[int, "The same, at most."]
+    changed_low_ns: Annotated[int | None, "Length without that under the change, at least; NULL if none."]
+    changed_high_ns: Annotated[int | None, "The same, at most."]
 
 
 @analysis(reads=SIMULATION_READS)

@@ -41,7 +41,7 @@ class StepClass:
     min_ns: Annotated[int, "Shortest step."]
     max_ns: Annotated[int, "Longest step."]
     deviation_ns: Annotated[float | None, "Standard deviation of the time (of a sample); NULL for one step."]
-    variation_share: Annotated[float | None, "The same as a part of the mean."]
+    variation_share: Annotated[float | None, "The same as a share of the mean."]
 
 
 @analysis(reads=ALIKE_READS)
@@ -49,14 +49,14 @@ def step_classes(
     trace: Trace,
     *,
     kernel_tolerance: Annotated[
-        float, "Part by which the kernels of like steps may differ in number."
+        float, "share by which the number of kernels of similar steps may differ"
     ] = TOLERANCE,
 ) -> Table[StepClass]:
-    """Sorts steps into classes of like steps, so that their times can be compared.
+    """Groups similar steps into classes, so that their times can be compared.
 
-    Steps are alike if they hold as many backward passes (gradient accumulation) over batches of the same
-    shape (where shapes are recorded), are launched alike (replayed graphs or not), have an optimizer step or
-    not, and nearly as many kernels. The time is that of the step's window.
+    Steps are similar if they have the same number of backward passes (gradient accumulation), batches of
+    the same shape (if shapes were recorded), the same way of launching (replayed graphs or not), both or
+    neither an optimizer step, and nearly the same number of kernels. The time is that of the step's window.
     """
     rows = [_row(trace.rank, number, like) for number, like in enumerate(like_steps(trace, kernel_tolerance))]
     return Table.of(StepClass, rows, [*how_steps_were_found(trace), *_what_is_missing(rows)])

@@ -26,7 +26,7 @@ class StepLimit:
     device_times: Annotated[float, "How much of its time device work takes."]
     steps: Annotated[int, "How many steps were simulated; a first warm-up step is left out."]
     recorded_ns: Annotated[int, "Mean length of a step, with the profiler."]
-    unprofiled_low_ns: Annotated[int, "The same without what recording costs, at least."]
+    unprofiled_low_ns: Annotated[int, "The same without the cost of recording, at least."]
     unprofiled_high_ns: Annotated[int, "The same, at most."]
 
 

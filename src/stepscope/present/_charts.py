@@ -204,5 +204,5 @@ def _cent(part: float) -> str:
 
 
 def _short(value: float) -> str:
-    """A coordinate, which nobody sees a hundredth of."""
+    """A coordinate, with more digits than anybody sees."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -32,7 +32,7 @@ __all__ = ["Export", "Selection", "export"]
 
 _STRETCH = 1 << 17
 _FILES = 128
-"""How many events make a stretch, and into how many stretches a profile is cut at the most."""
+"""How many events make a stretch, and into how many stretches a profile is cut at most."""
 
 
 @dataclass(frozen=True, slots=True)

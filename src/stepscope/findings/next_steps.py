@@ -69,19 +69,29 @@ def _closer(facts: Facts, verdict: Verdict, tables: Mapping[str, Table[Any]]) ->
         kernel = max(tables.get("kernels", ()), key=lambda row: row.exclusive_ns, default=None)
         if kernel is not None and kernel.name:
             share = units.share(kernel.share)
+            pattern = _pattern(kernel.name)
             yield NextStep(
                 f"See why the most expensive kernel ({share} of kernel time) is slow, with counters:",
-                f"ncu --set full --kernel-name 'regex:{_pattern(kernel.name)}' --launch-skip 10 "
+                f"rocprof-compute profile --name kernel --kernel {pattern} -- python train.py"
+                if _is_amd(facts)
+                else f"ncu --set full --kernel-name 'regex:{pattern}' --launch-skip 10 "
                 "--launch-count 3 -o kernel python train.py",
             )
     elif verdict.word in ("host-bound", "sync-bound", "input-bound") and not facts.stacks:
         yield NextStep("The profile has no stacks, so it cannot name the lines that keep the GPU waiting.")
-    if verdict.word in ("host-bound", "input-bound", "communication-bound"):
+    if facts.device_work and verdict.word in ("host-bound", "input-bound", "communication-bound"):
         yield NextStep(
-            "See what the operating system and other threads did meanwhile, with Nsight Systems:",
-            "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --capture-range=cudaProfilerApi "
+            "See what the operating system and other threads did meanwhile:",
+            "rocprofv3 --sys-trace --output-format pftrace -d step -- python train.py"
+            if _is_amd(facts)
+            else "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --capture-range=cudaProfilerApi "
             "-o step python train.py",
         )
+
+
+def _is_amd(facts: Facts) -> bool:
+    """Whether the devices are AMD's, which other tools look into."""
+    return (facts.cuda or "").startswith("HIP") or any("AMD" in device.name for device in facts.devices)
 
 
 def _pattern(name: str) -> str:
@@ -98,7 +108,10 @@ def _record(facts: Facts, not_run: Sequence[NotRun]) -> Iterator[NextStep]:
         flag for flag in missing if any(flag in one.record for one in not_run) or flag == "with_stack=True"
     ]
     if facts.host_ops and wanted:
+        needed = any(flag in one.record for one in not_run for flag in wanted)
         yield NextStep(
-            "Record a few more steps for the rules that could not judge, with:",
+            "Record a few more steps for the rules that could not judge, with:"
+            if needed
+            else "Record a few more steps with stacks, to see the lines of your code:",
             f"torch.profiler.profile({', '.join(wanted)})",
         )

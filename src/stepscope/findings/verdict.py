@@ -59,7 +59,7 @@ def verdict_of(
     if word == "compute-bound":
         word = _device_word(tables)
         if not any(finding.severity != "low" for finding in findings) and where.busy >= WELL_USED_SHARE:
-            return Verdict("healthy", _healthy(mean_step, overview, word, tables), promise)
+            return Verdict("healthy", _healthy(mean_step, where, word, tables), promise)
     bound = _bounds(tables)
     known = bound.get("compute", 0) + bound.get("memory", 0) > 0.5 * sum(bound.values())
     return Verdict(word, _sentence(word, mean_step, overview, where, known=known), promise)
@@ -181,12 +181,14 @@ def _sentence(word: Word, mean_step: MeanStep, overview: Overview, where: _Where
     return f"{computes}. Most of its kernel time is limited by {limit}."
 
 
-def _healthy(mean_step: MeanStep, overview: Overview, word: Word, tables: Mapping[str, Table[Any]]) -> str:
+def _healthy(mean_step: MeanStep, where: _Where, word: Word, tables: Mapping[str, Table[Any]]) -> str:
     limit = "arithmetic" if word == "compute-bound" else "memory bandwidth"
-    said = (
-        f"The GPU computes for {units.percent(mean_step.share(overview.parts['kernel']))} of the "
-        f"{units.duration(mean_step.step_ns)} step, limited by {limit}"
-    )
+    recorded = mean_step.share(where.busy * where.step_ns)
+    step = units.duration(mean_step.step_ns)
+    said = f"The GPU computes for {units.percent(recorded)} of the {step} step"
+    if recorded < WELL_USED_SHARE:
+        said += f" and for {units.percent(where.busy)} of the unprofiled one"
+    said += f", limited by {limit}"
     reached = _reached(word, tables)
     if reached is not None:
         said += f", at {units.percent(reached)} of the hardware's peak"

@@ -68,7 +68,7 @@ def unbroken(said: str) -> str:
 def broken(said: str, width: int, **margins: str) -> list[str]:
     """A text in lines, a number and its unit together; long words are not broken."""
     lines = textwrap.wrap(
-        _UNITS.sub(f"\\1{_NO_BREAK}\\2", printable(said)),
+        _UNITS.sub(f"\\1{_NO_BREAK}\\2", printable(said, keep=_NO_BREAK)),
         width,
         initial_indent=margins.get("initial_indent", ""),
         subsequent_indent=margins.get("subsequent_indent", ""),

@@ -72,7 +72,7 @@ def recorded_with(report: Report) -> str:
     facts = report.facts
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
     listed = " and ".join(", ".join(kinds).rsplit(", ", 1))
-    said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes and memory"
+    said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes or memory"
     slower = inflation(report.overview)
     return f"{said} ({slower})" if slower else said
 

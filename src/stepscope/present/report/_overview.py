@@ -110,7 +110,8 @@ def _doubt(doubt: Caveat) -> Markup:
     if doubt.effect_share is None:
         effect = "effect unknown"
     else:
-        effect = f"up to {units.share(doubt.effect_share)} of {doubt.of or 'the steps'}"
+        share = units.share(doubt.effect_share)
+        effect = f"{'' if share.startswith('<') else 'up to '}{share} of {doubt.of or 'the steps'}"
     reason = el("p", doubt.reason, class_="muted") if doubt.reason else None
     summary = el("summary", f"{doubt.what}: {effect}")
     return el("details", summary, el("p", doubt.explanation), reason, el("p", doubt.advice))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
-from stepscope.present._lines import fitted, printed, styled, unbroken, wrapped
+from stepscope.present._lines import broken, fitted, printed, styled, unbroken, wrapped
 from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
 from stepscope.present.formats import format
 
@@ -78,8 +77,8 @@ def _doubts(report: Report, width: int) -> Iterator[Text]:
         else doubt.what
         for doubt in report.trust
         if doubt.effect_share is None or doubt.effect_share >= 0.01
-        # The first line has said what recording cost.
-        if doubt.what != "profiler options"
+        # The first line has said what was recorded and what that cost.
+        if doubt.what not in ("profiler options", "missing record")
     ]
     if told:
         yield from wrapped(f"caution: {', '.join(told)}", width, style="yellow")
@@ -90,7 +89,7 @@ def _verdict(report: Report, width: int) -> Iterator[Text]:
     badge = f" {verdict.word.upper()} "
     style = _WORD_STYLES.get(verdict.word, "bold white on red")
     indent = len(badge) + 2
-    said = textwrap.wrap(verdict.sentence, width - indent) or [""]
+    said = broken(verdict.sentence, width - indent) or [""]
     yield styled(" ", (badge, style), " ", (said[0], "bold"))
     for line in said[1:]:
         yield styled(" " * indent, (line, "bold"))

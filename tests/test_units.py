@@ -119,9 +119,17 @@ def test_percents(low: float, high: float, text: str) -> None:
     [(0, "0 copies"), (1, "1 copy"), (1.0, "1 copy"), (2.5, "2.5 copies"), (1576, "1,576 copies")],
 )
 def test_counted(n: float, text: str) -> None:
-    assert units.counted(n, "copy", "copies") == text
+    assert units.counted(n, "copy") == text
     assert units.counted(1, "tensor") == "1 tensor"
     assert units.counted(0.002, "tensor") == "<0.1 tensors"
+
+
+@pytest.mark.parametrize(
+    "noun,several",
+    [("tensor", "tensors"), ("copy", "copies"), ("array", "arrays"), ("backward pass", "backward passes")],
+)
+def test_plural(noun: str, several: str) -> None:
+    assert units.plural(noun) == several
 
 
 @pytest.mark.parametrize("n,text", [(None, "–"), (0, "0"), (60_841_999, "60,841,999"), (-1000, "-1,000")])

@@ -12,6 +12,7 @@ __all__ = [
     "number",
     "percent",
     "percents",
+    "plural",
     "rate",
     "share",
     "shares",
@@ -106,10 +107,17 @@ def count(n: int | None) -> str:
     return ABSENT if n is None else f"{n:,}"
 
 
-def counted(n: float, noun: str, plural: str = "") -> str:
+def counted(n: float, noun: str) -> str:
     """How many of something: `1 tensor`, `2.5 tensors`, `3 copies`."""
     said = tally(n)
-    return f"{said} {noun if said == '1' else plural or f'{noun}s'}"
+    return f"{said} {noun if said == '1' else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Several of something: `copies`, `backward passes`, `launches`, `arrays`."""
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
 
 
 def number(x: float | None) -> str:

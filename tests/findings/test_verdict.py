@@ -62,7 +62,8 @@ def test_host_bound() -> None:
     found = verdict(mean_step(**LATE), kernel=2 * MS, cpu=5 * MS, other=3 * MS)
     assert found.word == "host-bound"
     assert found.sentence == (
-        "The GPU computes 20 % of a 10.0 ms step and waits 80 % of it for Python to launch the next kernel."
+        "The GPU computes for 20 % of the 10.0 ms step. "
+        "It is idle for 80 %, waiting for the host to launch work."
     )
 
 
@@ -75,19 +76,19 @@ def test_input_bound_by_loading() -> None:
     tables = idle(("host", "dataloader", None, 7 * MS), ("host", "host op", None, 1 * MS))
     found = verdict(mean_step(**LATE), tables, kernel=2 * MS, dataloader=7 * MS)
     assert found.word == "input-bound"
-    assert "waits for the next batch" in found.sentence
+    assert "waiting for the next batch" in found.sentence
 
 
 def test_input_bound_by_copies() -> None:
     found = verdict(busy_pace(), kernel=3 * MS, memcpy=6 * MS)
     assert found.word == "input-bound"
-    assert "copies that nothing hides take 60 %" in found.sentence
+    assert "Exposed copies, which overlap with no kernel, take 60 %" in found.sentence
 
 
 def test_communication_bound() -> None:
     found = verdict(busy_pace(), kernel=3 * MS, communication=6 * MS)
     assert found.word == "communication-bound"
-    assert "waiting for peers included" in found.sentence
+    assert "including the wait for other ranks" in found.sentence
 
 
 def rooflines(bound: str, **shares: float) -> dict[str, Table[Any]]:
@@ -102,20 +103,30 @@ def test_bound_by_the_device(bound: str, word: str) -> None:
     )
     found = verdict_of(step, overview(step, kernel=9.8 * MS), findings, rooflines(bound))
     assert found.word == word
-    assert found.promise == "Mending 1 should bring the step to 6.0–7.1 ms."
+    assert found.promise == "Fixing #1 should bring the step to 6.0–7.1 ms."
 
 
 def test_what_bounds_the_device_may_be_unknown() -> None:
     step = mean_step(busy_ns=6.0 * MS, starved_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
     found = verdict(step, rooflines("unknown"), kernel=6 * MS)
     assert found.word == "compute-bound"
-    assert found.sentence.endswith("what bounds its kernels the profile does not tell.")
+    assert found.sentence.endswith("The profile does not show what limits its kernels.")
 
 
 def test_healthy_says_what_bounds_it_and_how_far_that_is() -> None:
     found = verdict(busy_pace(), rooflines("compute", peak_share=0.55), kernel=9.8 * MS)
     assert found.word == "healthy"
-    assert "bound by arithmetic, at 55 % of what the hardware could do there" in found.sentence
+    assert "limited by arithmetic, at 55 % of the hardware's peak" in found.sentence
+    assert "unprofiled" not in found.sentence, "profiling hardly changes it"
+
+
+def test_healthy_only_without_the_profiler_says_so() -> None:
+    step = mean_step(busy_ns=4.0 * MS, starved_ns=6.0 * MS, unprofiled_ns=(4.2 * MS, 4.5 * MS))
+    found = verdict(step, rooflines("compute", peak_share=0.55), kernel=4 * MS)
+    assert found.word == "healthy"
+    assert found.sentence.startswith(
+        "The GPU computes for 40 % of the 10.0 ms step and for 89 % of the unprofiled one, limited by"
+    )
 
 
 def test_compiling() -> None:
@@ -129,7 +140,7 @@ def test_imbalanced() -> None:
     rows = [{"device": str(at), "window": "span", "busy_ns": ns} for at, ns in ((0, 9 * MS), (1, 4 * MS))]
     found = verdict(mean_step(), {"devices": drawn(Device, *rows)}, kernel=2 * MS)
     assert found.word == "imbalanced"
-    assert "Device 1 works 56 % less than device 0" in found.sentence
+    assert "Device 1 is busy for 56 % less time than device 0" in found.sentence
 
 
 def test_without_a_device() -> None:
@@ -155,4 +166,4 @@ def test_the_promise_names_those_that_matter() -> None:
         step,
     )
     found = verdict_of(step, overview(step, kernel=5 * MS), findings, {})
-    assert found.promise.startswith("Mending 1 and 2 should bring the step to ")
+    assert found.promise.startswith("Fixing #1 and #2 should bring the step to ")

@@ -107,3 +107,34 @@ def test_the_json_has_the_names_that_programs_rely_on() -> None:
 def test_what_could_not_be_judged_is_gathered_by_what_to_do() -> None:
     gathered = phrases.not_judged(report())
     assert sum(len(rules) for _, rules in gathered) == len(report().not_run)
+
+
+@pytest.mark.parametrize(
+    "used,text", [(1, "1 of 8 × NVIDIA H200"), (8, "8 × NVIDIA H200"), (0, "8 × NVIDIA H200")]
+)
+def test_devices_without_work_are_told_apart(used: int, text: str) -> None:
+    shown = report()
+    overview = dataclasses.replace(shown.overview, devices_with_work=used)
+    assert phrases.devices(dataclasses.replace(shown, overview=overview)) == text
+
+
+@pytest.mark.parametrize(
+    "steps,found_by,text",
+    [
+        (5, "marks", "5 steps"),
+        (1, "marks", "1 step"),
+        (3, "graph launches", "3 steps (found by graph launches)"),
+        (1, "nothing", "no steps found: the whole trace counts as one"),
+        (0, "nothing", "no steps found"),
+    ],
+)
+def test_steps_are_said_with_how_they_were_found(steps: int, found_by: str, text: str) -> None:
+    overview = dataclasses.replace(report().overview, steps=steps, found_by=found_by)
+    assert phrases.steps(overview) == text
+
+
+def test_a_range_whose_ends_read_alike_is_one_number() -> None:
+    overview = dataclasses.replace(
+        report().overview, step_ns=111_400_000, unprofiled_step_ns=(100_000_000, 100_200_000)
+    )
+    assert phrases.inflation(overview) == "profiling made steps ≈ 11 % longer"

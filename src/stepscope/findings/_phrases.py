@@ -21,10 +21,10 @@ def times(count: float, what: str) -> str:
     """How many on average: `1 copy`, `2.5 copies`, `10 reads`."""
     whole = round(count)
     if whole and abs(count - whole) < 0.05 * whole:
-        return f"{units.count(whole)} {what if whole == 1 else _plural(what)}"
+        return f"{units.count(whole)} {what if whole == 1 else units.plural(what)}"
     if 0 < count < 0.05:
         return f"less than 1 {what}"
-    return f"{units.tally(count)} {_plural(what)}"
+    return f"{units.tally(count)} {units.plural(what)}"
 
 
 def if_idle(idle_ns: float, sentence: str) -> str:
@@ -33,9 +33,3 @@ def if_idle(idle_ns: float, sentence: str) -> str:
     `{}` in the sentence stands for the time.
     """
     return f" {sentence.format(units.duration(idle_ns))}" if idle_ns >= WORTH_A_WORD_NS else ""
-
-
-def _plural(word: str) -> str:
-    if word.endswith("y"):
-        return f"{word[:-1]}ies"
-    return f"{word}es" if word.endswith(("s", "ch")) else f"{word}s"

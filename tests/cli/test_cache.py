@@ -57,5 +57,5 @@ def test_a_limit_that_is_no_size(capsys: pytest.CaptureFixture[str], monkeypatch
     monkeypatch.setenv("STEPSCOPE_CACHE_LIMIT", "much")
     assert main(["cache"]) == 1
     printed = capsys.readouterr()
-    assert "STEPSCOPE_CACHE_LIMIT=much is no size" in printed.err
+    assert "STEPSCOPE_CACHE_LIMIT=much is not a size" in printed.err
     assert "hint: export STEPSCOPE_CACHE_LIMIT=20GB" in printed.err

@@ -199,11 +199,11 @@ class TestDrawn:
             ("--steps 3 --time 1s:2s", 2, "either --steps or --time"),
             ("--steps x", 2, "--steps x names no steps"),
             ("--steps 5:3", 2, "5 is after 3\n  hint: --steps 3:5"),
-            ("--steps 3:9", 1, "there is no step 9\n  hint: the trace has steps 3 to 5"),
-            ("--time 3us", 2, "no stretch of time"),
-            ("--time 3:4", 2, "'3' is no time"),
+            ("--steps 3:9", 1, "the trace has no step 9\n  hint: it has steps 3 to 5"),
+            ("--time 3us", 2, "not a time range"),
+            ("--time 3:4", 2, "'3' is not a time"),
             ("--time 3us:2us", 2, "ends before it begins"),
-            ("--time 1s:", 1, "begins after the trace, which is 400 µs long"),
+            ("--time 1s:", 1, "begins after the end of the trace, which is 400 µs long"),
         ],
     )
     def test_a_window_that_is_none(
@@ -228,7 +228,7 @@ class TestDrawn:
         assert main(["cut", str(source), "--steps", "3", "-o", str(tmp_path)]) == 1
         assert "is a folder" in capsys.readouterr().err
         assert main(["cut", str(source), "--steps", "3", "-o", str(tmp_path / "no" / "where")]) == 1
-        assert "there is no folder" in capsys.readouterr().err
+        assert "does not exist" in capsys.readouterr().err
 
 
 def write(drawing: Drawing, tmp_path: Path) -> Path:
@@ -246,7 +246,7 @@ def test_no_marks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_window_between_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write(Drawing().named_thread("main").op("a", 0, 1).op("b", 10, 1), tmp_path)
     assert main(["cut", str(source), "--time", "5us:6us", "-o", str(tmp_path / "out.json")]) == 1
-    assert "no event of the trace lies in the window" in capsys.readouterr().err
+    assert "the trace has no event in the window" in capsys.readouterr().err
     assert not (tmp_path / "out.json").exists()
 
 
@@ -280,5 +280,5 @@ def test_times_are_exact(text: str, ns: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "-1s", "1m", "1e3s", "s", "1.2.3s"])
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(StepscopeError, match="is no time"):
+    with pytest.raises(StepscopeError, match="is not a time"):
         _nanoseconds(text)

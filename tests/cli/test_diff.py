@@ -69,7 +69,7 @@ def test_a_format_to_a_file_and_to_the_summary_of_a_job(
     "words,code,said",
     [
         (["before.json.gz"], 2, "stepscope diff BEFORE AFTER"),
-        ([*BOTH, "--style", "summary"], 2, "--format markdown"),
+        ([*BOTH, "--format", "sumary"], 2, "did you mean summary?"),
         (["before.json.gz", "nowhere.json.gz"], 1, "nowhere.json.gz"),
         (["before.json.gz", "nowhere-*.json.gz"], 1, "no file fits the pattern"),
     ],
@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said(
 def test_exit_codes_of_a_check(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before, after = BOTH
     assert main(["check", after, "--baseline", before]) == 0
-    assert "1 of 1 budgets kept" in capsys.readouterr().out
+    assert "1 of 1 budget met" in capsys.readouterr().out
     assert main(["check", before, "--baseline", after]) == 3
     assert "beyond the noise" in capsys.readouterr().out
     assert main(["check", before, "--baseline", before, "--budget", "step_time < +3 %"]) == 0

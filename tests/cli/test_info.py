@@ -70,7 +70,7 @@ def test_the_demo(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("argv", [[], ["a.json", "--demo"]])
 def test_a_trace_or_the_demo(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", *argv]) == 2
-    assert "hint: name a profile, or try it with --demo" in capsys.readouterr().err
+    assert "hint: name a profile, or use --demo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ class TestShow:
         [
             ("show ops", "show ops needs a trace\n  hint: stepscope show ops TRACE"),
             ("show 0000 t", "unknown analysis '0000'"),
-            ("show ops t --limit -1", "--limit -1 is less than no rows"),
+            ("show ops t --limit -1", "--limit -1 is negative"),
         ],
     )
     def test_wrong_usage_ends_with_2(

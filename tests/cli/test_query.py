@@ -111,7 +111,7 @@ def test_parquet(trace: str, tmp_path: Path, cache: Path) -> None:
         (["DROP VIEW ops"], 1, "DROP is not allowed", "SELECT"),
         (["SELECT 1; SELECT 2"], 1, "2 statements", "SELECT"),
         (["SELECT * FROM read_text('/etc/passwd')"], 1, "Cannot access file", "--schema"),
-        ([], 2, "the query is missing", "stepscope query TRACE"),
+        ([], 2, "no query given", "stepscope query TRACE"),
     ],
 )
 def test_what_is_refused(

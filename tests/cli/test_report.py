@@ -67,12 +67,20 @@ def test_formats_to_a_file(
 
 def test_a_file_that_cannot_be_written(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", trace, "-o", "nowhere/out.txt"]) == 1
-    assert "nowhere/out.txt cannot be written" in capsys.readouterr().err
+    assert "cannot write nowhere/out.txt" in capsys.readouterr().err
 
 
-def test_a_summary_is_markdown(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", trace, "--style", "summary"]) == 2
-    assert "--format markdown" in capsys.readouterr().err
+def test_an_unknown_format_is_refused_before_the_trace_is_read(
+    trace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", trace, "--format", "htlm"]) == 2
+    assert "did you mean html?" in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()
+
+
+def test_the_ending_of_the_file_chooses_the_format(trace: str, tmp_path: Path) -> None:
+    assert main(["report", trace, "-o", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 def test_on_github_the_summary_of_the_job_grows(

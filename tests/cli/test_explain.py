@@ -12,6 +12,7 @@ import pytest
 
 from stepscope import registry
 from stepscope.cli.main import main
+from stepscope.findings import Category
 from stepscope.findings.page import PAGES, page_of
 from stepscope.glossary import WORDS
 
@@ -55,7 +56,10 @@ def test_a_word(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain"]) == 0
-    printed = " ".join(capsys.readouterr().out.split())
+    lines = capsys.readouterr().out.splitlines()
+    for category in Category:
+        assert category.value.capitalize() in lines, "findings stand under their category"
+    printed = " ".join(" ".join(lines).split())
     for name in [*RULES, *WORDS, "idle_gaps"]:
         assert name in printed
 

@@ -7,7 +7,7 @@ import inspect
 import os
 import shutil
 import sys
-from typing import Annotated
+from typing import Annotated, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
@@ -65,13 +65,15 @@ def _analysis(name: str) -> str:
 
 
 def _everything() -> str:
-    by_category: dict[str, list[str]] = {}
+    from stepscope.findings import Category, Rule
+
+    found: dict[Category, list[str]] = {category: [] for category in Category}
     for name, first_line in registry.names(_RULES, installed=True):
-        category = getattr(registry.load(_RULES, name), "category", None) or "findings"
-        by_category.setdefault(category, []).append(f"- `{name.replace('_', '-')}`: {first_line}")
-    parts = ["# Findings"] if len(by_category) > 1 else []
-    for category in sorted(by_category):
-        parts += [f"## {category.capitalize()}", "\n".join(by_category[category])]
-    parts += ["## Words", ", ".join(f"`{word}`" for word in WORDS)]
-    parts += ["## Analyses", ", ".join(f"`{name}`" for name, _ in registry.names(_ANALYSES, installed=True))]
+        rule = cast("Rule", registry.load(_RULES, name))
+        found[rule.category].append(f"- `{name.replace('_', '-')}`: {first_line}")
+    parts = ["# Findings"]
+    for category, lines in found.items():
+        parts += [f"## {category.value.capitalize()}", "\n".join(lines)] if lines else []
+    parts += ["# Words", ", ".join(f"`{word}`" for word in WORDS)]
+    parts += ["# Analyses", ", ".join(f"`{name}`" for name, _ in registry.names(_ANALYSES, installed=True))]
     return "\n\n".join(parts) + "\n"

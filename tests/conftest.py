@@ -1,4 +1,4 @@
-"""Fixtures for all tests: real profiles, and torch."""
+"""Fixtures for all tests: real profiles, and torch. Which tests go together, and how often random ones try."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from tests.samples import DATA, KEPT, SAMPLES, stem
+from tests.trying import EXHAUSTIVE, QUICK
 
 ROOT = Path(__file__).parent.parent
 TORCH_PYTHON = (3, 11)
@@ -27,10 +30,50 @@ class SampleChecks:
 
 
 CHECKS = pytest.StashKey[SampleChecks]()
+BEGUN = pytest.StashKey[float]()
+SLOW_S = 1.0
+"""A test that takes longer on an idle core, everything included, is marked `slow`."""
+PROFILES = {stem(path) for path in (*DATA.rglob("*.json.gz"), *SAMPLES)}
+
+# A slow machine is no failure. The quick tests try the same examples every time, the exhaustive ones others.
+settings.register_profile(
+    "exhaustive", max_examples=EXHAUSTIVE, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "quick", settings.get_profile("exhaustive"), max_examples=QUICK, derandomize=True, database=None
+)
+settings.load_profile("quick")
+
+
+# What a terminal, a shell or a job of continuous integration has set is not for the tests.
+for setting in (
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "GITHUB_STEP_SUMMARY",
+    "STEPSCOPE_CACHE_LIMIT",
+):
+    os.environ.pop(setting, None)
+os.environ["STEPSCOPE_CACHE"] = str(KEPT / "cache")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHECKS] = SampleChecks()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that look at one profile run in one process, where it is open; others stay with their file."""
+    for item in items:
+        named = getattr(item, "callspec", None)
+        profile = next(filter(None, map(profile_of, named.params.values())), None) if named else None
+        item.add_marker(pytest.mark.xdist_group(profile or item.nodeid.partition("::")[0]))
+
+
+def profile_of(value: object) -> str | None:
+    """The profile that a parameter of a test names, by its file or by its program."""
+    name = stem(value) if isinstance(value, str | Path) and len(str(value)) < 200 else ""
+    return name if name in PROFILES else None
 
 
 @pytest.fixture(scope="session")
@@ -84,9 +127,37 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput |= {"ran": sorted(checks.ran), "missing": sorted(checks.missing)}
 
 
+def cpu_s() -> float:
+    """What this process and its children have used of all cores so far."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    item.stash[BEGUN] = cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: Any = yield
+    if report.when == "teardown":
+        slow = any(item.get_closest_marker(name) for name in ("slow", "exhaustive"))
+        report.cpu = (cpu_s() - item.stash[BEGUN], slow)
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     checks = config.stash[CHECKS]
     terminalreporter.write_line(
         f"samples: {len(checks.ran)} checks ran, {len(checks.missing)} had no file",
         yellow=bool(checks.missing),
     )
+    told = [report for report in terminalreporter.getreports("") if hasattr(report, "cpu")]
+    terminalreporter.write_line(f"processor time: {sum(report.cpu[0] for report in told):,.0f} s")
+    # How fast a machine is is no property of the code: this is said and never fails.
+    unmarked = sorted((-report.cpu[0], report.nodeid) for report in told if not report.cpu[1])
+    for negative, nodeid in unmarked[:10]:
+        if -negative > SLOW_S:
+            terminalreporter.write_line(f"{-negative:6.1f} s of processor time, not marked slow: {nodeid}")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.drawing import Drawing
 from tests.oracle import Oracle
+from tests.samples import open_shared
 
 from stepscope.analyses.allocations import Allocation, allocations
 from stepscope.opening import open_trace
@@ -90,7 +91,7 @@ def test_host_memory(tmp_path: Path) -> None:
 def test_the_allocator_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """What the allocator did in steps after the first, counted in the file."""
     path = sample(name)
-    found = allocations(open_trace(path, store=tmp_path))
+    found = allocations(open_shared(path))
     oracle = Oracle.of(path)
     marks = [mark.span for mark, _, _ in oracle.windows][1:]
     allocated, freed = Counter[str](), Counter[str]()

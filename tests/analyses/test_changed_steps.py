@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from tests.analyses.test_critical_path import LAUNCH, opened
 from tests.drawing import Drawing
-from tests.faults import FAULTS, MENDED_BY, PROGRAMS
-from tests.samples import KEPT
+from tests.faults import MENDED_BY, PROGRAMS, recording
+from tests.samples import open_shared
 
-import stepscope
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
 from stepscope.analyses.step_limits import step_limits
 from stepscope.simulation.changes import Change
@@ -31,8 +30,7 @@ GRAPHED = [
 
 
 def played(name: str, side: str, by: str) -> ChangedStep:
-    trace = stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)
-    (row,) = changed_steps(trace, by=by)  # type: ignore[arg-type]  # one of its changes
+    (row,) = changed_steps(open_shared(recording(name, side)), by=by)  # type: ignore[arg-type]  # one of its changes
     return row
 
 

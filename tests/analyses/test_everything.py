@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from tests.analyses.drawn import HOW, Spec, apart, draw_worlds
 from tests.analyses.oddities import ODDITIES, training
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope import registry
@@ -133,13 +133,13 @@ def more_troubles(trace: Trace) -> dict[str, str]:
 def test_every_analysis_answers_for_a_real_profile(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    assert not troubles(stepscope.open(sample(name), store=KEPT))
+    assert not troubles(open_shared(sample(name)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_every_analysis_answers_for_a_small_real_profile(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(DATA / name, store=KEPT)
+    trace = open_shared(DATA / name)
     assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
 
 

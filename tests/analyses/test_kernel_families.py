@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.kernel_families import KernelFamily, kernel_families
@@ -159,7 +159,7 @@ def test_a_profile_without_device_work(tmp_path: Path) -> None:
 def test_all_kernels_of_all_samples_have_a_family(sample: Callable[[str], Path], tmp_path: Path) -> None:
     unknown = set()
     for name in SAMPLES:
-        trace = stepscope.open(sample(name), store=KEPT)
+        trace = open_shared(sample(name))
         pairs = trace.arrow(
             """
             SELECT DISTINCT k.name, o.name AS op FROM device_work k LEFT JOIN ops o ON o.event = k.op

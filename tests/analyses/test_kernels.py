@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 import stepscope
 from stepscope import _native
@@ -121,7 +121,7 @@ def test_an_absent_name_is_no_empty_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["two_streams", "nccl", "transformer_accumulation"])
 def test_the_parts_are_the_time_in_which_kernels_ran(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     whole = sum(row.kernel_ns for row in devices(trace) if row.window == "span")
     assert sum(row.exclusive_ns for row in kernels(trace)) == whole
     assert sum(row.exclusive_ns for row in kernels(trace, by="shape")) == whole

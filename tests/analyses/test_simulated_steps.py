@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import LAUNCH, opened
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
-import stepscope
 from stepscope.analyses.simulated_steps import simulated_steps
 from stepscope.simulation.changes import UNCHANGED, Change
 from stepscope.simulation.simulator import Simulator
@@ -46,14 +45,14 @@ def assert_the_replay_holds(trace: Trace, unexplained: float = NEAR) -> None:
 @pytest.mark.parametrize("path", KEPT_HERE, ids=lambda path: path.name.removesuffix(".pt.trace.json.gz"))
 def test_an_unchanged_replay_of_a_recording(path: Path) -> None:
     name = path.name.removesuffix(".pt.trace.json.gz")
-    assert_the_replay_holds(stepscope.open(path, store=KEPT), UNEXPLAINED.get(name, NEAR))
+    assert_the_replay_holds(open_shared(path), UNEXPLAINED.get(name, NEAR))
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_an_unchanged_replay_of_a_real_profile(name: str, sample: Callable[[str], Path]) -> None:
     # The profile of vLLM begins while the device is busy with an iteration that is not in it.
     unexplained = 0.37 if "vllm" in name else 0.05 if "cuda_graph" in name else NEAR
-    assert_the_replay_holds(stepscope.open(sample(name), store=KEPT), unexplained)
+    assert_the_replay_holds(open_shared(sample(name)), unexplained)
 
 
 @settings(HOW, max_examples=8)

@@ -6,12 +6,10 @@ import random
 from functools import cache
 
 import pytest
-from tests.faults import FAULTS, PROGRAMS
-from tests.samples import KEPT
+from tests.faults import PROGRAMS, recording
+from tests.samples import compared
 
-import stepscope
 from stepscope.compare import StepChange, StepPart
-from stepscope.compare.build import compare
 from stepscope.compare.intervals import interval_of
 
 FIRST = [name for name in PROGRAMS if not name.startswith("unseen_")]
@@ -79,11 +77,7 @@ NOT_SHORTER = ("allocation_churn", "python_between_ops", "unfused_loss")
 
 @cache
 def changed(name: str) -> StepChange:
-    sides = [
-        (side, [stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)])
-        for side in ("faulty", "mended")
-    ]
-    return compare(sides).whole
+    return compared(faulty=recording(name, "faulty"), mended=recording(name, "mended"))
 
 
 def assert_sums(part: StepPart) -> None:
@@ -167,8 +161,7 @@ def test_a_recording_resampled_is_noise_against_itself() -> None:
     counts = []
     for name in HEALTHY:
         (side,) = PROGRAMS[name]["sides"]
-        trace = stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)
-        change = compare([("one", [trace]), ("other", [trace])]).whole
+        change = compared(one=recording(name, side), other=recording(name, side))
         assert (change.change_ns, change.word) == (0, "noise")
         assert not [part for part in change.parts if part.change_ns]
         lengths = change.before.runs[0].lengths_ns

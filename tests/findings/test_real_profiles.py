@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, reported
 
-import stepscope
-from stepscope.findings.build import build_report
 from stepscope.findings.report import Report
 
 DATA = Path(__file__).parent.parent / "data"
@@ -27,11 +24,6 @@ FOUND = {
     "h200_ddp_gloo_rank0": ("communication-bound", {"gloo-backend"}),
 }
 """What is wrong with programs that were written to be slow."""
-
-
-@cache
-def reported(path: Path) -> Report:
-    return build_report(stepscope.open(path, store=KEPT))
 
 
 def assert_sound(report: Report) -> None:

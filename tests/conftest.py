@@ -1,4 +1,4 @@
-"""Fixtures for all tests: real profiles, and torch. Which tests go together, and how often random ones try."""
+"""Fixtures for all tests: real profiles, and torch. Which tests go together, how often they try."""
 
 from __future__ import annotations
 

@@ -6,9 +6,13 @@ import atexit
 import os
 import shutil
 import tempfile
+from collections.abc import Container, Iterable
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 from unittest.mock import patch
+
+import pytest
 
 import stepscope
 from stepscope.compare import StepChange
@@ -18,7 +22,12 @@ from stepscope.findings.report import Report
 from stepscope.store.layout import locked
 from stepscope.store.trace import Trace
 
-__all__ = ["DATA", "KEPT", "SAMPLES", "compared", "open_shared", "reported", "stem"]
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
+
+__all__ = ["DATA", "KEPT", "SAMPLES", "compared", "open_shared", "reported", "stem", "tiered"]
+
+Named = TypeVar("Named", bound=str | Path)
 
 DATA = Path(__file__).parent / "data"
 STORES = "STEPSCOPE_TEST_STORES"
@@ -41,6 +50,11 @@ KEPT = _kept()
 def stem(profile: str | Path) -> str:
     """What a profile is called: its file without folder and endings, so that twins have one name."""
     return Path(profile).name.partition(".")[0]
+
+
+def tiered(every: Iterable[Named], quick: Container[Named]) -> list[Named | ParameterSet]:
+    """Parameters of a test: some for every run, and the others for an exhaustive one."""
+    return [one if one in quick else pytest.param(one, marks=pytest.mark.exhaustive) for one in every]
 
 
 def open_shared(path: str | Path) -> Trace:

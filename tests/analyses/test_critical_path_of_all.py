@@ -15,6 +15,7 @@ from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import CALL, LAUNCH, NOTHING, OP, opened, start
 from tests.drawing import Drawing
 from tests.samples import SAMPLES, open_shared
+from tests.trying import tries
 
 from stepscope.analyses.critical_path import critical_path
 from stepscope.analyses.steps import steps
@@ -58,7 +59,7 @@ def assert_what_is_said_to_have_run_did_run(trace: Trace) -> None:
         )
 
 
-@settings(HOW, max_examples=8)
+@settings(HOW, max_examples=tries(8))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_the_path_of_a_random_profile_covers_its_steps(drawing: Drawing) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 from tests.analyses.drawn import HOW, Spec, apart, draw_worlds
 from tests.analyses.oddities import ODDITIES, training
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.faults import REPORTED
+from tests.samples import SAMPLES, open_shared, tiered
+from tests.trying import tries
 
 import stepscope
 from stepscope import registry
@@ -30,6 +32,7 @@ from stepscope.tables import Table
 
 DATA = Path(__file__).parent.parent / "data"
 SMALL = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz"))
+QUICK = [name for name in SMALL if not name.startswith("faults/") or DATA / name in REPORTED]
 REAL = [
     "h200_ddp_gloo_rank0.pt.trace.json.gz",
     "recordings/mlp_loader.pt.trace.json.gz",
@@ -137,7 +140,7 @@ def test_every_analysis_answers_for_a_real_profile(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", tiered(SMALL, QUICK))
 def test_every_analysis_answers_for_a_small_real_profile(name: str, tmp_path: Path) -> None:
     trace = open_shared(DATA / name)
     assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
@@ -279,7 +282,7 @@ def at_instants_of_their_own(worlds: list[list[Spec]]) -> list[list[Spec]]:
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=3)
+@settings(HOW, max_examples=tries(3))
 @given(apart(3), st.integers(0, 10**15))
 def test_changes_that_change_nothing_in_random_profiles(worlds: list[list[Spec]], shift_ns: int) -> None:
     assert_same(draw_worlds(at_instants_of_their_own(worlds)), shift_ns)

@@ -14,9 +14,10 @@ from tests.analyses.drawn import HOW, WORLDS, Spec, apart, draw_worlds, drawings
 from tests.drawing import LAYOUTS, Drawing, Layout
 from tests.oracle import OP, by_thread
 from tests.spans import size, union
+from tests.trying import tries
 
-FEW = settings(HOW, max_examples=6)
-OFTEN = settings(max_examples=100, deadline=None)
+FEW = settings(HOW, max_examples=tries(6))
+OFTEN = settings(max_examples=tries(100))
 RENAMED = {1: 4_000_000_000, 2: "main", "worker": -3}
 
 

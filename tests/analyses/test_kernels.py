@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
 from tests.samples import open_shared
+from tests.trying import tries
 
 import stepscope
 from stepscope import _native
@@ -165,7 +166,7 @@ def by_instants(pieces: list[Piece], windows: list[tuple[int, int]], keys: int) 
     cuts=st.lists(st.integers(0, 80), max_size=6, unique=True).map(sorted),
     cut=st.integers(0, 12),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 def test_the_sweep_by_instants(pieces: list[Piece], cuts: list[int], cut: int) -> None:
     # No two starts alike: what began first is then clear.
     ordered = sorted({start: (start, dur, key) for start, dur, key in pieces}.values())

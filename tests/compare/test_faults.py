@@ -138,12 +138,26 @@ def test_what_was_mended_is_the_largest_part(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["unfused_attention", "tf32_matmuls", "dataloader_waits"])
+def test_a_mended_fault_is_faster_and_resolved(name: str) -> None:
+    change = changed(name)
+    assert change.word == "faster"
+    assert PROGRAMS[name]["finding"] in [finding.id for finding in change.resolved]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["allocation_churn"])
+def test_a_recording_that_points_the_other_way_says_that_it_may(name: str) -> None:
+    change = changed(name)
+    assert change.word == "slower"
+    assert any("Recording stretches" in said for said in change.caveats)
+
+
+@pytest.mark.exhaustive
 def test_most_of_the_mended_are_faster_beyond_noise() -> None:
     words = {name: changed(name).word for name in PLANTED}
     assert sum(word == "faster" for word in words.values()) >= 29
     assert [name for name, word in words.items() if word == "slower"] == ["allocation_churn"]
-    # Where the recording points the other way, it says that it may.
-    assert any("Recording stretches" in said for said in changed("allocation_churn").caveats)
 
 
 @pytest.mark.slow
@@ -157,16 +171,14 @@ def test_two_recordings_of_like_programs_are_noise(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_recording_resampled_is_noise_against_itself() -> None:
-    counts = []
-    for name in HEALTHY:
-        (side,) = PROGRAMS[name]["sides"]
-        change = compared(one=recording(name, side), other=recording(name, side))
-        assert (change.change_ns, change.word) == (0, "noise")
-        assert not [part for part in change.parts if part.change_ns]
-        lengths = change.before.runs[0].lengths_ns
-        counts.append(noisy(lengths, lengths, seed=2))
-    assert sum(counts) >= 95 * len(counts)
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_recording_resampled_is_noise_against_itself(name: str) -> None:
+    (side,) = PROGRAMS[name]["sides"]
+    change = compared(one=recording(name, side), other=recording(name, side))
+    assert (change.change_ns, change.word) == (0, "noise")
+    assert not [part for part in change.parts if part.change_ns]
+    lengths = change.before.runs[0].lengths_ns
+    assert noisy(lengths, lengths, seed=2) >= 95
 
 
 def noisy(before: tuple[int, ...], after: tuple[int, ...], seed: int) -> int:
@@ -181,7 +193,7 @@ def noisy(before: tuple[int, ...], after: tuple[int, ...], seed: int) -> int:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_findings_that_were_mended_are_resolved() -> None:
     resolved = [
         name
@@ -192,8 +204,9 @@ def test_findings_that_were_mended_are_resolved() -> None:
 
 
 @pytest.mark.slow
-def test_kernels_of_another_precision_are_matched_by_their_operator() -> None:
-    change = changed("full_precision_matmuls")
+@pytest.mark.parametrize("name", ["full_precision_matmuls"])
+def test_kernels_of_another_precision_are_matched_by_their_operator(name: str) -> None:
+    change = changed(name)
     kernels = next(part for part in change.parts if part.name == "kernels")
     matmuls = next(part for part in kernels.parts if part.name == "matmul")
     replaced = [part for part in matmuls.parts if part.state == "replaced"]

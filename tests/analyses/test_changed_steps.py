@@ -15,7 +15,7 @@ from tests.samples import open_shared
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
 from stepscope.analyses.step_limits import step_limits
 from stepscope.simulation.changes import Change
-from stepscope.simulation.simulator import MOST_WORK, Simulator
+from stepscope.simulation.simulator import Simulator
 
 Sides = list[tuple[str, str]]
 MANY = ("some", "all")
@@ -106,9 +106,11 @@ def test_a_cold_first_step_is_left_out(tmp_path: Path) -> None:
     assert (first.steps, first.recorded_ns) == (2, 105_000)
 
 
-def test_of_a_long_trace_some_steps_are_played(tmp_path: Path) -> None:
+def test_of_a_long_trace_some_steps_are_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 400
+    monkeypatch.setattr("stepscope.simulation.simulator.MOST_WORK", most)
     drawing, steps = Drawing(), 8
-    each = MOST_WORK // 4
+    each = most // 4
     for number in range(steps):
         start = number * 10 * each
         drawing.mark(number, start, 10 * each)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.analyses.oddities import ODDITIES
 from tests.samples import DATA, KEPT, SAMPLES, stem
 from tests.trying import EXHAUSTIVE, QUICK
 
@@ -33,7 +34,7 @@ CHECKS = pytest.StashKey[SampleChecks]()
 BEGUN = pytest.StashKey[float]()
 SLOW_S = 1.0
 """A test that takes longer on an idle core, everything included, is marked `slow`."""
-PROFILES = {stem(path) for path in (*DATA.rglob("*.json.gz"), *SAMPLES)}
+PROFILES = {stem(path) for path in (*DATA.rglob("*.json.gz"), *SAMPLES)} | set(ODDITIES)
 
 # A slow machine is no failure. The quick tests try the same examples every time, the exhaustive ones others.
 settings.register_profile(
@@ -62,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHECKS] = SampleChecks()
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that look at one profile run in one process, where it is open; others stay with their file."""
     for item in items:

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analyses.drawn import HOW, Spec, apart, draw_worlds
-from tests.analyses.oddities import ODDITIES, training
+from tests.analyses.oddities import ODDITIES, open_odd, training
 from tests.drawing import Drawing
 from tests.faults import REPORTED
 from tests.samples import SAMPLES, open_shared, tiered
@@ -148,9 +148,8 @@ def test_every_analysis_answers_for_a_small_real_profile(name: str, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODDITIES)
-def test_every_analysis_answers_for_an_odd_profile(name: str, tmp_path: Path) -> None:
-    path = ODDITIES[name]().write(tmp_path / "odd.json")
-    trace = stepscope.open(path, store=tmp_path / "store")
+def test_every_analysis_answers_for_an_odd_profile(name: str) -> None:
+    trace = open_odd(name)
     assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
 
 

@@ -33,8 +33,7 @@ lint: develop
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Tests of a profile stay together, and so do those of a file: what one has opened, the next one finds.
-PYTEST := $(BIN)/python -m pytest -q -n auto --dist loadgroup --durations=10
+PYTEST := $(BIN)/python -m pytest -q -n auto --durations=10
 
 unit: develop $(VENV)/.torch $(VENV)/.browser
 	$(PYTEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,7 +35,8 @@ CHECKS = pytest.StashKey[SampleChecks]()
 BEGUN = pytest.StashKey[float]()
 SLOW_S = 1.0
 """A test that takes longer on an idle core, everything included, is marked `slow`."""
-PROFILES = {stem(path) for path in (*DATA.rglob("*.json.gz"), *SAMPLES)} | set(ODDITIES)
+NAMES = {stem(path) for path in (*DATA.rglob("*.json.gz"), *SAMPLES)} | set(ODDITIES)
+PROFILES = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(NAMES, key=len, reverse=True))})\b")
 
 # A slow machine is no failure. The quick tests try the same examples every time, the exhaustive ones others.
 settings.register_profile(
@@ -63,19 +65,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHECKS] = SampleChecks()
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that look at one profile run in one process, where it is open; others stay with their file."""
-    for item in items:
-        named = getattr(item, "callspec", None)
-        profile = next(filter(None, map(profile_of, named.params.values())), None) if named else None
-        item.add_marker(pytest.mark.xdist_group(profile or item.nodeid.partition("::")[0]))
+def group_of(nodeid: str) -> str:
+    """What tests go together: those that look at one profile, which is open then, and others of one file."""
+    file, _, name = nodeid.partition("::")
+    found = PROFILES.search(name.partition("[")[2])
+    return found[0] if found else file
 
 
-def profile_of(value: object) -> str | None:
-    """The profile that a parameter of a test names, by its file or by its program."""
-    name = stem(value) if isinstance(value, str | Path) and len(str(value)) < 200 else ""
-    return name if name in PROFILES else None
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands tests to processes group by group."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByProfile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByProfile(config, log)
 
 
 @pytest.fixture(scope="session")

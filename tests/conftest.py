@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ CHECKS = pytest.StashKey[SampleChecks]()
 BEGUN = pytest.StashKey[float]()
 SLOW_S = 1.0
 """A test that takes longer on an idle core, everything included, is marked `slow`."""
-NAMES = {stem(path) for path in (*DATA.rglob("*.json.gz"), *SAMPLES)} | set(ODDITIES)
+NAMES = {*map(stem, DATA.rglob("*.json.gz")), *map(stem, SAMPLES), *ODDITIES}
 PROFILES = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(NAMES, key=len, reverse=True))})\b")
 
 # A slow machine is no failure. The quick tests try the same examples every time, the exhaustive ones others.
@@ -77,7 +77,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hands tests to processes group by group."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByProfile(LoadScopeScheduling):
+    class ByProfile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:
             return group_of(nodeid)
 
@@ -148,8 +148,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    report: Any = yield
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
     if report.when == "teardown":
         slow = any(item.get_closest_marker(name) for name in ("slow", "exhaustive"))
         report.cpu = (cpu_s() - item.stash[BEGUN], slow)

@@ -113,6 +113,7 @@ def test_there_are_examples() -> None:
     assert len(CONSOLE) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page,block", CONSOLE, ids=name_of)
 def test_a_console_block_shows_what_is_printed(page: Path, block: str, place: Path) -> None:
     for words, shown in commands(block):
@@ -120,6 +121,7 @@ def test_a_console_block_shows_what_is_printed(page: Path, block: str, place: Pa
         assert_shown(run(("-m", *words), place), shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in WRITTEN if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run(page: Path, place: Path) -> None:
     examples = PYTHON.findall(text_of(page))
@@ -189,6 +191,7 @@ def test_usage_breaks_between_arguments() -> None:
             assert line.count("[") == line.count("]")
 
 
+@pytest.mark.slow
 def test_the_picture_is_what_is_printed() -> None:
     script = ROOT / "docs" / "images" / "make.py"
     spec = importlib.util.spec_from_file_location("make_picture", script)

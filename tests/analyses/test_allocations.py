@@ -87,6 +87,7 @@ def test_host_memory(tmp_path: Path) -> None:
     assert (row.device, row.op, row.allocations, row.allocated_bytes) == ("cpu", None, 1, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h200_mem_timeline.pt.trace.json.gz", "h200_slow_item.pt.trace.json.gz"])
 def test_the_allocator_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """What the allocator did in steps after the first, counted in the file."""

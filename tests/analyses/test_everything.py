@@ -264,6 +264,7 @@ def drawing_of(path: Path) -> Drawing:
 SHIFT_NS = 86_400_000_000_123
 
 
+@pytest.mark.slow
 def test_changes_that_change_nothing_in_a_drawn_training() -> None:
     assert_same(training(devices=2), SHIFT_NS)
 

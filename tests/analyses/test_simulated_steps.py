@@ -68,6 +68,7 @@ def test_an_unchanged_replay_of_a_real_profile(name: str, sample: Callable[[str]
     assert_the_replay_holds(open_shared(sample(name)), unexplained)
 
 
+@pytest.mark.slow
 @settings(HOW, max_examples=tries(8))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_a_random_profile_can_be_played(drawing: Drawing) -> None:

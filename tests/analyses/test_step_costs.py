@@ -86,7 +86,6 @@ def test_more_kinds_of_copies_than_a_sweep_can_tell_apart(tmp_path: Path) -> Non
     assert (rest.calls, rest.cost_ns) == (18, 90_000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.partition(".")[0])
 def test_the_rows_sum_to_the_steps(path: Path) -> None:
     trace = open_shared(path)

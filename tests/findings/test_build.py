@@ -167,6 +167,7 @@ def test_progress_is_told_and_taken_away(demo: Trace) -> None:
     assert all(share is not None and share < 1 for share in shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ODDITIES))
 def test_an_odd_profile_gets_a_report(name: str) -> None:
     """No rule crashes, whatever is missing or strange."""

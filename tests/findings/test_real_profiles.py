@@ -40,16 +40,19 @@ def assert_sound(report: Report) -> None:
     assert not phases or sum(phase.share for phase in phases) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_every_recording_gets_a_sound_report(name: str) -> None:
     assert_sound(reported(DATA / name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample_gets_a_sound_report(name: str, sample: Callable[[str], Path]) -> None:
     assert_sound(reported(sample(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_known_faults_are_found(name: str, sample: Callable[[str], Path]) -> None:
     report = reported(sample(f"{name}.pt.trace.json.gz"))
@@ -58,6 +61,7 @@ def test_known_faults_are_found(name: str, sample: Callable[[str], Path]) -> Non
     assert ids <= {finding.id for finding in report.findings}
 
 
+@pytest.mark.slow
 def test_the_scalar_read_is_found_with_its_line(sample: Callable[[str], Path]) -> None:
     report = reported(sample("h200_slow_item.pt.trace.json.gz"))
     (finding,) = (one for one in report.findings if one.id == "scalar-reads")

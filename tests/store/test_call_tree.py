@@ -94,6 +94,7 @@ def assert_same_paths(trace: Trace, oracle: Oracle) -> None:
     assert {event: placed[event] for event in wanted} == {event: paths[event] for event in wanted}
 
 
+@pytest.mark.slow
 @HOW
 @given(drawings(worlds=WORLDS))
 def test_random_calls(drawing: Drawing) -> None:

@@ -93,6 +93,7 @@ def test_every_layout_comes_back(layout: Layout, tmp_path: Path) -> None:
     check(path, tmp_path)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=tries(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from tests.faults import PROGRAMS, recording
-from tests.samples import compared, open_shared
+from tests.samples import compared, open_shared, tiered
 
 from stepscope.analyses.breakdowns import breakdowns
 from stepscope.compare import StepChange, StepPart
@@ -76,6 +76,16 @@ NOT_SHORTER = ("allocation_churn", "python_between_ops", "unfused_loss")
 """Recorded, their mended twins are no faster, though they are without the profiler."""
 
 
+QUICK = {
+    *NOT_SHORTER,
+    *{part: name for name, part in MENDED.items()}.values(),
+    *[name for name, part in MENDED.items() if part == LATE][::4],
+    *FAIR[:3],
+    *("unfused_attention", "tf32_matmuls", "dataloader_waits", "full_precision_matmuls"),
+}
+"""Pairs for every run: some of each part that mending takes off, and those of which more is asked."""
+
+
 @cache
 def changed(name: str) -> StepChange:
     return compared(faulty=recording(name, "faulty"), mended=recording(name, "mended"))
@@ -92,7 +102,7 @@ def assert_sums(part: StepPart) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*PLANTED, *FAIR])
+@pytest.mark.parametrize("name", tiered([*PLANTED, *FAIR], QUICK))
 def test_the_parts_sum_to_the_change(name: str) -> None:
     change = changed(name)
     assert change.change_ns == change.after.step_ns - change.before.step_ns
@@ -117,14 +127,14 @@ def shrunk(change: StepChange, *, fine: bool) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("name", tiered(LATER, [*LATER][::3]))
 def test_what_was_mended_is_the_largest_part_of_other_programs_too(name: str) -> None:
     groups = shrunk(changed(name), fine=False)
     assert max(groups, key=lambda one: groups[one]) in LATER[name]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", tiered(PLANTED, QUICK))
 def test_what_was_mended_is_the_largest_part(name: str) -> None:
     change = changed(name)
     groups = shrunk(change, fine=MENDED[name] == "Python between ops")
@@ -162,7 +172,7 @@ def test_most_of_the_mended_are_faster_beyond_noise() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAIR)
+@pytest.mark.parametrize("name", tiered(FAIR, QUICK))
 def test_two_recordings_of_like_programs_are_noise(name: str) -> None:
     """In the recordings themselves, and in 95 of 100 resamplings of their steps."""
     change = changed(name)

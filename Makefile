@@ -11,7 +11,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
-.PHONY: demo build develop test lint unit quick test-pythons fuzz bench bench-findings manifest docs clean
+.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons fuzz bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -25,19 +25,26 @@ develop: $(VENV)/.package $(VENV)/.dev
 
 test: lint unit
 
+test-all: lint exhaustive
+
 lint: develop
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# A file of tests stays together: its profiles are read once.
+PYTEST := $(BIN)/python -m pytest -q -n auto --durations=10
+
 unit: develop $(VENV)/.torch $(VENV)/.browser
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(PYTEST)
+
+# Before a release: every recording through everything, and ten times as many random tries.
+exhaustive: develop $(VENV)/.torch $(VENV)/.browser
+	$(PYTEST) -m "" --hypothesis-profile=exhaustive
 
 # The part of the tests that another Python could change.
 quick: develop
-	$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow and not exhaustive"
 
 test-pythons:
 	@set -e; tried=""; for version in $(PYTHONS); do \

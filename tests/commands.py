@@ -12,6 +12,8 @@ from typing import Any
 
 STEPSCOPE = [sys.executable, "-m", "stepscope"]
 DATA = Path(__file__).parent / "data"
+PATIENCE_S = 600
+"""After so long something hangs: no machine is as slow as that."""
 SLOW_ITEM = DATA / "h200_slow_item.pt.trace.json.gz"
 
 _CAPBSET_DROP, _DAC_OVERRIDE, _DAC_READ_SEARCH = 24, 1, 2
@@ -32,7 +34,7 @@ def stepscope(
         capture_output=True,
         encoding="utf-8",
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
         preexec_fn=prepare,
         **more,
     )

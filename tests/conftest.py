@@ -1,17 +1,22 @@
-"""Fixtures for all tests: real profiles, and torch."""
+"""Fixtures for all tests: real profiles, and torch. Which tests go together, how often they try."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+from tests.analyses.oddities import ODDITIES
+from tests.samples import DATA, KEPT, SAMPLES, stem
+from tests.trying import EXHAUSTIVE, QUICK
 
 ROOT = Path(__file__).parent.parent
 TORCH_PYTHON = (3, 11)
@@ -27,10 +32,56 @@ class SampleChecks:
 
 
 CHECKS = pytest.StashKey[SampleChecks]()
+BEGUN = pytest.StashKey[float]()
+SLOW_S = 1.0
+"""A test that takes longer on an idle core, everything included, is marked `slow`."""
+NAMES = {*map(stem, DATA.rglob("*.json.gz")), *map(stem, SAMPLES), *ODDITIES}
+PROFILES = re.compile(rf"\b({'|'.join(re.escape(name) for name in sorted(NAMES, key=len, reverse=True))})\b")
+
+# A slow machine is no failure. The quick tests try the same examples every time, the exhaustive ones others.
+settings.register_profile(
+    "exhaustive", max_examples=EXHAUSTIVE, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "quick", settings.get_profile("exhaustive"), max_examples=QUICK, derandomize=True, database=None
+)
+settings.load_profile("quick")
+
+
+# What a terminal, a shell or a job of continuous integration has set is not for the tests.
+for setting in (
+    "COLUMNS",
+    "LINES",
+    "NO_COLOR",
+    "FORCE_COLOR",
+    "GITHUB_STEP_SUMMARY",
+    "STEPSCOPE_CACHE_LIMIT",
+):
+    os.environ.pop(setting, None)
+os.environ["STEPSCOPE_CACHE"] = str(KEPT / "cache")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[CHECKS] = SampleChecks()
+
+
+def group_of(nodeid: str) -> str:
+    """What tests go together: those that look at one profile, which is open then, and others of one file."""
+    file, _, name = nodeid.partition("::")
+    found = PROFILES.search(name.partition("[")[2])
+    return found[0] if found else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hands tests to processes group by group."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByProfile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    return ByProfile(config, log)
 
 
 @pytest.fixture(scope="session")
@@ -84,9 +135,37 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.workeroutput |= {"ran": sorted(checks.ran), "missing": sorted(checks.missing)}
 
 
+def cpu_s() -> float:
+    """What this process and its children have used of all cores so far."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    item.stash[BEGUN] = cpu_s()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    report = yield
+    if report.when == "teardown":
+        slow = any(item.get_closest_marker(name) for name in ("slow", "exhaustive"))
+        report.cpu = (cpu_s() - item.stash[BEGUN], slow)
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     checks = config.stash[CHECKS]
     terminalreporter.write_line(
         f"samples: {len(checks.ran)} checks ran, {len(checks.missing)} had no file",
         yellow=bool(checks.missing),
     )
+    told = [report for report in terminalreporter.getreports("") if hasattr(report, "cpu")]
+    terminalreporter.write_line(f"processor time: {sum(report.cpu[0] for report in told):,.0f} s")
+    # How fast a machine is is no property of the code: this is said and never fails.
+    unmarked = sorted((-report.cpu[0], report.nodeid) for report in told if not report.cpu[1])
+    for negative, nodeid in unmarked[:10]:
+        if -negative > SLOW_S:
+            terminalreporter.write_line(f"{-negative:6.1f} s of processor time, not marked slow: {nodeid}")

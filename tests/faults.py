@@ -6,12 +6,27 @@ import json
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FAULTS", "MENDED_BY", "PROGRAMS"]
+__all__ = ["FAULTS", "MENDED_BY", "PROGRAMS", "REPORTED", "recording"]
 
 FAULTS = Path(__file__).parent / "data" / "faults"
 PROGRAMS: dict[str, dict[str, Any]] = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))[
     "programs"
 ]
+
+
+def recording(name: str, side: str) -> Path:
+    """The recording of a program with its fault, without it, or of one that has none."""
+    return FAULTS / f"{name}.{side}.light.pt.trace.json.gz"
+
+
+REPORTED = [
+    recording(name, side)
+    for name, program in PROGRAMS.items()
+    for side in program["sides"]
+    if program["kind"] == "healthy" or (program["kind"] == "fault" and side == "faulty")
+]
+"""Those on which every run makes a report, so that further checks of them cost little."""
+
 MENDED_BY = {
     "blocking_launches": "no_sync",
     "explicit_syncs": "no_explicit_sync",

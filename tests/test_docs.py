@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -87,7 +88,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(words: list[str], folder: Path) -> str:
+@cache  # pages show the same command more than once
+def run(words: tuple[str, ...], folder: Path) -> str:
+    """What a process of its own prints."""
     settings = {"STEPSCOPE_CACHE": str(folder / "cache"), "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run(
         [sys.executable, *words],
@@ -110,19 +113,21 @@ def test_there_are_examples() -> None:
     assert len(CONSOLE) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page,block", CONSOLE, ids=name_of)
 def test_a_console_block_shows_what_is_printed(page: Path, block: str, place: Path) -> None:
     for words, shown in commands(block):
         assert words[0] == "stepscope", "other commands belong in a block of sh"
-        assert_shown(run(["-m", *words], place), shown)
+        assert_shown(run(("-m", *words), place), shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in WRITTEN if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run(page: Path, place: Path) -> None:
     examples = PYTHON.findall(text_of(page))
     assert len(examples) == len(blocks(page, "python")), "a block of text below shows what it prints"
     for code, shown in examples:
-        assert_shown(run(["-c", code], place), shown)
+        assert_shown(run(("-c", code), place), shown)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)
@@ -186,6 +191,7 @@ def test_usage_breaks_between_arguments() -> None:
             assert line.count("[") == line.count("]")
 
 
+@pytest.mark.slow
 def test_the_picture_is_what_is_printed() -> None:
     script = ROOT / "docs" / "images" / "make.py"
     spec = importlib.util.spec_from_file_location("make_picture", script)

@@ -16,6 +16,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from tests.commands import (
+    PATIENCE_S,
     SLOW_ITEM,
     STEPSCOPE,
     environment,
@@ -101,7 +102,7 @@ class TestWhatIsOpened:
             [*STEPSCOPE, "info", str(tmp_path / "fifo")], env=environment(stores), stdout=subprocess.PIPE
         )
         (tmp_path / "fifo").write_bytes(TEXT)
-        assert b"cpu_op" in reading.communicate(timeout=60)[0]
+        assert b"cpu_op" in reading.communicate(timeout=PATIENCE_S)[0]
         assert reading.returncode == 0
         # Both are stores like others: listed, and evicted one day.
         assert all((stores / name / "meta.json").is_file() for name in leftovers(stores))
@@ -285,7 +286,7 @@ class TestInterruption:
         child.stdin.write(gzip.decompress(SLOW_ITEM.read_bytes())[:2_000_000])
         child.stdin.flush()
         # Not before its last file is open: a library that is being imported may swallow an interrupt.
-        patience = time.monotonic() + 30
+        patience = time.monotonic() + PATIENCE_S
         while not list(cache.glob(".*/staged-device_work.arrow")) and time.monotonic() < patience:
             time.sleep(0.02)
         assert len(leftovers(cache)) == 1
@@ -311,7 +312,7 @@ class TestInterruption:
     def test_an_interrupted_run_leaves_nothing(self, tmp_path: Path) -> None:
         child = self.begun(tmp_path / "cache")
         # On a busy machine an import may still be under way and swallow the first: people press again.
-        for _ in range(10):
+        for _ in range(PATIENCE_S // 5):
             child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=5)
@@ -329,7 +330,7 @@ class TestInterruption:
         both = [
             subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)
         ]
-        outputs = [child.communicate(timeout=60)[0].decode().splitlines() for child in both]
+        outputs = [child.communicate(timeout=PATIENCE_S)[0].decode().splitlines() for child in both]
         assert [child.returncode for child in both] == [0, 0]
         assert outputs[0][0] == outputs[1][0]
         assert leftovers(tmp_path) == [Path(outputs[0][0]).name]

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
+from tests.commands import PATIENCE_S
 
 from stepscope.threads import BackgroundWorker, BoundedQueue
+
+
+def wait_for(happened: Callable[[], bool]) -> None:
+    """Until it has happened; what a test asserts then says whether it did."""
+    patience = time.monotonic() + PATIENCE_S
+    while not happened() and time.monotonic() < patience:
+        time.sleep(0.001)
 
 
 def test_a_handover_holds_so_many_and_no_more() -> None:
@@ -22,7 +30,8 @@ def test_a_handover_holds_so_many_and_no_more() -> None:
 
     giver = threading.Thread(target=give)
     giver.start()
-    time.sleep(0.1)
+    wait_for(lambda: len(given) == 2)
+    time.sleep(0.1)  # time enough for a third
     assert given == [0, 1]
     assert [handover.get() for _ in range(5)] == [0, 1, 2, 3, 4]
     giver.join()
@@ -33,7 +42,7 @@ def test_who_waits_to_hand_over_can_be_let_go() -> None:
     giver = threading.Thread(target=handover.put, args=(1,))
     giver.start()
     handover.let_go()
-    giver.join(timeout=5)
+    giver.join(timeout=PATIENCE_S)
     assert not giver.is_alive()
 
 
@@ -75,9 +84,7 @@ def test_things_are_fetched_one_ahead() -> None:
         found = aside.ahead(items())
         assert began == []  # not before somebody asks
         assert next(found) == 0
-        patience = time.monotonic() + 10
-        while began != [0, 1] and time.monotonic() < patience:
-            time.sleep(0.001)
+        wait_for(lambda: len(began) == 2)
         assert began == [0, 1]
         assert list(found) == [1, 2]
 

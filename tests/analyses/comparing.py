@@ -11,6 +11,7 @@ from tests.oracle import Oracle, parse
 
 import stepscope
 from stepscope import registry
+from stepscope.store.trace import Trace
 
 Row = dict[str, Any]
 
@@ -24,16 +25,15 @@ KEYS = {
 }
 
 
-def rows_of(path: Path, store: Path, names: list[str] | None = None) -> dict[str, list[Row]]:
-    """The rows of the named analyses (all compared ones) of a profile."""
-    trace = stepscope.open(path, store=store)
-    return {name: registry.load("analyses", name)(trace).records() for name in names or list(KEYS)}
+def rows_of(trace: Trace) -> dict[str, list[Row]]:
+    """The rows of all compared analyses of a trace."""
+    return {name: registry.load("analyses", name)(trace).records() for name in KEYS}
 
 
 def drawn_rows(drawing: Drawing, folder: Path, layout: Layout = KINETO) -> dict[str, list[Row]]:
     """The rows of all compared analyses of a drawn profile."""
     path = drawing.write(folder / "drawn.json", layout)
-    return rows_of(path, folder / "store")
+    return rows_of(stepscope.open(path, store=folder / "store"))
 
 
 def oracle_of(drawing: Drawing, layout: Layout = KINETO) -> Oracle:

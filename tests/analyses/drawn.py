@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
+from tests.trying import tries
 
 OPS = ["aten::mm", "aten::add", "autograd::engine"]
 KERNELS = ["gemm", "elementwise", "ncclDevKernel_AllReduce_Sum"]
@@ -20,7 +21,7 @@ LAST = 30
 WORLDS = 12
 # For the same reason a failure is shown as it was found: making it small could take minutes.
 HOW = settings(
-    max_examples=25,
+    max_examples=tries(10),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

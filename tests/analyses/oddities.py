@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from tests.drawing import Drawing, Literal
+from tests.samples import KEPT
+
+import stepscope
+from stepscope.store.trace import Trace
 
 ODDITIES: dict[str, Callable[[], Drawing]] = {}
 
@@ -14,6 +21,13 @@ ODDITIES: dict[str, Callable[[], Drawing]] = {}
 def oddity(draw: Callable[[], Drawing]) -> Callable[[], Drawing]:
     ODDITIES[draw.__name__] = draw
     return draw
+
+
+@lru_cache(maxsize=4)
+def open_odd(name: str) -> Trace:
+    """The trace of one, for all tests of the process that only look at it."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=KEPT))
+    return stepscope.open(ODDITIES[name]().write(folder / "odd.json"), store=folder)
 
 
 LINEAR = {

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.drawing import Drawing
 from tests.oracle import Oracle
+from tests.samples import open_shared
 
 from stepscope.analyses.allocations import Allocation, allocations
 from stepscope.opening import open_trace
@@ -86,11 +87,12 @@ def test_host_memory(tmp_path: Path) -> None:
     assert (row.device, row.op, row.allocations, row.allocated_bytes) == ("cpu", None, 1, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["h200_mem_timeline.pt.trace.json.gz", "h200_slow_item.pt.trace.json.gz"])
 def test_the_allocator_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """What the allocator did in steps after the first, counted in the file."""
     path = sample(name)
-    found = allocations(open_trace(path, store=tmp_path))
+    found = allocations(open_shared(path))
     oracle = Oracle.of(path)
     marks = [mark.span for mark, _, _ in oracle.windows][1:]
     allocated, freed = Counter[str](), Counter[str]()

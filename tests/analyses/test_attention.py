@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 import stepscope
 from stepscope.analyses.attention import Attention, attention
@@ -49,7 +49,7 @@ def recorded_kernels() -> dict[str, list[tuple[str, int]]]:
 
 @pytest.fixture(scope="module")
 def recorded() -> dict[str, Attention]:
-    trace = stepscope.open(RECORDINGS / "attention.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / "attention.pt.trace.json.gz")
     rows = list(attention(trace))
     found = {row.backend: row for row in rows}
     assert len(found) == len(rows)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 
 import pytest
 from tests.analyses.test_critical_path import LAUNCH, opened
 from tests.drawing import Drawing
-from tests.faults import FAULTS, MENDED_BY, PROGRAMS
-from tests.samples import KEPT
+from tests.faults import MENDED_BY, PROGRAMS, recording
+from tests.samples import open_shared
 
-import stepscope
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
 from stepscope.analyses.step_limits import step_limits
 from stepscope.simulation.changes import Change
-from stepscope.simulation.simulator import MOST_WORK, Simulator
+from stepscope.simulation.simulator import Simulator
 
+Sides = list[tuple[str, str]]
+MANY = ("some", "all")
 SIDES = [
     (name, side)
     for name, program in PROGRAMS.items()
@@ -28,11 +30,13 @@ GRAPHED = [
     for name, side in SIDES
     if PROGRAMS[name]["sides"][side].get("graph", {}).get("graphed_step_ns")
 ]
+SOME = SIDES[::4]
+"""For every run; all of them for an exhaustive one."""
 
 
+@cache
 def played(name: str, side: str, by: str) -> ChangedStep:
-    trace = stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)
-    (row,) = changed_steps(trace, by=by)  # type: ignore[arg-type]  # one of its changes
+    (row,) = changed_steps(open_shared(recording(name, side)), by=by)  # type: ignore[arg-type]  # one of its changes
     return row
 
 
@@ -44,10 +48,11 @@ def test_a_fault_played_without_it_is_as_long_as_its_mended_twin(name: str) -> N
 
 
 @pytest.mark.slow
-def test_a_step_without_the_profiler_is_foretold_within_a_fifth() -> None:
+@pytest.mark.parametrize("sides", [SOME, pytest.param(SIDES, marks=pytest.mark.exhaustive)], ids=MANY)
+def test_a_step_without_the_profiler_is_foretold_within_a_fifth(sides: Sides) -> None:
     """Of eight programs in ten at the least; half of them much better."""
     errors = []
-    for name, side in SIDES:
+    for name, side in sides:
         row = played(name, side, "graph")
         middle = (row.unprofiled_low_ns + row.unprofiled_high_ns) / 2
         errors.append(abs(math.log(middle / PROGRAMS[name]["sides"][side]["unprofiled_step_ns"])))
@@ -56,11 +61,17 @@ def test_a_step_without_the_profiler_is_foretold_within_a_fifth() -> None:
     assert errors[len(errors) // 2] <= math.log(1.08)
 
 
-@pytest.mark.slow
-def test_a_step_played_as_a_graph_is_as_long_as_the_real_graph() -> None:
+def test_there_are_enough_real_graphs() -> None:
     assert len(GRAPHED) >= 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sides", [SOME, pytest.param(SIDES, marks=pytest.mark.exhaustive)], ids=MANY)
+def test_a_step_played_as_a_graph_is_as_long_as_the_real_graph(sides: Sides) -> None:
     errors = []
     for name, side in GRAPHED:
+        if (name, side) not in sides:
+            continue
         true = PROGRAMS[name]["sides"][side]["graph"]["graphed_step_ns"]
         errors.append(abs(math.log(played(name, side, "graph").changed_high_ns / true)))
     errors.sort()
@@ -95,9 +106,11 @@ def test_a_cold_first_step_is_left_out(tmp_path: Path) -> None:
     assert (first.steps, first.recorded_ns) == (2, 105_000)
 
 
-def test_of_a_long_trace_some_steps_are_played(tmp_path: Path) -> None:
+def test_of_a_long_trace_some_steps_are_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 400
+    monkeypatch.setattr("stepscope.simulation.simulator.MOST_WORK", most)
     drawing, steps = Drawing(), 8
-    each = MOST_WORK // 4
+    each = most // 4
     for number in range(steps):
         start = number * 10 * each
         drawing.mark(number, start, 10 * each)

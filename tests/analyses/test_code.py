@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope import registry
@@ -142,7 +142,7 @@ def test_frames_that_call_themselves_count_once(tmp_path: Path) -> None:
 def test_a_replayed_graph_has_the_phases_and_modules_of_its_eager_run() -> None:
     # Steps 2 and 3 ran the kernels one by one, 5 to 7 replayed them: 19 kernels of a step, of which the eager
     # ones say forward 7, backward 11, optimizer 1.
-    trace = stepscope.open(RECORDINGS / "cuda_graph.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / "cuda_graph.pt.trace.json.gz")
     found = {(row.step, row.phase): row for row in analysed("phases", trace)}
     for step in (5, 6, 7):
         for phase in ("forward", "backward", "optimizer"):
@@ -158,7 +158,7 @@ def test_a_replayed_graph_has_the_phases_and_modules_of_its_eager_run() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_phases_sum_to_the_steps(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     table = analysed("phases", trace)
     steps = trace.arrow(
         "SELECT step, sum(end_ns - start_ns)::BIGINT AS ns FROM steps GROUP BY step"
@@ -179,7 +179,7 @@ def test_phases_sum_to_the_steps(name: str, sample: Callable[[str], Path], tmp_p
 
 @pytest.mark.parametrize("name", STACKS)
 def test_all_work_has_a_line_and_a_module(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     launched = sum(row.device_ns for row in analysed("phases", trace))
     assert sum(row.device_ns for row in analysed("lines", trace)) == launched
     assert sum(row.idle_ns for row in analysed("lines", trace)) == one(
@@ -194,7 +194,7 @@ def test_all_work_has_a_line_and_a_module(name: str, sample: Callable[[str], Pat
 
 
 def test_a_resnet_does_most_of_its_work_in_its_modules(sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample("h200_resnet50.pt.trace.json.gz"), store=KEPT)
+    trace = open_shared(sample("h200_resnet50.pt.trace.json.gz"))
     rows = {row.path: row for row in analysed("modules", trace)}
     convolutions = [row for row in rows.values() if row.name.startswith("Conv2d")]
     assert len(convolutions) == 53  # as many as a ResNet-50 has

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.compilations import Compilation, compilations
@@ -128,7 +128,7 @@ def test_a_region_compiled_in_a_step_and_not_run_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(str(sample(name)), store=KEPT)
+    trace = open_shared(sample(name))
     table = compiled_regions(trace)
     assert bool(len(table)) == (name in COMPILED)
     assert len(table) or table.notes == (
@@ -161,7 +161,7 @@ def test_what_a_real_region_launched_by_another_way(sample: Callable[[str], Path
             )
         ]
         expected.append((len(kind), len(work), sum(event["dur"] for event in work) * 1000))
-    (row,) = compiled_regions(stepscope.open(str(path), store=tmp_path))
+    (row,) = compiled_regions(open_shared(path))
     assert expected == [
         (row.calls, row.device_events, row.device_ns),
         (row.backward_calls, row.backward_device_events, row.backward_device_ns),
@@ -170,7 +170,7 @@ def test_what_a_real_region_launched_by_another_way(sample: Callable[[str], Path
 
 def test_what_a_gpu_recorded(tmp_path: Path) -> None:
     """A graph break; in step 4 a new batch size, and with it compilers, and 600 kernels that are timed."""
-    trace = stepscope.open(str(RECORDINGS / "compiled.pt.trace.json.gz"), store=KEPT)
+    trace = open_shared(RECORDINGS / "compiled.pt.trace.json.gz")
     rows = {row.region: row for row in compiled_regions(trace)}
     assert {name: (row.calls, row.backward_calls, row.inside) for name, row in rows.items()} == {
         "0/0": (3, 3, None),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 from tests.spans import both, size, union
 
 import stepscope
@@ -169,7 +169,7 @@ def test_a_real_profile_with_two_streams(tmp_path: Path) -> None:
         for kind in ("kernel", "gpu_memcpy")
     }
     running = union((low, high) for _, low, high, _ in spans["kernel"])
-    trace = stepscope.open(path, store=KEPT)
+    trace = open_shared(path)
     base = trace.meta.base_ns
     windows = [
         (row["start_ns"] - base, row["end_ns"] - base) for row in trace.arrow("FROM steps").to_pylist()

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import CALL, LAUNCH, NOTHING, OP, opened, start
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
+from tests.trying import tries
 
-import stepscope
 from stepscope.analyses.critical_path import critical_path
 from stepscope.analyses.steps import steps
 from stepscope.store.trace import Trace
@@ -59,7 +59,8 @@ def assert_what_is_said_to_have_run_did_run(trace: Trace) -> None:
         )
 
 
-@settings(HOW, max_examples=8)
+@pytest.mark.slow
+@settings(HOW, max_examples=tries(8))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_the_path_of_a_random_profile_covers_its_steps(drawing: Drawing) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -70,14 +71,14 @@ def test_the_path_of_a_random_profile_covers_its_steps(drawing: Drawing) -> None
 def test_the_path_of_a_real_profile_covers_its_steps(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    trace = stepscope.open(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     assert_covers_every_step(trace)
     assert_what_is_said_to_have_run_did_run(trace)
 
 
-def shares(path: Path, store: Path) -> dict[str, float]:
+def shares(path: Path) -> dict[str, float]:
     """Kinds with their part of the median step."""
-    table = critical_path(stepscope.open(path, store=store))
+    table = critical_path(open_shared(path))
     numbers = sorted({row.step for row in table if row.step is not None})
     return {row.kind: row.share or 0.0 for row in table if row.step == numbers[len(numbers) // 2]}
 
@@ -86,7 +87,7 @@ def test_copies_and_compute_that_take_turns(tmp_path: Path) -> None:
     # The program copies two matrices in, multiplies each twice on another stream as it arrives, and copies
     # the product back. The second copy in runs beside the first products: the path is the first copy, all
     # four products, the copy back.
-    trace = stepscope.open(RECORDINGS / "two_streams.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / "two_streams.pt.trace.json.gz")
     table = critical_path(trace)
     for number in (2, 3, 4):
         found = {row.kind: row.segments for row in table if row.step == number}
@@ -118,7 +119,7 @@ HOST = (OP, CALL, NOTHING, "Python between ops", "dataloader", "allocation call"
 def test_what_real_programs_are_bound_by(
     name: str, kinds: tuple[str, ...], least: float, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    found = shares(sample(f"{name}.pt.trace.json.gz"), tmp_path)
+    found = shares(sample(f"{name}.pt.trace.json.gz"))
     assert sum(found.get(kind, 0.0) for kind in kinds) >= least
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.data.make_samples import CUTS, HERE, SUFFIX
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.attention import attention
@@ -36,7 +36,7 @@ def test_a_recorded_profile(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    check(stepscope.open(sample(name), store=KEPT))
+    check(open_shared(sample(name)))
 
 
 def check(trace: Trace) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import DEVICE, Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 import stepscope
 from stepscope.analyses.devices import Device, devices
@@ -140,7 +140,7 @@ def test_occupancy_of_a_real_profile(tmp_path: Path) -> None:
     low = sum(dur * share for dur, share in said)
     high = low + sum(dur * min(1, args["warps per SM"] / 64) for dur, args in unsaid)
     total = sum(dur for dur, _ in kernels)
-    trace = stepscope.open(path, store=KEPT)
+    trace = open_shared(path)
     row = next(row for row in devices(trace) if row.window == "span")
     assert row.occupancy_known_share == 1
     assert low / total < (row.occupancy_share or 0) <= high / total

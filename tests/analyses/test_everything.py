@@ -19,9 +19,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analyses.drawn import HOW, Spec, apart, draw_worlds
-from tests.analyses.oddities import ODDITIES, training
+from tests.analyses.oddities import ODDITIES, open_odd, training
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.faults import REPORTED
+from tests.samples import SAMPLES, open_shared, tiered
+from tests.trying import tries
 
 import stepscope
 from stepscope import registry
@@ -30,6 +32,7 @@ from stepscope.tables import Table
 
 DATA = Path(__file__).parent.parent / "data"
 SMALL = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz"))
+QUICK = [name for name in SMALL if not name.startswith("faults/") or DATA / name in REPORTED]
 REAL = [
     "h200_ddp_gloo_rank0.pt.trace.json.gz",
     "recordings/mlp_loader.pt.trace.json.gz",
@@ -133,21 +136,20 @@ def more_troubles(trace: Trace) -> dict[str, str]:
 def test_every_analysis_answers_for_a_real_profile(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    assert not troubles(stepscope.open(sample(name), store=KEPT))
+    assert not troubles(open_shared(sample(name)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", tiered(SMALL, QUICK))
 def test_every_analysis_answers_for_a_small_real_profile(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(DATA / name, store=KEPT)
+    trace = open_shared(DATA / name)
     assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODDITIES)
-def test_every_analysis_answers_for_an_odd_profile(name: str, tmp_path: Path) -> None:
-    path = ODDITIES[name]().write(tmp_path / "odd.json")
-    trace = stepscope.open(path, store=tmp_path / "store")
+def test_every_analysis_answers_for_an_odd_profile(name: str) -> None:
+    trace = open_odd(name)
     assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
 
 
@@ -262,6 +264,7 @@ def drawing_of(path: Path) -> Drawing:
 SHIFT_NS = 86_400_000_000_123
 
 
+@pytest.mark.slow
 def test_changes_that_change_nothing_in_a_drawn_training() -> None:
     assert_same(training(devices=2), SHIFT_NS)
 
@@ -279,13 +282,13 @@ def at_instants_of_their_own(worlds: list[list[Spec]]) -> list[list[Spec]]:
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=3)
+@settings(HOW, max_examples=tries(3))
 @given(apart(3), st.integers(0, 10**15))
 def test_changes_that_change_nothing_in_random_profiles(worlds: list[list[Spec]], shift_ns: int) -> None:
     assert_same(draw_worlds(at_instants_of_their_own(worlds)), shift_ns)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", tiered(REAL, REAL[-1:]))
 def test_changes_that_change_nothing_in_real_profiles(name: str) -> None:
     assert_same(drawing_of(DATA / name), SHIFT_NS)

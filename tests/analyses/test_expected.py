@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.analyses.comparing import KEYS, differences, rows_of
 from tests.data.make_samples import CUTS, HERE, SUFFIX, cut_text, expected_of, read_text
-from tests.samples import SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 
 def expected_tables(path: Path) -> dict[str, Any]:
@@ -21,21 +21,21 @@ def expected_tables(path: Path) -> dict[str, Any]:
     return tables
 
 
-def check(path: Path, store: Path) -> None:
+def check(path: Path) -> None:
     expected = expected_tables(path)
-    rows = rows_of(path, store)
+    rows = rows_of(open_shared(path))
     wrong = {name: differences(name, rows[name], expected[name]) for name in KEYS}
     assert not {name: lines for name, lines in wrong.items() if lines}
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    check(sample(name), tmp_path / "store")
+def test_a_real_profile(name: str, sample: Callable[[str], Path]) -> None:
+    check(sample(name))
 
 
 @pytest.mark.parametrize("name", CUTS)
-def test_a_cut_profile(name: str, tmp_path: Path) -> None:
-    check(HERE / (name + SUFFIX), tmp_path / "store")
+def test_a_cut_profile(name: str) -> None:
+    check(HERE / (name + SUFFIX))
 
 
 @pytest.mark.parametrize("name", CUTS)

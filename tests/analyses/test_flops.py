@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.samples import open_shared
 
 import stepscope
 from stepscope.analyses.rooflines import rooflines
 from stepscope.costs.operators import Cost, cost_of
+from stepscope.store.trace import Trace
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 MATRIX = ("matmul", "convolution", "attention")
@@ -33,10 +35,10 @@ UNCOUNTED_BY_TORCH = {
 }
 
 
-def flops_by_op(file: Path, store: Path) -> Counter[str]:
+def flops_by_op(trace: Trace) -> Counter[str]:
     """FLOPs on matrix units in a profile, by the operator that torch would count."""
     found: Counter[str] = Counter()
-    for row in rooflines(stepscope.open(file, store=store)):
+    for row in rooflines(trace):
         if row.family in MATRIX:
             assert row.flops is not None, (row.op, row.shapes, row.reason)
             found[outer(str(row.op))] += row.flops
@@ -161,7 +163,7 @@ def test_flops_are_those_of_torch(
     ) as profile:
         step()
     profile.export_chrome_trace(str(tmp_path / "now.json"))
-    found = flops_by_op(tmp_path / "now.json", tmp_path / "stores")
+    found = flops_by_op(stepscope.open(tmp_path / "now.json", store=tmp_path / "stores"))
     beyond = {op: found.pop(op) for op in list(found) if op in UNCOUNTED_BY_TORCH}
     assert found == wanted
     assert sum(found.values()) == counter.get_total_flops() > 0
@@ -197,7 +199,7 @@ def test_there_are_recordings_with_counted_flops() -> None:
 @pytest.mark.parametrize("name", COUNTED)
 def test_flops_on_a_gpu_are_those_of_torch(name: str, tmp_path: Path) -> None:
     facts = json.loads((RECORDINGS / f"{name}.key_averages.json").read_text(encoding="utf-8"))["facts"]
-    found = flops_by_op(RECORDINGS / f"{name}.pt.trace.json.gz", tmp_path)
+    found = flops_by_op(open_shared(RECORDINGS / f"{name}.pt.trace.json.gz"))
     for op in UNCOUNTED_BY_TORCH:
         found.pop(op, None)
     assert found == {

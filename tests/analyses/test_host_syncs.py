@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.drawing import Drawing
 from tests.oracle import RUNTIME, Oracle
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 from stepscope.analyses.host_syncs import HostSync, host_syncs
 from stepscope.opening import open_trace
@@ -160,7 +160,7 @@ def test_calls_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path
             waited[event.name] += event.dur
     counted: Counter[str] = Counter()
     found_ns: Counter[str] = Counter()
-    for row in host_syncs(open_trace(path, store=KEPT)):
+    for row in host_syncs(open_shared(path)):
         if row.call and row.call.endswith("Synchronize"):
             counted[row.call] += row.calls
             found_ns[row.call] += row.waited_ns
@@ -169,7 +169,7 @@ def test_calls_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path
 
 
 def test_a_scalar_read_per_layer(sample: Callable[[str], Path], tmp_path: Path) -> None:
-    (row,) = host_syncs(open_trace(sample("h200_slow_item.pt.trace.json.gz"), store=KEPT))
+    (row,) = host_syncs(open_shared(sample("h200_slow_item.pt.trace.json.gz")))
     assert (row.calls, row.per_step, row.call) == (100, 10, "cudaStreamSynchronize")
     assert row.user_frame == "capture.py(85): forward"
     assert row.starved_ns > 8 * row.waited_ns
@@ -177,7 +177,7 @@ def test_a_scalar_read_per_layer(sample: Callable[[str], Path], tmp_path: Path) 
 
 def test_batches_copied_from_pageable_memory(sample: Callable[[str], Path], tmp_path: Path) -> None:
     """64 MiB a step: the call holds the host for most of the step, though its name says Async."""
-    rows = list(host_syncs(open_trace(sample("h200_prefetch_serial.pt.trace.json.gz"), store=KEPT)))
+    rows = list(host_syncs(open_shared(sample("h200_prefetch_serial.pt.trace.json.gz"))))
     assert [(row.call, row.op, row.calls) for row in rows] == [
         ("cudaMemcpyAsync", "aten::copy_", 6),
         ("cudaStreamSynchronize", "aten::copy_", 6),
@@ -186,6 +186,6 @@ def test_batches_copied_from_pageable_memory(sample: Callable[[str], Path], tmp_
 
 
 def test_amd(sample: Callable[[str], Path], tmp_path: Path) -> None:
-    found = host_syncs(open_trace(sample("hta_amd_mi250.json.gz"), store=KEPT))
+    found = host_syncs(open_shared(sample("hta_amd_mi250.json.gz")))
     assert [(row.call, row.calls) for row in found] == [("hipMemcpyWithStream", 2)]
     assert found.notes[0].startswith("Left out: the profiler's own hipDeviceSynchronize")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.drawing import Drawing, Literal
 from tests.oracle import OP, RUNTIME, Event, Oracle, device_of, is_communication, is_host
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 from stepscope.analyses._idle import Window
 from stepscope.analyses.allocations import allocations
@@ -331,7 +331,7 @@ def test_every_nanosecond_of_drawn_profiles(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_what_holds_for_every_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """Parts sum to the idle time; what starved is what was drained; each analysis answers or says why not."""
-    trace = open_trace(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     for window in ("steps", "span"):
         idle = {row.device: row.idle_ns for row in devices(trace) if row.window == window and row.idle_ns}
         found: Counter[str] = Counter()
@@ -395,7 +395,7 @@ def test_odd_profiles(drawing: Drawing, tmp_path: Path) -> None:
 
 def test_a_scalar_read_per_layer(sample: Callable[[str], Path], tmp_path: Path) -> None:
     """The calls themselves hold half a millisecond of the idle time, but at least 8 ms follow them."""
-    trace = open_trace(sample("h200_slow_item.pt.trace.json.gz"), store=KEPT)
+    trace = open_shared(sample("h200_slow_item.pt.trace.json.gz"))
     table = list(idle_gaps(trace))
     follows = sum(row.idle_ns for row in table if row.drained_by == "cudaStreamSynchronize")
     held = sum(row.idle_ns for row in table if row.spent_in == "synchronising call")
@@ -411,7 +411,7 @@ def test_ranks_that_wait_for_one_another(sample: Callable[[str], Path], tmp_path
     """Rank 1 comes 30 ms late in each of three steps, in Python; rank 0 waits for it in its collectives."""
     late_ms, waiting_ms = [], []
     for rank in (0, 1):
-        trace = open_trace(sample(f"h200_ddp_gloo_rank{rank}.pt.trace.json.gz"), store=KEPT)
+        trace = open_shared(sample(f"h200_ddp_gloo_rank{rank}.pt.trace.json.gz"))
         idle = Counter[str]()
         for row in idle_gaps(trace):
             idle[row.spent_in] += row.idle_ns
@@ -423,7 +423,7 @@ def test_ranks_that_wait_for_one_another(sample: Callable[[str], Path], tmp_path
 
 def test_a_graph(sample: Callable[[str], Path], tmp_path: Path) -> None:
     # 5 replays of 60 kernels: 59 times each the next kernel of the same launch.
-    trace = open_trace(sample("h200_cuda_graph.pt.trace.json.gz"), store=KEPT)
+    trace = open_shared(sample("h200_cuda_graph.pt.trace.json.gz"))
     gaps = {row.spent_in: row.gaps for row in idle_gaps(trace)}
     assert gaps["graph latency"] == 5 * 59
 

@@ -14,9 +14,10 @@ from tests.analyses.drawn import HOW, WORLDS, Spec, apart, draw_worlds, drawings
 from tests.drawing import LAYOUTS, Drawing, Layout
 from tests.oracle import OP, by_thread
 from tests.spans import size, union
+from tests.trying import tries
 
-FEW = settings(HOW, max_examples=6)
-OFTEN = settings(max_examples=100, deadline=None)
+FEW = settings(HOW, max_examples=tries(6))
+OFTEN = settings(max_examples=tries(100))
 RENAMED = {1: 4_000_000_000, 2: "main", "worker": -3}
 
 
@@ -30,12 +31,14 @@ def assert_same(rows: dict[str, list[Row]], expected: dict[str, list[Row]]) -> N
     assert not {name: lines for name, lines in wrong.items() if lines}
 
 
+@pytest.mark.slow
 @HOW
 @given(drawings(worlds=WORLDS), st.sampled_from(LAYOUTS))
 def test_a_random_profile_gives_what_the_oracle_gives(drawing: Drawing, layout: Layout) -> None:
     assert_same(rows_of(drawing, layout), oracle_of(drawing).tables())
 
 
+@pytest.mark.slow
 @FEW
 @given(drawings(worlds=WORLDS))
 def test_the_parts_sum_to_the_whole(drawing: Drawing) -> None:
@@ -82,6 +85,7 @@ def test_changes_that_change_nothing_for_the_oracle(
         assert_same(oracle_of(changed).tables(), tables)
 
 
+@pytest.mark.slow
 @FEW
 @given(apart(WORLDS), st.integers(0, 10**15), st.integers(0, 100))
 def test_changes_that_change_nothing(worlds: list[list[Spec]], shift_ns: int, seed: int) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses._serving import Load, load_of, together
@@ -162,7 +162,7 @@ def test_kernels_that_only_decode(tmp_path: Path) -> None:
 
 def test_a_sample_of_vllm(sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample("tl_vllm_decode_full_graph.json.gz")
-    row = iterations(stepscope.open(path, store=tmp_path)).records()[0]
+    row = iterations(open_shared(path)).records()[0]
     said = (
         "source",
         "kind",
@@ -180,7 +180,7 @@ def test_a_sample_of_vllm(sample: Callable[[str], Path], tmp_path: Path) -> None
 def test_every_sample(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """One row a step, whose parts sum; where there are marks, the windows of the expected tables."""
     path = sample(name)
-    rows = iterations(stepscope.open(path, store=tmp_path)).records()
+    rows = iterations(open_shared(path)).records()
     assert rows
     for row in rows:
         assert row["busy_ns"] + row["idle_ns"] == row["dur_ns"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.kernel_families import KernelFamily, kernel_families
@@ -155,18 +155,18 @@ def test_a_profile_without_device_work(tmp_path: Path) -> None:
     assert answer.notes == ("No device work in the profile: record with ProfilerActivity.CUDA.",)
 
 
-@pytest.mark.slow
-def test_all_kernels_of_all_samples_have_a_family(sample: Callable[[str], Path], tmp_path: Path) -> None:
-    unknown = set()
-    for name in SAMPLES:
-        trace = stepscope.open(sample(name), store=KEPT)
-        pairs = trace.arrow(
+@pytest.mark.parametrize("name", SAMPLES)
+def test_all_kernels_of_a_sample_have_a_family(name: str, sample: Callable[[str], Path]) -> None:
+    pairs = (
+        open_shared(sample(name))
+        .arrow(
             """
             SELECT DISTINCT k.name, o.name AS op FROM device_work k LEFT JOIN ops o ON o.event = k.op
             WHERE kind = 'kernel' AND NOT communicates
             """
-        ).to_pylist()
-        found = {(pair["name"], family_of(pair["name"], pair["op"])) for pair in pairs}
-        assert {family for _, family in found} <= set(FAMILIES)
-        unknown |= {kernel for kernel, family in found if family == "other"}
-    assert not unknown
+        )
+        .to_pylist()
+    )
+    found = {(pair["name"], family_of(pair["name"], pair["op"])) for pair in pairs}
+    assert {family for _, family in found} <= set(FAMILIES)
+    assert not {kernel for kernel, family in found if family == "other"}

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
+from tests.trying import tries
 
 import stepscope
 from stepscope import _native
@@ -121,7 +122,7 @@ def test_an_absent_name_is_no_empty_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["two_streams", "nccl", "transformer_accumulation"])
 def test_the_parts_are_the_time_in_which_kernels_ran(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     whole = sum(row.kernel_ns for row in devices(trace) if row.window == "span")
     assert sum(row.exclusive_ns for row in kernels(trace)) == whole
     assert sum(row.exclusive_ns for row in kernels(trace, by="shape")) == whole
@@ -165,7 +166,7 @@ def by_instants(pieces: list[Piece], windows: list[tuple[int, int]], keys: int) 
     cuts=st.lists(st.integers(0, 80), max_size=6, unique=True).map(sorted),
     cut=st.integers(0, 12),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 def test_the_sweep_by_instants(pieces: list[Piece], cuts: list[int], cut: int) -> None:
     # No two starts alike: what began first is then clear.
     ordered = sorted({start: (start, dur, key) for start, dur, key in pieces}.values())

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 from tests.analyses.torch_programs import OPTIONS, PROGRAMS, record
-from tests.samples import KEPT
+from tests.samples import open_shared
 from tests.spans import size, union
 
 import stepscope
@@ -261,7 +261,7 @@ def assert_ops_agree(trace: Trace, table: TorchTable, *, straight: float) -> Non
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_recording_from_a_gpu(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     table = TorchTable.read(name)
     assert_ops_agree(trace, table, straight=0.5 if name == "compiled" else 0.85)
     assert sum(row.device_self_ns for row in ops(trace)) > 0
@@ -288,7 +288,7 @@ def as_torch_writes(key: Key) -> Key:
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_shapes_of_a_recording_from_a_gpu(name: str, tmp_path: Path) -> None:
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     table = TorchTable.read(name, "by_shape")
     rules = torch_differences(torch_tree(trace, frames=False, shapes=True))
     found = [

@@ -11,7 +11,7 @@ from statistics import median
 import pytest
 from tests.drawing import Drawing
 from tests.oracle import Event, Oracle
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 from stepscope.analyses.launches import Launch, launches
 from stepscope.opening import open_trace
@@ -128,7 +128,7 @@ REAL = [
 def test_launches_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)
     oracle = Oracle.of(path)
-    rows = list(launches(open_trace(path, store=KEPT)))
+    rows = list(launches(open_shared(path)))
     marks = [mark.span for mark, _, _ in oracle.windows]
     depths, calls, work_ns = defaultdict(list), Counter[str](), Counter[str]()
     queued = queues(oracle)
@@ -151,6 +151,6 @@ def test_launches_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_p
 
 def test_a_full_queue(sample: Callable[[str], Path], tmp_path: Path) -> None:
     """The host is 80 ms ahead: most of the time in launches is waiting for a place in the queue."""
-    rows = list(launches(open_trace(sample("hta_ns_resolution.json.gz"), store=KEPT)))
+    rows = list(launches(open_shared(sample("hta_ns_resolution.json.gz"))))
     assert max(row.queue_max or 0 for row in rows) == 1021
     assert sum(row.back_pressure_ns for row in rows) > 0.8 * sum(row.host_ns for row in rows)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.memory import DeviceMemory, memory
@@ -248,7 +248,7 @@ def test_memory_that_was_not_to_be_had(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(str(sample(name)), store=KEPT)
+    trace = open_shared(sample(name))
     for analysis in ANALYSES:
         table = analysis(trace)
         if name in RECORDED:
@@ -275,7 +275,7 @@ def by_device(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_replay_event_by_event_agrees(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)
-    trace = stepscope.open(str(path), store=tmp_path)
+    trace = open_shared(path)
     rows = {row.device: row for row in memory(trace)}
     changes = by_device(events_of(path))
     assert rows.keys() == changes.keys()
@@ -321,7 +321,7 @@ def test_operators_of_live_blocks_by_another_way(sample: Callable[[str], Path], 
         innermost = max(around, key=lambda op: op["ts"])["name"] if around else None
         expected[innermost] += event["args"]["Bytes"]
     found: Counter[str | None] = Counter()
-    for row in memory_peaks(stepscope.open(str(path), store=tmp_path)):
+    for row in memory_peaks(open_shared(path)):
         if row.device == "0" and row.phase != "before":
             found[row.op] += row.bytes
     assert found == expected
@@ -333,7 +333,7 @@ def test_torch_s_own_timeline_agrees(sample: Callable[[str], Path], tmp_path: Pa
         timeline: list[list[int]] = json.load(file)
     # Categories by number; actions: 1 was there, 2 create, 3 change, 4 destroy.
     parameter, activation, gradient = 0, 4, 5
-    trace = stepscope.open(str(sample("h200_mem_timeline.pt.trace.json.gz")), store=KEPT)
+    trace = open_shared(sample("h200_mem_timeline.pt.trace.json.gz"))
     peak_ns = next(row.peak_ns for row in memory(trace) if row.device == "0")
     theirs: Counter[int] = Counter()
     for time, action, n_bytes, category in timeline:
@@ -354,7 +354,7 @@ def test_torch_s_own_timeline_agrees(sample: Callable[[str], Path], tmp_path: Pa
 def test_a_leak_is_the_growth_of_every_step(tmp_path: Path) -> None:
     """Four steps on a GPU that each keep 4 MiB; torch's own counters beside the profile."""
     facts = json.loads((RECORDINGS / "leak.key_averages.json").read_text(encoding="utf-8"))["facts"]
-    trace = stepscope.open(str(RECORDINGS / "leak.pt.trace.json.gz"), store=KEPT)
+    trace = open_shared(RECORDINGS / "leak.pt.trace.json.gz")
     device = next(row for row in memory(trace) if row.device == "0")
     leaked = facts["leaked_bytes_per_step"]
     assert device.growth_per_step_bytes == leaked

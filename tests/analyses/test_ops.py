@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 import stepscope
 from stepscope.analyses.ops import Op, OpOfFrame, OpOfShape, ops
@@ -150,7 +150,7 @@ def test_without_operators_that_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["shape", "user_frame"])
 @pytest.mark.parametrize("name", ["transformer_accumulation", "checkpointed", "mlp_loader", "convolution"])
 def test_the_parts_of_a_name_sum_to_it(name: str, by: Any, tmp_path: Path) -> None:
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     parts: defaultdict[str, list[Op]] = defaultdict(list)
     for row in ops(trace, by=by):
         parts[str(row.name)].append(row)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
 import stepscope
 from stepscope.analyses.precision import Precision, precision
@@ -146,7 +146,7 @@ def test_every_product_that_was_recorded_has_its_type(tmp_path: Path) -> None:
 
 def test_sizes_that_do_not_fit(tmp_path: Path) -> None:
     # Of each data type a product of even sizes (1024, 512, 2048) and one of odd (1000, 999, 1001), twice.
-    trace = stepscope.open(RECORDINGS / "matmuls.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / "matmuls.pt.trace.json.gz")
     found = {row.precision: (row.sized_calls, row.misaligned_calls) for row in precision(trace)}
     assert found == {
         "fp64": (4, None),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope import _native
@@ -204,7 +204,7 @@ def test_a_step_recorded_on_a_gpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(str(sample(name)), store=KEPT)
+    trace = open_shared(sample(name))
     table = graph_replays(trace)
     assert bool(len(table)) == (name in REPLAYED)
     assert len(table) or table.notes == ("No graph was replayed.",)

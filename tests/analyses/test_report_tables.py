@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from tests.analyses.test_code import analysed, opened, training_step
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
-import stepscope
 from stepscope.simulation.critical_path import ON_DEVICE
 from stepscope.simulation.recording_cost import COSTS_NS, DOUBT, LEAST_CALLS, VAGUE
 
@@ -119,7 +118,7 @@ def test_a_slow_host_pays_more_for_each_event(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["checkpointed", "waits", "transformer_accumulation"])
 def test_late_time_of_phases_adds_up(name: str) -> None:
     """What phases, lines and idle gaps say of the same time."""
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     late = sum(row.starved_ns for row in analysed("starving_phases", trace))
     idle = sum(row.idle_ns for row in analysed("idle_gaps", trace) if row.side == "host")
     assert late == sum(row.idle_ns for row in analysed("lines", trace))
@@ -129,7 +128,7 @@ def test_late_time_of_phases_adds_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["two_streams", "nccl", "waits", "cuda_graph"])
 def test_sides_of_the_path_are_those_of_the_critical_path(name: str) -> None:
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     whole, device, communication = Counter[int](), Counter[int](), Counter[int]()
     for part in analysed("critical_path", trace):
         whole[part.step] += part.path_ns

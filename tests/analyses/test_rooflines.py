@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.commands import stepscope as run
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.rooflines import Roofline, rooflines
@@ -277,7 +277,7 @@ def totals(table: Table[Roofline]) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample_adds_up(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     by_op, by_family, by_step = (rooflines(trace, by=by) for by in ("op", "family", "step"))
     assert totals(by_op) == totals(by_family) == totals(by_step)
     assert all(row.flops is not None or row.reason for row in by_op)
@@ -314,7 +314,7 @@ def test_resnet50_does_what_is_known_of_it(sample: Callable[[str], Path], tmp_pa
             inward = 4 * width
             points = points // stride if block == 0 else points
     assert products == 4_089_184_256
-    trace = stepscope.open(sample("h200_resnet50.pt.trace.json.gz"), store=KEPT)
+    trace = open_shared(sample("h200_resnet50.pt.trace.json.gz"))
     steps = list(rooflines(trace, by="step"))
     assert [row.model_flops for row in steps] == [32 * 2 * (3 * products - stem)] * 3
     assert all(row.data_type == "tf32" and row.covered_share == 1 for row in steps)
@@ -332,11 +332,11 @@ def test_language_models_do_what_is_known_of_them(sample: Callable[[str], Path],
     qwen = (
         2 * 16 * 559 * weights + 24 * 4 * 16 * 1024 * 559**2 + 2 * 32 * 559
     )  # the last: angles of positions
-    trace = stepscope.open(sample("tl_h100_Qwen_Qwen1.5-0.5B-Chat.json.gz"), store=KEPT)
+    trace = open_shared(sample("tl_h100_Qwen_Qwen1.5-0.5B-Chat.json.gz"))
     assert only(rooflines(trace, by="step")).model_flops == qwen
     weights = 4 * (4 * 512**2 + 2 * 512 * 2048) + 512**2 + 512 * 30522
     bert = 2 * 141 * weights + 4 * 4 * 512 * 141**2
-    trace = stepscope.open(sample("tl_h100_gaunernst_bert-small-uncased.json.gz"), store=KEPT)
+    trace = open_shared(sample("tl_h100_gaunernst_bert-small-uncased.json.gz"))
     assert only(rooflines(trace, by="step")).model_flops == bert
 
 
@@ -347,7 +347,7 @@ def test_recomputation_counts_for_hardware_not_for_the_model(tmp_path: Path) -> 
     # Each product of forward has two in backward; attention has two forward, and five backward of its size.
     forward = counted["aten.mm"] // 2
     forward += counted["aten._scaled_dot_product_efficient_attention_backward"] * 2 // 5
-    trace = stepscope.open(RECORDINGS / "checkpointed.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / "checkpointed.pt.trace.json.gz")
     for row in rooflines(trace, by="step"):
         assert row.model_flops == 3 * forward < sum(counted.values())
         assert row.mfu_share

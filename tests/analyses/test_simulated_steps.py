@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import LAUNCH, opened
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.faults import REPORTED
+from tests.samples import SAMPLES, open_shared, tiered
+from tests.trying import tries
 
-import stepscope
 from stepscope.analyses.simulated_steps import simulated_steps
 from stepscope.simulation.changes import UNCHANGED, Change
 from stepscope.simulation.simulator import Simulator
@@ -22,6 +23,12 @@ from stepscope.store.trace import Trace
 DATA = Path(__file__).parent.parent / "data"
 KEPT_HERE = sorted([*DATA.glob("recordings/*.trace.json.gz"), *DATA.glob("faults/*.trace.json.gz")])
 NEAR = 0.03
+
+
+def called(path: Path) -> str:
+    return path.name.removesuffix(".pt.trace.json.gz")
+
+
 UNEXPLAINED = {
     "device_unfilled.mended.light": 0.03,
     "healthy_graphed_mlp.healthy.light": 0.12,
@@ -34,6 +41,12 @@ UNEXPLAINED = {
 """Programs with longer delays that nothing explains: graphs, of whose launches too few are in the profile to
 know how long they usually take; and two streams."""
 
+QUICK = [
+    path
+    for path in KEPT_HERE
+    if path in REPORTED or path.parent.name == "recordings" or called(path) in UNEXPLAINED
+]
+
 
 def assert_the_replay_holds(trace: Trace, unexplained: float = NEAR) -> None:
     """Every step is as long as it was; and all steps nearly so without delays that nothing explains."""
@@ -43,20 +56,20 @@ def assert_the_replay_holds(trace: Trace, unexplained: float = NEAR) -> None:
     assert sum(row.unexplained_ns for row in rows) <= unexplained * sum(row.measured_ns for row in rows)
 
 
-@pytest.mark.parametrize("path", KEPT_HERE, ids=lambda path: path.name.removesuffix(".pt.trace.json.gz"))
+@pytest.mark.parametrize("path", tiered(KEPT_HERE, QUICK), ids=called)
 def test_an_unchanged_replay_of_a_recording(path: Path) -> None:
-    name = path.name.removesuffix(".pt.trace.json.gz")
-    assert_the_replay_holds(stepscope.open(path, store=KEPT), UNEXPLAINED.get(name, NEAR))
+    assert_the_replay_holds(open_shared(path), UNEXPLAINED.get(called(path), NEAR))
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_an_unchanged_replay_of_a_real_profile(name: str, sample: Callable[[str], Path]) -> None:
     # The profile of vLLM begins while the device is busy with an iteration that is not in it.
     unexplained = 0.37 if "vllm" in name else 0.05 if "cuda_graph" in name else NEAR
-    assert_the_replay_holds(stepscope.open(sample(name), store=KEPT), unexplained)
+    assert_the_replay_holds(open_shared(sample(name)), unexplained)
 
 
-@settings(HOW, max_examples=8)
+@pytest.mark.slow
+@settings(HOW, max_examples=tries(8))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_a_random_profile_can_be_played(drawing: Drawing) -> None:
     every = Change(no_sync=("*", ""), graph=True, no_loader=True, overlap_copies=True, kernels=(("*", 0.5),))

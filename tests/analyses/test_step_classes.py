@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.classed_steps import classed_steps
@@ -229,7 +229,7 @@ def test_gradient_accumulation_recorded_by_torch(torch: Any, tmp_path: Path) -> 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """Every step is in one class, and the classes' times are those of their steps."""
-    trace = stepscope.open(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     rows, steps = step_classes(trace).records(), list(iterations(trace))
     assert sum(row["steps"] for row in rows) == len(steps)
     assert sum(row["steps"] * row["mean_ns"] for row in rows) == pytest.approx(

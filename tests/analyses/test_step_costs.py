@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from tests.analyses.test_code import analysed, opened
 from tests.drawing import Drawing
-from tests.samples import KEPT
+from tests.samples import open_shared
 
-import stepscope
 from stepscope.analyses.breakdowns import breakdowns
 from stepscope.analyses.step_costs import StepCost, step_costs
 
@@ -87,10 +86,9 @@ def test_more_kinds_of_copies_than_a_sweep_can_tell_apart(tmp_path: Path) -> Non
     assert (rest.calls, rest.cost_ns) == (18, 90_000)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.name.partition(".")[0])
 def test_the_rows_sum_to_the_steps(path: Path) -> None:
-    trace = stepscope.open(path, store=KEPT)
+    trace = open_shared(path)
     rows: list[StepCost] = list(step_costs(trace))
     assert sum(row.cost_ns for row in rows) == sum(row.dur_ns for row in breakdowns(trace))
     assert all(row.cost_ns >= 0 for row in rows)

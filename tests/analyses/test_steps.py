@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.analyses.comparing import differences, oracle_of
 from tests.analyses.drawn import HOW, drawings
 from tests.analyses.traps.steps import PARTS
 from tests.drawing import Drawing
+from tests.trying import tries
 
 import stepscope
 from stepscope.analyses.steps import Step, steps
@@ -21,7 +23,8 @@ def table_of(drawing: Drawing, folder: Path) -> Table[Step]:
     return steps(stepscope.open(drawing.write(folder / "drawn.json"), store=folder / "store"))
 
 
-@settings(HOW, max_examples=40)
+@pytest.mark.slow
+@settings(HOW, max_examples=tries(15))
 @given(drawings(marks=True, worlds=6), st.integers(0, 10**15))
 def test_a_random_profile_gives_what_the_oracle_gives(drawing: Drawing, base_ns: int) -> None:
     drawing.base_ns = base_ns

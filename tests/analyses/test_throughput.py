@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.analyses.test_step_classes import accumulate, launching, trace_of, train
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.throughput import throughput
@@ -131,13 +131,13 @@ def test_real_batches(sample: Callable[[str], Path], tmp_path: Path) -> None:
         "h200_rl_churn.pt.trace.json.gz": (None, None),
     }
     for name, (samples, tokens) in known.items():
-        found = told(stepscope.open(sample(name), store=KEPT))
+        found = told(open_shared(sample(name)))
         assert (found["samples"][1], found["tokens"][1]) == (samples, tokens), name
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    rows = throughput(stepscope.open(sample(name), store=KEPT)).records()
+    rows = throughput(open_shared(sample(name))).records()
     assert [row["unit"] for row in rows] == ["steps", "samples", "tokens"]
     for row in rows:
         assert (row["per_second"] is None) == (row["per_step"] is None)

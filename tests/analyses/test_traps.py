@@ -13,6 +13,8 @@ from tests.analyses.traps import devices, links, nesting, sides, steps, text
 from tests.analyses.traps.rows import TRAPS, Trap
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Layout
 
+import stepscope
+
 assert TRAPS, (devices, links, nesting, sides, steps, text)
 
 
@@ -53,6 +55,6 @@ def test_a_trap_in_another_layout(trap: Trap, layout: Layout, tmp_path: Path) ->
 @pytest.mark.parametrize("suffix", ["json", "json.gz", "json.zst", "txt"])
 def test_a_trap_in_another_file(suffix: str, tmp_path: Path) -> None:
     drawing, expected = links.second_device()
-    rows = rows_of(drawing.write(tmp_path / f"drawn.{suffix}"), tmp_path / "store")
+    rows = rows_of(stepscope.open(drawing.write(tmp_path / f"drawn.{suffix}"), store=tmp_path / "store"))
     for name, table in expected.items():
         assert not differences(name, rows[name], table)

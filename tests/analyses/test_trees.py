@@ -68,6 +68,7 @@ def stored_trees(path: Path, store: Path) -> dict[str, set[tuple[Any, ...]]]:
     return found
 
 
+@pytest.mark.slow
 @HOW
 @given(drawings(marks=True, worlds=WORLDS))
 def test_trees_of_a_random_profile(drawing: Drawing) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.analyses.trust import Caveat, trust
@@ -228,7 +228,7 @@ def test_those_with_the_largest_effect_come_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    trace = stepscope.open(sample(name), store=KEPT)
+    trace = open_shared(sample(name))
     found = {doubt.what: doubt for doubt in trust(trace)}
     assert all(doubt.effect_share is None or 0 <= doubt.effect_share <= 1 for doubt in found.values())
     unlinked = trace.arrow("SELECT count(*) AS n FROM device_work WHERE launch IS NULL")["n"][0].as_py()
@@ -249,7 +249,7 @@ def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path
 )
 def test_what_is_known_of_recorded_programs(name: str, what: str, tmp_path: Path) -> None:
     others = {"blocking launches", "compilation", "work launched before the profile"} - {what}
-    trace = stepscope.open(RECORDINGS / f"{name}.pt.trace.json.gz", store=KEPT)
+    trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")
     found = {doubt.what: doubt for doubt in trust(trace)}
     assert what in found
     assert not found.keys() & others
@@ -269,4 +269,4 @@ def test_what_is_known_of_recorded_programs(name: str, what: str, tmp_path: Path
 def test_what_is_known_of_real_profiles(
     name: str, what: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    assert what in {doubt.what for doubt in trust(stepscope.open(sample(name), store=KEPT))}
+    assert what in {doubt.what for doubt in trust(open_shared(sample(name)))}

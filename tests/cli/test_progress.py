@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.commands import SLOW_ITEM, STEPSCOPE, environment, stepscope
+from tests.commands import PATIENCE_S, SLOW_ITEM, STEPSCOPE, environment, stepscope
 
 from stepscope.cli import progress
 from stepscope.cli.progress import ProgressLine
@@ -27,7 +27,7 @@ def on_a_terminal(command: list[str], env: dict[str, str]) -> tuple[int, bytes]:
     ours, theirs = pty.openpty()
     child = subprocess.Popen(command, env=env, stderr=theirs, stdout=subprocess.DEVNULL)
     os.close(theirs)
-    seen, patience = b"", time.monotonic() + 60
+    seen, patience = b"", time.monotonic() + PATIENCE_S
     while time.monotonic() < patience:
         if not select.select([ours], [], [], 0.1)[0]:
             if child.poll() is not None:
@@ -39,17 +39,21 @@ def on_a_terminal(command: list[str], env: dict[str, str]) -> tuple[int, bytes]:
             break
         seen += piece
     os.close(ours)
-    return child.wait(timeout=10), seen
+    return child.wait(timeout=PATIENCE_S), seen
+
+
+def quiet_for(seconds: int, *args: str) -> list[str]:
+    """A command whose quiet second is as long as a test needs it, on a fast machine and on a slow one."""
+    code = (
+        f"import sys; from stepscope.cli import progress; progress._QUIET_S = {seconds};"
+        " from stepscope.cli.main import main; sys.exit(main())"
+    )
+    return [STEPSCOPE[0], "-c", code, *args]
 
 
 def test_a_long_reading_on_a_terminal(tmp_path: Path) -> None:
     file = big(tmp_path / "big.json")
-    # The quiet second is taken out, so that a fast machine does not pass before it.
-    code = (
-        "import sys; from stepscope.cli import progress; progress._QUIET_S = 0;"
-        " from stepscope.cli.main import main; sys.exit(main())"
-    )
-    rc, seen = on_a_terminal([STEPSCOPE[0], "-c", code, "info", str(file)], environment(tmp_path / "cache"))
+    rc, seen = on_a_terminal(quiet_for(0, "info", str(file)), environment(tmp_path / "cache"))
     assert rc == 0
     text = seen.decode()
     assert "reading" in text
@@ -60,7 +64,9 @@ def test_a_long_reading_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_a_short_reading_shows_nothing(tmp_path: Path) -> None:
-    assert on_a_terminal([*STEPSCOPE, "info", str(SLOW_ITEM)], environment(tmp_path)) == (0, b"")
+    assert progress._QUIET_S == 1
+    command = quiet_for(PATIENCE_S, "info", str(SLOW_ITEM))
+    assert on_a_terminal(command, environment(tmp_path)) == (0, b"")
 
 
 def test_nothing_where_there_is_no_terminal(tmp_path: Path) -> None:

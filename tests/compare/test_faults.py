@@ -6,12 +6,11 @@ import random
 from functools import cache
 
 import pytest
-from tests.faults import FAULTS, PROGRAMS
-from tests.samples import KEPT
+from tests.faults import PROGRAMS, recording
+from tests.samples import compared, open_shared, tiered
 
-import stepscope
+from stepscope.analyses.breakdowns import breakdowns
 from stepscope.compare import StepChange, StepPart
-from stepscope.compare.build import compare
 from stepscope.compare.intervals import interval_of
 
 FIRST = [name for name in PROGRAMS if not name.startswith("unseen_")]
@@ -77,13 +76,19 @@ NOT_SHORTER = ("allocation_churn", "python_between_ops", "unfused_loss")
 """Recorded, their mended twins are no faster, though they are without the profiler."""
 
 
+QUICK = {
+    *NOT_SHORTER,
+    *{part: name for name, part in MENDED.items()}.values(),
+    *[name for name, part in MENDED.items() if part == LATE][::4],
+    *FAIR[:3],
+    *("unfused_attention", "tf32_matmuls", "dataloader_waits", "full_precision_matmuls"),
+}
+"""Pairs for every run: some of each part that mending takes off, and those of which more is asked."""
+
+
 @cache
 def changed(name: str) -> StepChange:
-    sides = [
-        (side, [stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)])
-        for side in ("faulty", "mended")
-    ]
-    return compare(sides).whole
+    return compared(faulty=recording(name, "faulty"), mended=recording(name, "mended"))
 
 
 def assert_sums(part: StepPart) -> None:
@@ -97,7 +102,7 @@ def assert_sums(part: StepPart) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*PLANTED, *FAIR])
+@pytest.mark.parametrize("name", tiered([*PLANTED, *FAIR], QUICK))
 def test_the_parts_sum_to_the_change(name: str) -> None:
     change = changed(name)
     assert change.change_ns == change.after.step_ns - change.before.step_ns
@@ -122,14 +127,14 @@ def shrunk(change: StepChange, *, fine: bool) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LATER)
+@pytest.mark.parametrize("name", tiered(LATER, [*LATER][::3]))
 def test_what_was_mended_is_the_largest_part_of_other_programs_too(name: str) -> None:
     groups = shrunk(changed(name), fine=False)
     assert max(groups, key=lambda one: groups[one]) in LATER[name]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", tiered(PLANTED, QUICK))
 def test_what_was_mended_is_the_largest_part(name: str) -> None:
     change = changed(name)
     groups = shrunk(change, fine=MENDED[name] == "Python between ops")
@@ -144,16 +149,30 @@ def test_what_was_mended_is_the_largest_part(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["unfused_attention", "tf32_matmuls", "dataloader_waits"])
+def test_a_mended_fault_is_faster_and_resolved(name: str) -> None:
+    change = changed(name)
+    assert change.word == "faster"
+    assert PROGRAMS[name]["finding"] in [finding.id for finding in change.resolved]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["allocation_churn"])
+def test_a_recording_that_points_the_other_way_says_that_it_may(name: str) -> None:
+    change = changed(name)
+    assert change.word == "slower"
+    assert any("Recording stretches" in said for said in change.caveats)
+
+
+@pytest.mark.exhaustive
 def test_most_of_the_mended_are_faster_beyond_noise() -> None:
     words = {name: changed(name).word for name in PLANTED}
     assert sum(word == "faster" for word in words.values()) >= 29
     assert [name for name, word in words.items() if word == "slower"] == ["allocation_churn"]
-    # Where the recording points the other way, it says that it may.
-    assert any("Recording stretches" in said for said in changed("allocation_churn").caveats)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAIR)
+@pytest.mark.parametrize("name", tiered(FAIR, QUICK))
 def test_two_recordings_of_like_programs_are_noise(name: str) -> None:
     """In the recordings themselves, and in 95 of 100 resamplings of their steps."""
     change = changed(name)
@@ -162,17 +181,24 @@ def test_two_recordings_of_like_programs_are_noise(name: str) -> None:
     assert noisy(before, after, seed=1) >= 95
 
 
+def steps_of(name: str) -> tuple[int, ...]:
+    (side,) = PROGRAMS[name]["sides"]
+    return tuple(row.dur_ns for row in breakdowns(open_shared(recording(name, side))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_recording_is_noise_against_itself(name: str) -> None:
+    (side,) = PROGRAMS[name]["sides"]
+    change = compared(one=recording(name, side), other=recording(name, side))
+    assert (change.change_ns, change.word) == (0, "noise")
+    assert not [part for part in change.parts if part.change_ns]
+    assert change.before.runs[0].lengths_ns == steps_of(name)
+
+
 @pytest.mark.slow
 def test_a_recording_resampled_is_noise_against_itself() -> None:
-    counts = []
-    for name in HEALTHY:
-        (side,) = PROGRAMS[name]["sides"]
-        trace = stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT)
-        change = compare([("one", [trace]), ("other", [trace])]).whole
-        assert (change.change_ns, change.word) == (0, "noise")
-        assert not [part for part in change.parts if part.change_ns]
-        lengths = change.before.runs[0].lengths_ns
-        counts.append(noisy(lengths, lengths, seed=2))
+    counts = [noisy(lengths, lengths, seed=2) for lengths in map(steps_of, HEALTHY)]
     assert sum(counts) >= 95 * len(counts)
 
 
@@ -188,7 +214,7 @@ def noisy(before: tuple[int, ...], after: tuple[int, ...], seed: int) -> int:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_findings_that_were_mended_are_resolved() -> None:
     resolved = [
         name
@@ -199,8 +225,9 @@ def test_findings_that_were_mended_are_resolved() -> None:
 
 
 @pytest.mark.slow
-def test_kernels_of_another_precision_are_matched_by_their_operator() -> None:
-    change = changed("full_precision_matmuls")
+@pytest.mark.parametrize("name", ["full_precision_matmuls"])
+def test_kernels_of_another_precision_are_matched_by_their_operator(name: str) -> None:
+    change = changed(name)
     kernels = next(part for part in change.parts if part.name == "kernels")
     matmuls = next(part for part in kernels.parts if part.name == "matmul")
     replaced = [part for part in matmuls.parts if part.state == "replaced"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.analyses.oddities import ODDITIES
+from tests.analyses.oddities import ODDITIES, open_odd
 from tests.analyses.test_code import training_step
 from tests.samples import KEPT
 
@@ -167,12 +167,11 @@ def test_progress_is_told_and_taken_away(demo: Trace) -> None:
     assert all(share is not None and share < 1 for share in shares)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ODDITIES))
-def test_an_odd_profile_gets_a_report(name: str, tmp_path: Path) -> None:
+def test_an_odd_profile_gets_a_report(name: str) -> None:
     """No rule crashes, whatever is missing or strange."""
-    file = tmp_path / "odd.json"
-    file.write_text(ODDITIES[name]().json(), encoding="utf-8")
-    report = build_report(stepscope.open(file, store=tmp_path / "store"))
+    report = build_report(open_odd(name))
     assert not [one for one in report.not_run if "crashed" in one.reason]
     assert report.verdict.sentence
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import pytest
-from tests.faults import FAULTS, PROGRAMS
-from tests.samples import KEPT
-
-import stepscope
-from stepscope.findings.build import build_report
-from stepscope.findings.report import Report
+from tests.faults import PROGRAMS, recording
+from tests.samples import reported
 
 PLANTED = [name for name, program in PROGRAMS.items() if program["kind"] == "fault"]
 HEALTHY = [name for name, program in PROGRAMS.items() if program["kind"] == "healthy"]
 
 
-@cache
-def reported(name: str, side: str) -> Report:
-    return build_report(stepscope.open(FAULTS / f"{name}.{side}.light.pt.trace.json.gz", store=KEPT))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_first_or_second(name: str) -> None:
-    report = reported(name, "faulty")
+    report = reported(recording(name, "faulty"))
     assert PROGRAMS[name]["finding"] in [finding.id for finding in report.findings[:2]]
     assert not [one for one in report.not_run if "crashed" in one.reason]
 
@@ -32,7 +21,7 @@ def test_a_planted_fault_is_first_or_second(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_program_gets_no_alarm(name: str) -> None:
-    report = reported(name, next(iter(PROGRAMS[name]["sides"])))
+    report = reported(recording(name, next(iter(PROGRAMS[name]["sides"]))))
     assert [finding.id for finding in report.findings if finding.severity != "low"] == []
     assert report.verdict.word in ("healthy", "compute-bound", "memory-bandwidth-bound")
 
@@ -42,4 +31,4 @@ def test_there_are_enough_of_them() -> None:
     assert len(HEALTHY) >= 5
     for name, program in PROGRAMS.items():
         for side in program["sides"]:
-            assert (FAULTS / f"{name}.{side}.light.pt.trace.json.gz").stat().st_size < 1 << 20
+            assert recording(name, side).stat().st_size < 1 << 20

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, reported
 
-import stepscope
-from stepscope.findings.build import build_report
 from stepscope.findings.report import Report
 
 DATA = Path(__file__).parent.parent / "data"
@@ -29,11 +26,6 @@ FOUND = {
 """What is wrong with programs that were written to be slow."""
 
 
-@cache
-def reported(path: Path) -> Report:
-    return build_report(stepscope.open(path, store=KEPT))
-
-
 def assert_sound(report: Report) -> None:
     assert not [one for one in report.not_run if "crashed" in one.reason]
     low, high = report.overview.unprofiled_step_ns
@@ -48,16 +40,19 @@ def assert_sound(report: Report) -> None:
     assert not phases or sum(phase.share for phase in phases) == pytest.approx(1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_every_recording_gets_a_sound_report(name: str) -> None:
     assert_sound(reported(DATA / name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_sample_gets_a_sound_report(name: str, sample: Callable[[str], Path]) -> None:
     assert_sound(reported(sample(name)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_known_faults_are_found(name: str, sample: Callable[[str], Path]) -> None:
     report = reported(sample(f"{name}.pt.trace.json.gz"))
@@ -66,6 +61,7 @@ def test_known_faults_are_found(name: str, sample: Callable[[str], Path]) -> Non
     assert ids <= {finding.id for finding in report.findings}
 
 
+@pytest.mark.slow
 def test_the_scalar_read_is_found_with_its_line(sample: Callable[[str], Path]) -> None:
     report = reported(sample("h200_slow_item.pt.trace.json.gz"))
     (finding,) = (one for one in report.findings if one.id == "scalar-reads")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.native.rebuilt import Reading, loads, nanoseconds, read
+from tests.trying import tries
 
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 TAKEN = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -85,7 +86,7 @@ def check_text(reading: Reading, key: str, text: str) -> None:
         assert any("bare word" in reason for reason in reading.damage), reading.damage
 
 
-@settings(max_examples=400)
+@settings(max_examples=tries(400))
 @given(spelled)
 @example("1.7e15")
 @example("1.5E+3")
@@ -111,7 +112,7 @@ def test_a_start_is_the_decimal_rounded_half_to_even(text: str) -> None:
     check_text(reading, "ts", text)
 
 
-@settings(max_examples=200)
+@settings(max_examples=tries(200))
 @given(spelled)
 @example("-1")
 @example("-0.0004")
@@ -126,7 +127,7 @@ def test_a_duration_is_never_negative(text: str) -> None:
     check_text(reading, "dur", text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.one_of(spelled, st.integers(-(2**70), 2**70).map(str)))
 @example("9223372036854775807")
 @example("-9223372036854775808")
@@ -149,7 +150,7 @@ def test_an_integer_is_exact_or_absent(text: str) -> None:
         check_text(reading, "correlation", text)
 
 
-@settings(max_examples=300)
+@settings(max_examples=tries(300))
 @given(st.one_of(spelled, st.floats(allow_nan=False, allow_infinity=False).map(repr), st.integers().map(str)))
 @example("-0.0")
 @example("9007199254740993")

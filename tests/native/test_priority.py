@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.spans import both, minus, size, union
+from tests.trying import tries
 
 from stepscope import _native
 
@@ -54,7 +55,7 @@ def test_ends_beyond_all_numbers_are_clipped() -> None:
     assert swept([(0, 5)], [(2, (1 << 63) - 1, 0)], 1) == [[3, 2]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300))
 @given(
     st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.integers(0, 3)), max_size=25),
     st.lists(st.integers(0, 50), max_size=8),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.trying import tries
 
 from stepscope import _native
 
@@ -87,7 +88,7 @@ def slowly(symbols: Sequence[int], least_period: int, least_share: float) -> tup
     return None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400))
 @given(
     st.lists(st.integers(0, 3), max_size=3),
     st.lists(st.integers(0, 3), min_size=1, max_size=7),

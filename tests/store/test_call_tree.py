@@ -15,7 +15,7 @@ from hypothesis import given
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.drawing import Drawing
 from tests.oracle import MARK, NOT_HOST, OP, RUNTIME, Event, Oracle, by_thread, parse, read
-from tests.samples import KEPT, SAMPLES
+from tests.samples import SAMPLES, open_shared
 
 import stepscope
 from stepscope.store import phases
@@ -94,6 +94,7 @@ def assert_same_paths(trace: Trace, oracle: Oracle) -> None:
     assert {event: placed[event] for event in wanted} == {event: paths[event] for event in wanted}
 
 
+@pytest.mark.slow
 @HOW
 @given(drawings(worlds=WORLDS))
 def test_random_calls(drawing: Drawing) -> None:
@@ -148,7 +149,7 @@ def assert_sums(trace: Trace) -> None:
 @pytest.mark.parametrize("name", SAMPLES)
 def test_real_calls(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)
-    trace = stepscope.open(path, store=KEPT)
+    trace = open_shared(path)
     assert_sums(trace)
     if trace.meta.events < 12_000:  # the slow search is slow
         oracle = Oracle(*read(path))

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.analyses.drawn import drawings
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Drawing, Layout
 from tests.samples import SAMPLES
+from tests.trying import tries
 
 import stepscope
 from stepscope import _native
@@ -92,7 +93,10 @@ def test_every_layout_comes_back(layout: Layout, tmp_path: Path) -> None:
     check(path, tmp_path)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.slow
+@settings(
+    max_examples=tries(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(drawing=drawings(marks=True))
 def test_what_is_drawn_comes_back(drawing: Drawing, tmp_path: Path) -> None:
     path = tmp_path / "drawn.json"

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.commands import SLOW_ITEM
 from tests.oracle import OP, RUNTIME, Oracle
+from tests.samples import open_shared
 
 import stepscope
 from stepscope.schema import STORED
@@ -31,8 +32,8 @@ def columns(trace: Trace, sql: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in trace.arrow(sql).to_pylist()]
 
 
-def check_links(path: Path, store: Path) -> None:
-    oracle, trace = Oracle.of(path), stepscope.open(path, store=store)
+def check_links(path: Path) -> None:
+    oracle, trace = Oracle.of(path), open_shared(path)
     found = columns(trace, "SELECT event, launch, op FROM device_work ORDER BY event")
     expected = []
     for work in oracle.work:
@@ -58,12 +59,12 @@ def check_links(path: Path, store: Path) -> None:
 
 
 def test_a_committed_sample(tmp_path: Path) -> None:
-    check_links(SLOW_ITEM, tmp_path)
+    check_links(SLOW_ITEM)
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    check_links(sample(name), tmp_path)
+    check_links(sample(name))
 
 
 THREADS = 5

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
+from tests.samples import open_shared
 
 from stepscope.opening import open_trace
+from stepscope.store.trace import Trace
 
 Found = list[tuple[Any, ...]]
 """Name, start and end in µs."""
@@ -22,7 +24,11 @@ BASE_NS = 10**15
 
 
 def steps_of(path: Path, store: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = open_trace(path, store=store).arrow("SELECT * FROM steps").to_pylist()
+    return rows_of(open_trace(path, store=store))
+
+
+def rows_of(trace: Trace) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = trace.arrow("SELECT * FROM steps").to_pylist()
     rows.sort(key=lambda row: (row["start_ns"], row["end_ns"], row["host_start_ns"]))
     return rows
 
@@ -435,7 +441,7 @@ AS_MANY = {
 
 @pytest.mark.parametrize("name", AS_MANY)
 def test_a_real_profile_without_its_marks(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
-    marked = steps_of(sample(name), tmp_path / "marked")
+    marked = rows_of(open_shared(sample(name)))
     root = json.loads(gzip.decompress(sample(name).read_bytes()))
     root["traceEvents"] = [
         event for event in root["traceEvents"] if not str(event.get("name")).startswith("ProfilerStep#")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import SLOW_ITEM, STEPSCOPE, environment, obey_permissions, stepscope
+from tests.commands import PATIENCE_S, SLOW_ITEM, STEPSCOPE, environment, obey_permissions, stepscope
 from tests.drawing import Drawing
 from tests.oracle import Event, Oracle, by_thread, is_host
 from tests.spans import size, union
@@ -180,7 +180,7 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
     folder = open_trace(SLOW_ITEM, store=tmp_path).folder
     command = [*STEPSCOPE, "query", str(folder), COUNT, "--format", "json"]
     both = [subprocess.Popen(command, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)]
-    answers = [json.loads(child.communicate(timeout=60)[0]) for child in both]
+    answers = [json.loads(child.communicate(timeout=PATIENCE_S)[0]) for child in both]
     assert answers[0] == answers[1]
     assert [file.name for file in folder.iterdir() if "host_tree" in file.name] == ["host_tree.parquet"]
     assert stepscope("query", folder, COUNT, cache=tmp_path).returncode == 0

@@ -20,7 +20,11 @@ void Batch::make_room(size_t rows, size_t columns) {
   event.resize(rows), start.resize(rows), dur.resize(rows);
   thread.resize(rows), name.resize(rows), shape.resize(rows);
   values.resize(columns);
-  for (auto& v : values) v.resize(rows);
+  numbers = {start.data(), dur.data()};
+  for (auto& v : values) {
+    v.resize(rows);
+    numbers.push_back(v.data());
+  }
 }
 
 void Batch::trim() { make_room(count, values.size()); }

@@ -169,6 +169,7 @@ Scan Reader::step_root(const char*& p, const char* end) {
 }
 
 Scan Reader::step_events(const char*& p, const char* end) {
+  if (spec_.templates) read_known_events(p, end);
   while (p < end && (is_space(*p) || *p == ',')) ++p;
   if (p == end) return Scan::more;
   if (*p == '{') return read_event(p, end);

@@ -37,7 +37,7 @@ void Reader::feed(const char* piece, size_t size) {
   size_t used = 0;
   size_t kept = carry_.size();
   while (!carry_.empty() && used < size) {
-    const size_t take = std::min(size - used, std::max<size_t>(carry_.size(), 1 << 16));
+    const size_t take = std::min(size - used, std::max<size_t>(carry_.size(), 1 << 13));
     carry_.append(piece + used, take);
     used += take;
     piece_ = carry_.data();

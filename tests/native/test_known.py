@@ -58,8 +58,8 @@ def test_odd_numbers_in_known_events_are_read_on_both_paths_alike(seed: int) -> 
 
 
 def test_known_events_are_what_json_says() -> None:
-    """The same without spellings that are not JSON."""
-    raw = re.sub(rb"(?<=[ :])(00\.5|12\.|1\.2\.3)(?=[,\n])", b"5", drawn_trace(99, 2000))
+    """The same without spellings that are no JSON numbers."""
+    raw = re.sub(rb'(?<=[ :])(00\.5|12\.|1\.2\.3|"12")(?=[,\n])', b"5", drawn_trace(99, 2000))
     whole = check_same(raw, None)
     assert whole.known_hits > 1000
 
@@ -84,7 +84,6 @@ def test_known_events_are_forgotten_with_the_texts_they_name() -> None:
 def test_a_sample_that_comes_twice_is_known_the_second_time(name: str) -> None:
     trace = gzip.decompress((DATA / name).read_bytes())
     events = loads(trace)["traceEvents"]
-    first, last = trace.index(b"["), trace.rindex(b"]")
     listed = re.search(rb'"traceEvents"\s*:\s*\[', trace)
     assert listed
     first = listed.end()

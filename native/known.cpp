@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kLongest = 1 << 13;  // a longer event is not remembered
 constexpr uint8_t kStart = 0, kDur = 1, kValues = 2;  // places in Batch::numbers
 constexpr size_t kPadding = 16;
+constexpr ptrdiff_t kNameRoom = 64;  // bytes beyond a name that are looked at
 
 bool is_number(Slot slot) { return slot == Slot::start || slot == Slot::dur || slot == Slot::integer || slot == Slot::real; }
 
@@ -21,22 +22,15 @@ bool is_number(Slot slot) { return slot == Slot::start || slot == Slot::dur || s
   return (p = read_real(p, end, out)) != nullptr;
 }
 
-// Whether n bytes are the same, as same_padded. Names are of all lengths, and a loop that follows them would be guessed
-// wrongly each time: so most texts are compared by their first and their last bytes, as many for each.
-[[gnu::always_inline]] inline bool same_beginning(const char* a, const char* b, size_t n) {
-  if (n < 64) return same_padded(a, b, n);
-  if (n < 128) return same_64(a, b) & same_64(a + n - 64, b + n - 64);
-  if (n > 192 && !same_padded(a + 64, b + 64, n - 192)) return false;
-  return same_64(a + n - 128, b + n - 128) & same_64(a + n - 64, b + n - 64) & same_64(a, b);
-}
-
 }  // namespace
 
 const char* read_known(const Known& known, const char* p, const char* end, int64_t* const* numbers, size_t row) {
   const Rest& rest = *known.rest;
-  if (end - p < static_cast<ptrdiff_t>(known.size) + kRoomForNumber || !same_beginning(p, known.text(), known.size)) return nullptr;
-  p += known.size;
-  if (!read_number(rest.first, p, end, numbers[rest.first.column][row])) return nullptr;
+  const Head& head = *rest.head;
+  const char* name = p + head.size;
+  if (end - p < static_cast<ptrdiff_t>(head.size + known.size) + kNameRoom) return nullptr;
+  if (!same_name(name, known.text(), known.size) || !same_padded(p, head.text.data(), head.size)) return nullptr;
+  p = name + known.size;
   const char* text = rest.text.data();
   for (const Part& part : rest.parts) {
     const auto size = static_cast<ptrdiff_t>(part.literal_size);
@@ -73,7 +67,7 @@ Known* KnownEvents::make(const Template& t, const Progress& progress, const char
   if (t.parts.size() > Progress::kParts || static_cast<size_t>(end - first) > kLongest) return nullptr;
   Rest rest;
   const char* from = first;
-  const char* begins = nullptr;  // where the first stretch of text ends
+  const char* own = nullptr;  // where the name begins, or the first number
   std::string_view name;
   uint32_t filled = 0;
   const auto add = [&](Part part, const char* until) {
@@ -85,39 +79,42 @@ Known* KnownEvents::make(const Template& t, const Progress& progress, const char
   };
   for (size_t i = 0; i + 1 < t.parts.size(); ++i) {
     Part part = t.parts[i];
-    if (part.slot == Slot::name && !begins) name = fields.name;
+    if (part.slot == Slot::name && !own) {
+      name = fields.name;
+      own = name.data();
+      from = own + name.size();
+    }
     if (!is_number(part.slot)) continue;
     part.column = part.slot == Slot::start ? kStart : part.slot == Slot::dur ? kDur : static_cast<uint8_t>(kValues + part.column);
     filled |= 1u << part.column;
     const char* until = progress.at[i] + part.literal_size;
-    if (begins) add(part, until);
-    else begins = until, rest.first = part;
+    if (!own) from = own = until;
+    add(part, until);
     from = progress.at[i + 1];
   }
-  if (!begins) return nullptr;
+  if (!own) return nullptr;
   add(Part{}, end);
   const auto fix = [&](size_t column, int64_t value) {
     if (!(filled >> column & 1)) rest.fixed.emplace_back(static_cast<uint8_t>(column), value);
   };
   fix(kStart, fields.start), fix(kDur, fields.dur);
   for (size_t i = 0; i < t.columns; ++i) fix(kValues + i, fields.values[i]);
-  const char* own = name.data() ? name.data() : begins;
-  const Head* head = head_of({first, static_cast<size_t>(own - first)}, name.data() != nullptr);
+  const bool named = name.data() != nullptr;
+  const Head* head = rest.head = head_of({first, static_cast<size_t>(own - first)}, named);
   if (!head) return nullptr;
-  const uint64_t hash = name.data() ? hash_bytes(name, head->seed) : head->seed;
-  const std::string_view beginning(first, static_cast<size_t>(begins - first));
-  return keep({is, rest_of(std::move(rest)), nullptr, static_cast<uint32_t>(hash >> 32), static_cast<uint32_t>(beginning.size())}, beginning, hash);
+  const uint64_t hash = named ? hash_bytes(name, head->seed) : head->seed;
+  return keep({is, rest_of(std::move(rest)), nullptr, static_cast<uint32_t>(hash >> 32), static_cast<uint32_t>(name.size())}, name, hash);
 }
 
 Known* KnownEvents::keep(const Known& known, std::string_view text, uint64_t hash) {
-  const size_t size = (sizeof(Known) + text.size() + kPadding + 15) / 16 * 16;
+  const size_t size = (sizeof(Known) + text.size() + 15) / 16 * 16;
   if (bytes_ + size > kMostBytes) {
     forget();  // the trace has gone on to other events
     return nullptr;
   }
   if (left_ < size) {
     left_ = std::max(size, kBlock);
-    blocks_.push_back(std::make_unique<char[]>(left_));
+    blocks_.push_back(std::make_unique<char[]>(left_ + static_cast<size_t>(kNameRoom)));
     next_ = blocks_.back().get();
   }
   char* place = std::exchange(next_, next_ + size);
@@ -129,9 +126,10 @@ Known* KnownEvents::keep(const Known& known, std::string_view text, uint64_t has
 }
 
 const Rest* KnownEvents::rest_of(Rest&& rest) {
-  std::string key = rest.text;
+  std::string key(reinterpret_cast<const char*>(&rest.head), sizeof rest.head);
+  key += rest.text;
   for (const Part& part : rest.parts) {
-    const uint32_t numbers[] = {static_cast<uint32_t>(rest.first.slot), rest.first.column, part.literal_size, static_cast<uint32_t>(part.slot), part.column};
+    const uint32_t numbers[] = {part.literal_size, static_cast<uint32_t>(part.slot), part.column};
     key.append(reinterpret_cast<const char*>(numbers), sizeof numbers);
   }
   for (const auto& [column, value] : rest.fixed) {

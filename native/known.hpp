@@ -1,8 +1,8 @@
 // Events that were seen before but for their numbers. Their text is compared as a whole and only the numbers are read:
 // no name, thread or shape is looked up again. The numbers go straight into the columns of a batch.
 //
-// A trace has thousands of these and comes back to each in turn, so what is kept of one is small and lies together:
-// the text around its name, and what it shares with others by address.
+// A trace has thousands of these and comes back to each in turn, so what is kept of one is small and lies together: its
+// name, and by address what it shares with others.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct Head {
   uint64_t seed = 0;
 };
 
-// What some events have in common: all after the text up to the first number.
+// What some events have in common: all but the name, or all.
 struct Rest {
-  Part first;  // the number after that text
+  const Head* head = nullptr;
   std::string text;
   std::vector<Part> parts;  // the stretch of text before a number, and the number; Part::column counts in Batch::numbers
   std::vector<std::pair<uint8_t, int64_t>> fixed;  // columns that no number fills
@@ -44,7 +44,7 @@ struct Known {
   const Rest* rest = nullptr;
   Known* chained = nullptr;  // another one, that may begin alike and have the same name
   uint32_t hash = 0;
-  uint32_t size = 0;  // of the text up to the first number, which lies behind
+  uint32_t size = 0;  // of the name, which lies behind; 0 if it is in the rest
 
   const char* text() const { return reinterpret_cast<const char*>(this + 1); }
 };
@@ -66,7 +66,7 @@ class KnownEvents {
     past_ = past_ << 21 ^ (reinterpret_cast<uintptr_t>(known) >> 4 & 0x1fffff);
     // There are more of them than a near cache holds.
     if (const auto* next = reinterpret_cast<const char*>(followers_[place()]))
-      for (size_t at = 0; at < 256; at += 64) __builtin_prefetch(next + at);
+      for (size_t at = 0; at < 128; at += 64) __builtin_prefetch(next + at);
   }
   void found_another() { past_ <<= 21; }  // an event that is not known was read
 

@@ -198,7 +198,7 @@ def budgets_of(small: dict[str, Cost], large: dict[str, Cost]) -> list[Budget]:
     return [
         Budget("1 GB end to end / decompression", end_to_end, 2.0, "x"),
         Budget("added time 1 to 4 GB / decompression's", added_s / added_floor_s, 1.5, "x"),
-        Budget("peak memory at 1 GB", small[INGEST].peak_bytes / MIB, 600, "MiB"),
+        Budget("peak memory at 1 GB", small[INGEST].peak_bytes / MIB, 400, "MiB"),
         Budget("show categories at 1 GB", small[SHOW].wall_s, 1.0, "s"),
     ]
 
@@ -244,7 +244,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--repeats", type=int, help="runs of each program, the best of which counts")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the stores in this folder")
     options = parser.parse_args(arguments)
-    print(f"{os.cpu_count()} processors, load before: {os.getloadavg()[0]:.1f}")
+    print(f"{os.cpu_count()} x {traces.cpu_name()}, load before: {os.getloadavg()[0]:.1f}")
     with store_folder(options.keep) as stores:
         if not options.scale:
             repeats = options.repeats or (3 if options.size < LARGE_BYTES else 2)

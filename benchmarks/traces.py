@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import struct
 import subprocess
@@ -177,6 +178,15 @@ def generate(recipe: Recipe, target: Path, *, jobs: int | None = None) -> None:
 def cpu_count() -> int:
     """Return how many processors there are."""
     return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """Return what the processor is called, as far as the system says it."""
+    info = Path("/proc/cpuinfo")
+    said = info.read_text() if info.exists() else ""
+    # ARM gives numbers in place of a name: the maker and the part.
+    fields = dict(re.findall(r"^(model name|CPU implementer|CPU part)\s*:\s*(.*)$", said, re.MULTILINE))
+    return fields.get("model name") or " ".join(fields.values()) or platform.processor() or platform.machine()
 
 
 def cached(recipe: Recipe) -> Path:

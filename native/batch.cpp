@@ -7,10 +7,16 @@ namespace stepscope {
 
 namespace {
 
+// Rows that stay next to one another: the first one's place, and how many there are.
+struct Stretch {
+  uint32_t from, rows;
+};
+
 template <class T>
-void reorder(Column<T>& column, const std::vector<uint32_t>& order) {
+void reorder(Column<T>& column, const std::vector<Stretch>& stretches) {
   Column<T> moved(column.size());
-  for (size_t i = 0; i < order.size(); ++i) moved[i] = column[order[i]];
+  T* to = moved.data();
+  for (const Stretch& s : stretches) to = std::copy_n(column.data() + s.from, s.rows, to);
   column.swap(moved);
 }
 
@@ -20,7 +26,11 @@ void Batch::make_room(size_t rows, size_t columns) {
   event.resize(rows), start.resize(rows), dur.resize(rows);
   thread.resize(rows), name.resize(rows), shape.resize(rows);
   values.resize(columns);
-  for (auto& v : values) v.resize(rows);
+  numbers = {start.data(), dur.data()};
+  for (auto& v : values) {
+    v.resize(rows);
+    numbers.push_back(v.data());
+  }
 }
 
 void Batch::trim() { make_room(count, values.size()); }
@@ -42,12 +52,15 @@ void Batch::sort() {
     const auto first = order.begin() + firsts[t], last = order.begin() + firsts[t + 1];
     if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
   }
-  bool moved = false;
-  for (uint32_t i = 0; i < rows() && !moved; ++i) moved = order[i] != i;
-  if (!moved) return;
-  reorder(event, order), reorder(start, order), reorder(dur, order);
-  reorder(thread, order), reorder(name, order), reorder(shape, order);
-  for (auto& v : values) reorder(v, order);
+  std::vector<Stretch> stretches;
+  for (const uint32_t row : order) {
+    if (stretches.empty() || row != stretches.back().from + stretches.back().rows) stretches.push_back({row, 0});
+    ++stretches.back().rows;
+  }
+  if (stretches.size() <= 1) return;  // sorted already
+  reorder(event, stretches), reorder(start, stretches), reorder(dur, stretches);
+  reorder(thread, stretches), reorder(name, stretches), reorder(shape, stretches);
+  for (auto& v : values) reorder(v, stretches);
 }
 
 std::vector<int64_t> Batch::thread_bounds() const {

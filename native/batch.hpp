@@ -36,6 +36,7 @@ struct Batch {
   Column<int64_t> event, start, dur;
   Column<int32_t> thread, name, shape;
   std::vector<Column<int64_t>> values;
+  std::vector<int64_t*> numbers;  // start, dur and the values, while rows are added
 
   size_t rows() const { return count; }
   void make_room(size_t rows, size_t columns);

@@ -149,6 +149,7 @@ void bind_reader(nb::module_& m) {
       .def_ro("saw_events", &Reader::saw_events)
       .def_ro("events", &Reader::events)
       .def_ro("bytes", &Reader::bytes)
+      .def_ro("known_hits", &Reader::known_hits)
       .def_ro("template_hits", &Reader::template_hits)
       .def_ro("template_checks", &Reader::template_checks)
       .def_ro("template_mismatches", &Reader::template_mismatches);

@@ -1,3 +1,4 @@
+#include "batch.hpp"
 #include "bindings.hpp"
 #include "sweep.hpp"
 
@@ -73,12 +74,11 @@ nb::object widened(const nb::object& values, const nb::object& valid, size_t off
   };
   const void* data = held(values, (offset + rows) * (narrow ? 4 : 8));
   const auto* bits = valid.is_none() ? nullptr : static_cast<const uint8_t*>(held(valid, (offset + rows + 7) / 8));
-  std::vector<int64_t> out(rows);
-  for (size_t i = 0; i < rows; ++i) {
-    const size_t at = offset + i;
-    out[i] = narrow ? static_cast<const int32_t*>(data)[at] : static_cast<const int64_t*>(data)[at];
-    if (bits && !(bits[at >> 3] >> (at & 7) & 1)) out[i] = kNull;
-  }
+  Column<int64_t> out(rows);
+  if (narrow) std::copy_n(static_cast<const int32_t*>(data) + offset, rows, out.data());
+  else std::copy_n(static_cast<const int64_t*>(data) + offset, rows, out.data());
+  for (size_t at = offset; bits && at < offset + rows; ++at)
+    if (!(bits[at >> 3] >> (at & 7) & 1)) out[at - offset] = kNull;
   return to_buffer(std::move(out));
 }
 

@@ -130,15 +130,6 @@ const char* read_scalar(Cursor& c, std::string_view& out) {
   return c.p;
 }
 
-const char* read_real(const char* p, const char* end, int64_t& out) {
-  const char* q = p;
-  while (q < end && (is_digit(*q) || *q == '-' || *q == '+' || *q == '.' || *q == 'e' || *q == 'E')) ++q;
-  double v;
-  if (!plain_real({p, static_cast<size_t>(q - p)}) || !read_double_text({p, static_cast<size_t>(q - p)}, v)) return nullptr;
-  out = std::bit_cast<int64_t>(v);
-  return q;
-}
-
 // Everything but the plain spellings that nearly every event has.
 [[gnu::noinline]] const char* read_rare(const Part& part, const char* p, const char* end, bool whole, bool lenient, Fields& out) {
   Cursor c{p, end, "", lenient};
@@ -186,6 +177,15 @@ const char* read_real(const char* p, const char* end, int64_t& out) {
 }
 
 }  // namespace
+
+const char* read_real(const char* p, const char* end, int64_t& out) {
+  const char* q = p;
+  while (q < end && (is_digit(*q) || *q == '-' || *q == '+' || *q == '.' || *q == 'e' || *q == 'E')) ++q;
+  double v;
+  if (!plain_real({p, static_cast<size_t>(q - p)}) || !read_double_text({p, static_cast<size_t>(q - p)}, v)) return nullptr;
+  out = std::bit_cast<int64_t>(v);
+  return q;
+}
 
 Slot target_of(const Member& m, const TableSpec& table, uint8_t& column) {
   for (size_t i = 0; i < table.columns.size(); ++i) {
@@ -247,6 +247,7 @@ Template make_template(std::string_view event, const std::vector<Member>& member
   }
   add(Part{}, event.data() + event.size());
   t.whole = whole;
+  t.columns = table.columns.size();
   t.plain = std::none_of(t.parts.begin(), t.parts.end(), [](const Part& p) { return p.slot == Slot::opaque; });
   return t;
 }

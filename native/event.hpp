@@ -66,6 +66,7 @@ struct Template {
   std::string text;
   std::vector<Part> parts;
   int table = 0;
+  size_t columns = 0;  // of its table
   std::string phase, category;
   bool has_phase = false, has_category = false;
   bool whole = false;  // twin keys: every value stays in the text
@@ -108,6 +109,9 @@ const char* match(const Template& t, size_t from, const char* end, bool lenient,
 
 // Forgets what the parts from `from` to `to` have put into the fields.
 void undo(const Template& t, size_t from, size_t to, Fields& out);
+
+// Reads a double in a spelling that comes back the same; the end of it, or nullptr.
+const char* read_real(const char* p, const char* end, int64_t& out);
 
 // The event's text with null for every value that went to a column.
 std::string shape_text(const Template& t, const Fields& fields);

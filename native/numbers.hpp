@@ -73,6 +73,57 @@ inline bool read_time(const char*& p, const char* end, int64_t& out) {
   return true;
 }
 
+// Eight bytes with each digit as its value; what is no digit is more than nine.
+inline uint64_t digit_values(const char* p) { return load64(p) ^ 0x3030303030303030ull; }
+
+// The high bit of the first of eight bytes that is no digit, and perhaps those of later ones; 0 if all are.
+inline uint64_t not_digits(uint64_t values) { return ((values + 0x7676767676767676ull) | values) & 0x8080808080808080ull; }
+
+constexpr ptrdiff_t kRoomForNumber = 32;  // bytes that the two below may look at
+
+// read_int and read_time where so many bytes can be read: the spellings that nearly all numbers have at once, the others
+// by the functions above. What follows the number is for the caller to look at.
+inline bool read_int_quickly(const char*& p, const char* end, int64_t& out) {
+  if constexpr (std::endian::native != std::endian::little) return read_int(p, end, out);
+  const uint64_t values = digit_values(p), odd = not_digits(values);
+  const auto bits = static_cast<unsigned>(__builtin_ctzll(odd | 1ull << 63)) & ~7u;  // of the digits before
+  if (!odd | !bits | ((*p == '0') & (bits > 8))) [[unlikely]] return read_int(p, end, out);
+  out = static_cast<int64_t>(eight_digits(values << (64 - bits)));
+  p += bits >> 3;
+  return true;
+}
+
+// At most five digits, a point and three digits, after `whole` microseconds of higher digits; else nothing is read.
+inline bool read_last_digits(const char*& p, uint64_t whole, int64_t& out) {
+  static constexpr uint64_t kTens[] = {1000, 10000, 100000, 1000000, 10000000, 100000000};
+  const uint64_t values = digit_values(p);
+  const uint64_t odd = not_digits(values);
+  const auto bits = static_cast<unsigned>(__builtin_ctzll(odd | 1ull << 63)) & ~7u;
+  const char* point = p + (bits >> 3);
+  const uint64_t decimals = digit_values(point + 1) & 0xffffff;
+  // Both parts side by side are one number of at most eight digits.
+  const uint64_t both = (values & ((uint64_t{1} << bits) - 1)) | decimals << (bits & 63);
+  if ((bits > 40) | (*point != '.') | (not_digits(decimals) != 0)) [[unlikely]] return false;
+  out = static_cast<int64_t>(whole * kTens[bits >> 3] + eight_digits(both << (40 - bits)));
+  p = point + 4;
+  return true;
+}
+
+inline bool read_time_quickly(const char*& p, const char* end, int64_t& out) {
+  if constexpr (std::endian::native != std::endian::little) return read_time(p, end, out);
+  const uint64_t values = digit_values(p);
+  const char* q = p;
+  if (not_digits(values)) {
+    const bool leading_zero = (*p == '0') & (p[1] != '.');
+    if ((*p == '.') | leading_zero | !read_last_digits(q, 0, out)) [[unlikely]] return read_time(p, end, out);
+  } else {
+    q += 8;
+    if ((*p == '0') | !read_last_digits(q, eight_digits(values), out)) [[unlikely]] return read_time(p, end, out);
+  }
+  p = q;
+  return true;
+}
+
 // Any JSON number (also inside quotes) in microseconds to ns, rounded half to even; false if it is no number or
 // does not fit.
 bool read_time_text(std::string_view text, int64_t& out);

@@ -37,7 +37,7 @@ void Reader::feed(const char* piece, size_t size) {
   size_t used = 0;
   size_t kept = carry_.size();
   while (!carry_.empty() && used < size) {
-    const size_t take = std::min(size - used, std::max<size_t>(carry_.size(), 1 << 16));
+    const size_t take = std::min(size - used, std::max<size_t>(carry_.size(), 1 << 13));
     carry_.append(piece + used, take);
     used += take;
     piece_ = carry_.data();
@@ -169,6 +169,7 @@ Scan Reader::step_root(const char*& p, const char* end) {
 }
 
 Scan Reader::step_events(const char*& p, const char* end) {
+  if (spec_.templates) read_known_events(p, end);
   while (p < end && (is_space(*p) || *p == ',')) ++p;
   if (p == end) return Scan::more;
   if (*p == '{') return read_event(p, end);

@@ -11,6 +11,7 @@
 #include "batch.hpp"
 #include "event.hpp"
 #include "intern.hpp"
+#include "known.hpp"
 
 namespace stepscope {
 
@@ -63,7 +64,7 @@ class Reader {
   std::vector<Damage> damage;
   std::string refusal;  // why this is no trace, if so
   int64_t events = 0, bytes = 0;
-  int64_t template_hits = 0, template_checks = 0, template_mismatches = 0;
+  int64_t known_hits = 0, template_hits = 0, template_checks = 0, template_mismatches = 0;
   bool saw_events = false;  // a list of events was found
 
  private:
@@ -83,12 +84,22 @@ class Reader {
   Scan step_resync(const char*& p, const char* end);
   Scan read_event(const char*& p, const char* end);
   Scan read_general(const char*& p, const char* end, bool lenient, bool must_be_event);
+  void read_known_events(const char*& p, const char* end);
+  bool read_known_event(const char*& p, const char* end);
   bool read_by_template(const char*& p, const char* end);
   bool agrees(const Template& t, const char* p, const char* end);
+  bool agrees(const Known& known, const char* p, const char* after, size_t row);
+  void disagreed(const char* p);
   bool accepts(bool lenient, bool must_be_event) const;
   bool at_metadata(const char* quote, const char* end) const;
   bool may_start_event(const char* brace, const char* end) const;
-  void store(const Template& t, int32_t shape, int64_t offset);
+  Identity store(const Template& t, int32_t shape, int64_t offset);
+  void add_row(Batch& batch, const Identity& is, int64_t dur);
+  Batch& batch_of(int table) {
+    const auto& batch = open_[static_cast<size_t>(table)];
+    return batch ? *batch : open_batch(table);
+  }
+  Batch& open_batch(int table);
   int32_t shape_of(Template& t);
   int32_t new_shape(const Template& t, bool lenient);
   int32_t name_of(std::string_view raw);
@@ -117,6 +128,7 @@ class Reader {
   Fields fields_;
   std::string spelling_;  // the opaque values of an event, joined: with its template they determine the shape
   std::vector<std::unique_ptr<Template>> templates_;
+  KnownEvents known_;
   uint64_t templates_learned_ = 0;
   unsigned until_check_ = 0;  // hits until the next one is read twice
   static constexpr size_t kMaxTemplates = 128;

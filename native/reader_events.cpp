@@ -53,6 +53,42 @@ Scan Reader::read_event(const char*& p, const char* end) {
   return s;
 }
 
+// Reads events that were seen before but for their numbers, as many as follow one another.
+void Reader::read_known_events(const char*& p, const char* end) {
+  for (;;) {
+    while (p < end && (is_space(*p) || *p == ',')) ++p;
+    if (p == end || *p != '{' || !read_known_event(p, end)) return;
+  }
+}
+
+[[gnu::always_inline]] inline bool Reader::read_known_event(const char*& p, const char* end) {
+  const char* after = nullptr;
+  const auto fits = [&](const Known& known) {
+    const Batch& batch = batch_of(known.is.table);
+    return (after = read_known(known, p, end, batch.numbers.data(), batch.count)) != nullptr;
+  };
+  Known* known = known_.expected();
+  const bool expected = known && fits(*known);
+  if (!expected) known = known_.find(p, end, fits);
+  if (!known) return false;
+  Batch& batch = batch_of(known->is.table);
+  ++template_hits, ++known_hits;
+  if (--until_check_ == 0 && !agrees(*known, p, after, batch.count)) {
+    disagreed(p);
+    return false;
+  }
+  known_.found(known, expected);
+  add_row(batch, known->is, batch.dur[batch.count]);
+  p = after;
+  return true;
+}
+
+void Reader::disagreed(const char* p) {
+  ++template_mismatches;
+  spec_.templates = false;
+  note("the fast path disagreed with the general one and was switched off", 0, offset_of(p));
+}
+
 // Tries the layout that fitted last, then the others, nearest first: a hit moves one place to the front. What a layout
 // that failed has read is kept for the next one with the same beginning.
 bool Reader::read_by_template(const char*& p, const char* end) {
@@ -70,11 +106,15 @@ bool Reader::read_by_template(const char*& p, const char* end) {
     if (!after) continue;
     ++template_hits;
     if (--until_check_ == 0 && !agrees(t, p, end)) {
-      spec_.templates = false;
-      note("the fast path disagreed with the general one and was switched off", 0, offset_of(p));
+      disagreed(p);
       return false;
     }
-    store(t, shape_of(t), offset_of(p));
+    const Identity is = store(t, shape_of(t), offset_of(p));
+    const bool repaired = shape_infos_[static_cast<size_t>(is.shape - shapes_.first())].repairs != 0;
+    if (!repaired && !fields_.bad_time && !fields_.negative_dur && fields_.name_is_simple == fields_.has_name)
+      known_.learn(t, progress_, after, fields_, is);
+    else
+      known_.found_another();
     last_ = at;
     if (at > 0 && i > 0) std::swap(templates_[at], templates_[at - 1]), --last_;
     p = after;
@@ -111,8 +151,27 @@ bool Reader::agrees(const Template& t, const char* p, const char* end) {
                     slow.pid == fast.pid && slow.tid == fast.tid && slow.start == fast.start && slow.dur == fast.dur &&
                     std::equal(slow.values.begin(), slow.values.begin() + static_cast<long>(columns), fast.values.begin()) &&
                     shape_text(own, slow) == shape_text(t, fast);
-  template_mismatches += !same;
   return same;
+}
+
+bool Reader::agrees(const Known& known, const char* p, const char* after, size_t row) {
+  ++template_checks;
+  until_check_ = spec_.check_every;
+  Cursor c{p, after};
+  if (scan_event(c, members_) != Scan::ok || c.p != after) return false;
+  const Template own = layout_of({p, static_cast<size_t>(after - p)});
+  fields_.clear(own.columns);
+  progress_.at[0] = p;
+  const Batch& batch = batch_of(known.is.table);
+  if (own.table != known.is.table || match(own, 0, after, false, fields_, progress_) != after) return false;
+  for (size_t i = 0; i < own.columns; ++i)
+    if (fields_.values[i] != batch.values[i][row]) return false;
+  unsigned repairs = 0;
+  const std::string shape = normalise(shape_text(own, fields_), false, repairs);
+  return fields_.start == batch.start[row] && fields_.dur == batch.dur[row] &&
+         thread_of(fields_.pid, fields_.tid) == known.is.thread &&
+         (fields_.has_name ? name_of(fields_.name) : kNone) == known.is.name && repairs == 0 &&
+         shape == shapes_.texts()[static_cast<size_t>(known.is.shape - shapes_.first())];
 }
 
 // Whether members_ may stand for an event that was found or mended after damage.
@@ -134,6 +193,7 @@ Scan Reader::read_general(const char*& p, const char* end, bool lenient, bool mu
   progress_.at[0] = p;
   if (match(t, 0, c.p, lenient, fields_, progress_) != c.p) return Scan::bad;
   store(t, new_shape(t, lenient), offset_of(p));
+  known_.found_another();
   p = c.p;
   if (spec_.templates && !lenient && !must_be_event && !t.whole) learn(std::move(t));
   return Scan::ok;
@@ -161,29 +221,41 @@ int Reader::table_of(const Template& t) const {
   return t.has_phase && t.has_category && it != spec_.by_kind.end() ? it->second : static_cast<int>(spec_.tables.size()) - 1;
 }
 
-void Reader::store(const Template& t, int32_t shape, int64_t offset) {
-  auto& batch = open_[static_cast<size_t>(t.table)];
-  const size_t columns = spec_.tables[static_cast<size_t>(t.table)].columns.size();
-  if (!batch) {
-    batch = std::make_unique<Batch>();
-    batch->table = t.table;
-    batch->make_room(spec_.batch_rows, columns);
-  }
-  ShapeInfo& info = shape_infos_[static_cast<size_t>(shape - shapes_.first())];
+Batch& Reader::open_batch(int table) {
+  auto& batch = open_[static_cast<size_t>(table)];
+  batch = std::make_unique<Batch>();
+  batch->table = table;
+  batch->make_room(spec_.batch_rows, spec_.tables[static_cast<size_t>(table)].columns.size());
+  return *batch;
+}
+
+// Adds an event to a batch that has its numbers already.
+[[gnu::always_inline]] inline void Reader::add_row(Batch& batch, const Identity& is, int64_t dur) {
+  ShapeInfo& info = shape_infos_[static_cast<size_t>(is.shape - shapes_.first())];
   ++info.events;
-  if (fields_.dur != kNull) info.total = saturating_add(info.total, fields_.dur);
+  if (dur != kNull) info.total = saturating_add(info.total, dur);
+  const size_t row = batch.count++;
+  batch.event[row] = events++;
+  batch.thread[row] = is.thread;
+  batch.name[row] = is.name;
+  batch.shape[row] = is.shape;
+  if (batch.count >= spec_.batch_rows) ready_.push_back(std::move(open_[static_cast<size_t>(is.table)]));
+}
+
+Identity Reader::store(const Template& t, int32_t shape, int64_t offset) {
+  Batch& batch = batch_of(t.table);
+  const ShapeInfo& info = shape_infos_[static_cast<size_t>(shape - shapes_.first())];
   if (info.repairs) note_repairs(info.repairs, offset);
   if (fields_.negative_dur) note("a negative duration, counted as 0", 0, offset);
   if (fields_.bad_time) note("a time that is no number", 0, offset);
-  const size_t row = batch->count++;
-  batch->event[row] = events++;
-  batch->thread[row] = thread_of(fields_.pid, fields_.tid);
-  batch->name[row] = fields_.has_name ? name_of(fields_.name) : kNone;
-  batch->start[row] = fields_.start;
-  batch->dur[row] = fields_.dur;
-  batch->shape[row] = shape;
-  for (size_t i = 0; i < columns; ++i) batch->values[i][row] = fields_.values[i];
-  if (batch->rows() >= spec_.batch_rows) ready_.push_back(std::move(batch));
+  const int32_t thread = thread_of(fields_.pid, fields_.tid);
+  const Identity is{t.table, thread, fields_.has_name ? name_of(fields_.name) : kNone, shape};
+  const size_t row = batch.count;
+  batch.start[row] = fields_.start;
+  batch.dur[row] = fields_.dur;
+  for (size_t i = 0; i < t.columns; ++i) batch.values[i][row] = fields_.values[i];
+  add_row(batch, is, fields_.dur);
+  return is;
 }
 
 // ---- numbering
@@ -289,6 +361,7 @@ Dictionary Reader::take_dictionary(bool last) {
   shapes_.drain(), spellings_.drain();
   spelling_ids_.clear(), shape_infos_.clear();
   for (auto& t : templates_) t->plain_shape = -1;
+  known_.forget();
   return d;
 }
 

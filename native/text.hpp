@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -79,13 +80,32 @@ inline bool same_bytes(const char* a, const char* b, size_t n) {
   return (i + 8 > n || load64(a + i) == load64(b + i)) && load64(a + n - 8) == load64(b + n - 8);
 }
 
+inline bool same_64(const char* a, const char* b) {
+#if defined(__aarch64__) && !defined(STEPSCOPE_SCALAR)
+  const auto unlike = [&](size_t at) {
+    return veorq_u8(vld1q_u8(reinterpret_cast<const uint8_t*>(a + at)), vld1q_u8(reinterpret_cast<const uint8_t*>(b + at)));
+  };
+  const uint64x2_t any = vreinterpretq_u64_u8(vorrq_u8(vorrq_u8(unlike(0), unlike(16)), vorrq_u8(unlike(32), unlike(48))));
+  return (vgetq_lane_u64(any, 0) | vgetq_lane_u64(any, 1)) == 0;
+#elif defined(__SSE2__) && !defined(STEPSCOPE_SCALAR)
+  const auto load = [](const char* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); };
+  const auto unlike = [&](size_t at) { return _mm_xor_si128(load(a + at), load(b + at)); };
+  const __m128i any = _mm_or_si128(_mm_or_si128(unlike(0), unlike(16)), _mm_or_si128(unlike(32), unlike(48)));
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(any, _mm_setzero_si128())) == 0xffff;
+#else
+  return same_bytes(a, b, 64);
+#endif
+}
+
 // Sixteen bytes from here are n times 0xff and then zeros, for n = 16 - offset.
 alignas(16) inline constexpr unsigned char kMasks[32] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
                                                          0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 
 // The same where sixteen bytes beyond the end of `a` may be read and `b` has zeros up to there: most literals take one
-// comparison, and none a loop over its last bytes.
+// comparison, and none a loop over its last bytes. A long text ends the comparison at the first stretch that differs.
 inline bool same_padded(const char* a, const char* b, size_t n) {
+  for (; n > 64; a += 64, b += 64, n -= 64)
+    if (!same_64(a, b)) return false;
 #if defined(__aarch64__) && !defined(STEPSCOPE_SCALAR)
   const auto load = [](const void* p) { return vld1q_u8(static_cast<const uint8_t*>(p)); };
   uint8x16_t differ = vdupq_n_u8(0);
@@ -99,6 +119,34 @@ inline bool same_padded(const char* a, const char* b, size_t n) {
   for (; n > 16; a += 16, b += 16, n -= 16) differ = _mm_or_si128(differ, _mm_xor_si128(load(a), load(b)));
   differ = _mm_or_si128(differ, _mm_and_si128(_mm_xor_si128(load(a), load(b)), load(kMasks + 16 - n)));
   return _mm_movemask_epi8(_mm_cmpeq_epi8(differ, _mm_setzero_si128())) == 0xffff;
+#else
+  return same_bytes(a, b, n);
+#endif
+}
+
+// n times 0xff from 64 - n on, and then zeros.
+inline constexpr auto kLongMasks = [] {
+  std::array<unsigned char, 128> masks{};
+  for (size_t i = 0; i < 64; ++i) masks[i] = 0xff;
+  return masks;
+}();
+
+// The same where 64 bytes from both can be read. Names are of all lengths, and a loop that follows them would be guessed
+// wrongly each time: so as many bytes are looked at for each.
+inline bool same_name(const char* a, const char* b, size_t n) {
+  if (n > 64) return same_64(a, b) && same_bytes(a + 64, b + 64, n - 64);
+#if defined(__aarch64__) && !defined(STEPSCOPE_SCALAR)
+  const auto load = [](const void* p, size_t at) { return vld1q_u8(static_cast<const uint8_t*>(p) + at); };
+  const unsigned char* mask = kLongMasks.data() + 64 - n;
+  const auto unlike = [&](size_t at) { return vandq_u8(veorq_u8(load(a, at), load(b, at)), load(mask, at)); };
+  const uint64x2_t any = vreinterpretq_u64_u8(vorrq_u8(vorrq_u8(unlike(0), unlike(16)), vorrq_u8(unlike(32), unlike(48))));
+  return (vgetq_lane_u64(any, 0) | vgetq_lane_u64(any, 1)) == 0;
+#elif defined(__SSE2__) && !defined(STEPSCOPE_SCALAR)
+  const auto load = [](const void* p, size_t at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(p) + at)); };
+  const unsigned char* mask = kLongMasks.data() + 64 - n;
+  const auto unlike = [&](size_t at) { return _mm_and_si128(_mm_xor_si128(load(a, at), load(b, at)), load(mask, at)); };
+  const __m128i any = _mm_or_si128(_mm_or_si128(unlike(0), unlike(16)), _mm_or_si128(unlike(32), unlike(48)));
+  return _mm_movemask_epi8(_mm_cmpeq_epi8(any, _mm_setzero_si128())) == 0xffff;
 #else
   return same_bytes(a, b, n);
 #endif

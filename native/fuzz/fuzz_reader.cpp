@@ -23,6 +23,7 @@ using Dice = std::mt19937_64;
 
 size_t draw(Dice& dice, size_t below) { return below ? dice() % below : 0; }
 
+int64_t known_hits = 0;    // over all tries: the path that is to be tested was taken
 std::string failed_input;  // written out when a check fails
 
 void check(bool holds, const char* what) {
@@ -143,6 +144,7 @@ Said read(const std::string& text, size_t piece, bool templates, size_t dictiona
   said.refusal = reader.refusal, said.events = reader.events;
   for (const Damage& d : reader.damage) said.damage.emplace_back(d.reason, d.count, d.bytes, d.offsets);
   check_account(reader, said, text);
+  known_hits += reader.known_hits;
   return said;
 }
 
@@ -170,7 +172,13 @@ std::string excerpt(const std::string& sample, Dice& dice) {
   size_t from = head + draw(dice, sample.size() - head);
   const size_t brace = sample.find("{\n    \"ph\"", from);
   if (brace != std::string::npos) from = brace;
-  text += sample.substr(from, 500 + draw(dice, 6000));
+  // Twice or more, for what the reader knows again.
+  const std::string stretch = sample.substr(from, 500 + draw(dice, 6000));
+  for (size_t n = 1 + draw(dice, 4); n > 0; --n) {
+    text += stretch.substr(0, stretch.rfind('}') + 1);
+    if (n > 1) text += ',';
+  }
+  text += stretch.substr(stretch.rfind('}') + 1);
   if (draw(dice, 2)) text = text.substr(0, text.rfind('}') + 1) + "]";
   if (draw(dice, 2)) text += ", \"baseTimeNanoseconds\": 1234567890, \"traceName\": \"drawn\"}";
   return text;
@@ -181,11 +189,14 @@ const std::vector<std::string> kScraps = {
     "-0.0", "1.5e3", "0.0005", "99999999999999999999", "\"args\":{", "{\"ph\":\"X\"", ",{\"ph\":\"X\",\"name\":\"a\",\"ts\":1}", "\"baseTimeNanoseconds\":5",
     "\"traceEvents\":[", "]}", "{}", "[[[[", "\"name\":\"a\"b\"", "-", "007", " ", "\n", "\"pid\":\"a\"b\",", "\"args\":{},", "\xef\xbb\xbf"};
 
+const std::vector<std::string> kNumbers = {"", "-", "0", "00", ".", "1.", ".5", "1.2345", "e3", "-0", "12345678", "123456789012345678", "1234567890123456789",
+                                           "99999.999", "9999999999999.999", "100000.001", "0.0001", "1:", "1/", "3.14a", "5\xb0", "1.\xb2\xb2\xb2"};
+
 void mutate(std::string& text, Dice& dice, const std::vector<std::string>& samples) {
   if (text.empty()) text = "{";
   const size_t at = draw(dice, text.size());
   const size_t length = std::min(text.size() - at, 1 + draw(dice, draw(dice, 4) ? 12 : 600));
-  switch (draw(dice, 9)) {
+  switch (draw(dice, 11)) {
     case 0: text[at] = static_cast<char>(dice()); break;
     case 1: text[at] = static_cast<char>(text[at] ^ (1 << draw(dice, 8))); break;
     case 2: text.erase(at, length); break;
@@ -196,6 +207,11 @@ void mutate(std::string& text, Dice& dice, const std::vector<std::string>& sampl
     case 7: {
       const std::string& other = samples[draw(dice, samples.size())];
       text.insert(at, other.substr(draw(dice, other.size()), length));
+      break;
+    }
+    case 8: {  // aim at a number
+      const size_t digit = text.find_first_of("0123456789", at);
+      if (digit != std::string::npos) text.replace(digit, draw(dice, 3), kNumbers[draw(dice, kNumbers.size())]);
       break;
     }
     default: {  // aim at punctuation
@@ -328,6 +344,7 @@ int main(int argc, char** argv) {
     fuzz_reader(dice, samples);
     fuzz_sweep(dice);
   }
+  if (done >= 100) check(known_hits > done, "no event was known again");
   std::printf("%ld traces and sweeps in %.1f s, seed %llu: nothing found\n", done, spent(), seed);
   return 0;
 }

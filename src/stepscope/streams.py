@@ -27,7 +27,7 @@ Progress = Callable[[str, float | None, int, int], None]
 READ = 1 << 15
 HEAD = 1 << 12
 PIECE = 1 << 20
-AHEAD = 32
+AHEAD = 8
 
 Piece = bytes | memoryview
 """Some bytes; a view is only good until the next piece is asked for, because its buffer is used again."""

@@ -53,6 +53,7 @@ class Reading:
     rows: list[dict[str, Any]] = field(default_factory=list)
     events_read: int = 0
     bytes_read: int = 0
+    known_hits: int = 0
     template_hits: int = 0
     template_mismatches: int = 0
 
@@ -82,7 +83,7 @@ class Reading:
 
     def without_templates(self) -> dict[str, Any]:
         """Everything that the fast path must not change."""
-        return {key: value for key, value in vars(self).items() if not key.startswith("template")}
+        return {key: value for key, value in vars(self).items() if not key.startswith(("template", "known"))}
 
 
 def fill(event: Event, values: dict[str, Any]) -> None:
@@ -115,6 +116,7 @@ def read(raw: bytes, piece: int | None = None, *, cut: bool = False, **options: 
     reading.threads = reader.threads
     reading.damage = {reason: (count, lost, places) for reason, count, lost, places in reader.damage}
     reading.events_read, reading.bytes_read = reader.events, reader.bytes
+    reading.known_hits = reader.known_hits
     reading.template_hits = reader.template_hits
     reading.template_mismatches = reader.template_mismatches
     check(reading, len(raw))

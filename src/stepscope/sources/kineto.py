@@ -56,6 +56,7 @@ def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
     _native.keep_memory()
     reader = new_reader()
     with BackgroundWorker(_WAITING) as aside:
+        aside.run(writer.open_files)  # beside the first pieces: pyarrow takes a while to import
         reported = 0
         for piece in stream:
             reader.feed(piece)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import astuple, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,14 +29,7 @@ class StoreWriter:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows = dict.fromkeys((table.name for table in STORED), 0)
-        self._schemas = [arrow_schema(table.read_columns) for table in STORED]
-        self._parquet = {
-            table.name: parquet_writer(folder / f"{table.name}.parquet", table.all_columns)
-            for table in STORED
-            if not table.linked
-        }
-        self._row_groups = dict.fromkeys(self._parquet, 0)
-        self._staged = {table.name: Staged(folder, table) for table in STORED if table.linked}
+        self._row_groups = dict.fromkeys((table.name for table in STORED), 0)
         self._dictionaries: dict[str, Any] = {}
         self._runs: list[tuple[str, int, int, int, int, int]] = []
         self.phases: set[str | None] = set()
@@ -43,6 +37,26 @@ class StoreWriter:
         """The sources that have been read, the one that began the trace first."""
         self._filled: dict[str, str] = {}
         self._plain = PlainRows(self._keep)
+
+    def open_files(self) -> None:
+        """Imports pyarrow and opens the files, which the first rows would do otherwise."""
+        _ = self._schemas, self._parquet, self._staged
+
+    @cached_property
+    def _schemas(self) -> list[pa.Schema]:
+        return [arrow_schema(table.read_columns) for table in STORED]
+
+    @cached_property
+    def _parquet(self) -> dict[str, Any]:
+        return {
+            table.name: parquet_writer(self.folder / f"{table.name}.parquet", table.all_columns)
+            for table in STORED
+            if not table.linked
+        }
+
+    @cached_property
+    def _staged(self) -> dict[str, Staged]:
+        return {table.name: Staged(self.folder, table) for table in STORED if table.linked}
 
     def add_rows(self, table: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Stores rows of a table: names, threads and categories as texts, times in ns.

@@ -50,7 +50,7 @@ class Spent:
 
 def step_windows(trace: Trace) -> Windows:
     """The windows of the steps, however they were found."""
-    rows = trace.arrow(_WINDOWS).to_pylist()
+    rows = trace.rows(_WINDOWS)
     notes = tuple(how_steps_were_found(trace))
     return Windows([row["start_ns"] for row in rows], [row["end_ns"] for row in rows], notes)
 
@@ -88,4 +88,4 @@ def spent_by_group(trace: Trace, sql: str, groups: Mapping[str, int], windows: W
 
 
 def _rows(trace: Trace, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in trace.arrow(sql).to_pylist()]
+    return [tuple(row.values()) for row in trace.rows(sql)]

@@ -65,7 +65,7 @@ STEPS = """
 
 def missing(trace: Trace) -> tuple[str, ...]:
     """The note of a trace that has no events of memory; nothing where it has."""
-    found = trace.arrow(f"WITH {EVENTS} SELECT count(*) AS events FROM changes").to_pylist()[0]
+    found = trace.rows(f"WITH {EVENTS} SELECT count(*) AS events FROM changes")[0]
     return () if found["events"] else ("No events of memory: record with profile_memory=True.",)
 
 
@@ -94,10 +94,8 @@ def parameters(trace: Trace) -> tuple[str, ...]:
     Parameters are made before a profile begins, so no event of memory is theirs; a gradient is as large as
     the parameter it belongs to.
     """
-    block = (
-        _BLOCK if trace.arrow("SELECT 1 FROM memory_events WHERE device_type <> 0 LIMIT 1").num_rows else 1
-    )
-    rows = trace.arrow(_GRADIENTS).to_pylist()
+    block = _BLOCK if len(trace.rows("SELECT 1 FROM memory_events WHERE device_type <> 0 LIMIT 1")) else 1
+    rows = trace.rows(_GRADIENTS)
     tensors = total = 0
     for row in rows:
         said = json.loads(row["args"] or "{}")

@@ -171,18 +171,18 @@ def attention(trace: Trace) -> Table[Attention]:
     notes = list(windows.notes)
     if not table:
         notes.append("No attention ran on a device inside the steps.")
-        on_host = trace.arrow(_ON_HOST).to_pylist()
+        on_host = trace.rows(_ON_HOST)
         notes += [f"On the host, {row['name']} ran {row['calls']} times." for row in on_host]
     return Table.of(Attention, table, notes)
 
 
 def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
     """What kernels took part in attention."""
-    (found,) = trace.arrow(f"SELECT count(*) AS stretches FROM ({_STRETCHES})").to_pylist()
+    (found,) = trace.rows(f"SELECT count(*) AS stretches FROM ({_STRETCHES})")
     kernels = _kernels(stretches=found["stretches"] > 0)
-    pairs = trace.arrow(f"SELECT DISTINCT pair, name, op_name FROM ({kernels})").to_pylist()
+    pairs = trace.rows(f"SELECT DISTINCT pair, name, op_name FROM ({kernels})")
     named = [pair["pair"] for pair in pairs if family_of(pair["name"], pair["op_name"]) == "attention"]
-    details = trace.arrow(
+    details = trace.rows(
         f"""
         SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,
                any_value(kind) AS kind, any_value(of_op) AS of_op, any_value(of_args) AS of_args,
@@ -191,7 +191,7 @@ def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
         GROUP BY grouped ORDER BY grouped
         """,
         named=named,
-    ).to_pylist()
+    )
     numbers = {one["grouped"]: number for number, one in enumerate(details)}
     timed = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({kernels})"
     for one, spent in zip(details, spent_by_group(trace, timed, numbers, windows), strict=True):

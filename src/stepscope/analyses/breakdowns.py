@@ -42,7 +42,7 @@ _WINDOWS = """
 )
 def breakdowns(trace: Trace) -> Table[Breakdown]:
     """Divides each step, marked or found, like `steps`: kernels, copies, runtime, operators, other."""
-    windows = trace.arrow(_WINDOWS).to_pylist()
+    windows = trace.rows(_WINDOWS)
     rows = [
         Breakdown(
             rank=trace.rank,

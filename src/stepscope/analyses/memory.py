@@ -82,9 +82,9 @@ _SQL = f"""
 
 def _failed(trace: Trace) -> tuple[str, ...]:
     """What the allocator could not give."""
-    found = trace.arrow(
+    found = trace.rows(
         "SELECT count(*) AS times, max(bytes) AS bytes FROM memory_events WHERE name = '[OutOfMemory]'"
-    ).to_pylist()[0]
+    )[0]
     if not found["times"]:
         return ()
     return (f"Requests for memory that failed: {found['times']}, the largest for {found['bytes']} bytes.",)

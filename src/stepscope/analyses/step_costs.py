@@ -109,7 +109,7 @@ Cost = tuple[str, str, str | None, str | None, int, int]
 def _busiest(trace: Trace, windows: Windows) -> str | None:
     if not windows.starts:
         return None
-    found = trace.arrow(_BUSIEST, **_between(windows)).to_pylist()
+    found = trace.rows(_BUSIEST, **_between(windows))
     return found[0]["device_name"] if found else None
 
 
@@ -119,7 +119,7 @@ def _between(windows: Windows) -> dict[str, int]:
 
 def _of_work(trace: Trace, windows: Windows, device: str) -> Iterator[Cost]:
     """What ran on the device: first come kernels that compute, then copies, fills and collectives."""
-    groups = trace.arrow(_GROUPS, device=device, **_between(windows)).to_pylist()
+    groups = trace.rows(_GROUPS, device=device, **_between(windows))
     computing = [one for one in groups if one["kind"] == "kernel" and not one["communicates"]]
     others = [one for one in groups if one["kind"] != "kernel" or one["communicates"]]
     shared = _shared(trace, windows, device, computing)

@@ -47,7 +47,7 @@ _WINDOWS = """
 )
 def steps(trace: Trace) -> Table[Step]:
     """Divides each marked step: kernels, copies, communication, runtime, data loading, operators, other."""
-    windows = trace.arrow(_WINDOWS).to_pylist()
+    windows = trace.rows(_WINDOWS)
     if not windows:
         note = (
             "No step marks (ProfilerStep#k): call step() on the profiler after each step to have them. "

@@ -78,7 +78,7 @@ def walk_of(trace: Trace, steps: pa.Table) -> _native.PathWalk:
 
 def leading_thread(trace: Trace) -> int:
     """The thread that launches most, or else works most; -1 for none."""
-    leading = trace.arrow(_LEADING)["thread"].to_pylist()
+    leading = [row["thread"] for row in trace.rows(_LEADING)]
     return int(leading[0]) if leading else -1
 
 

@@ -152,4 +152,4 @@ def _waiting(trace: Trace) -> dict[str, Any]:
 
 def roles(trace: Trace) -> dict[int, int]:
     """Which threads the engine runs on, and which communicate."""
-    return {row["thread"]: row["role"] for row in trace.arrow(_ROLES).to_pylist()}
+    return {row["thread"]: row["role"] for row in trace.rows(_ROLES)}

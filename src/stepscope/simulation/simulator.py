@@ -250,7 +250,7 @@ def simulator_of(trace: Trace) -> Simulator:
 
 def _how_many(trace: Trace, steps: int) -> int:
     """How many steps are simulated."""
-    amount = trace.arrow(_AMOUNT)["n"][0].as_py()
+    amount = trace.rows(_AMOUNT)[0]["n"]
     if amount <= MOST_WORK:
         return steps
     return min(steps, max(LEAST_STEPS, int(steps * MOST_WORK / amount)))

@@ -309,7 +309,7 @@ def _late_stretches(trace: Trace) -> Windows:
 
 def handing_threads(trace: Trace) -> dict[int, int]:
     """For each thread that autograd runs backward on, the thread of its process that called it."""
-    rows = trace.arrow(
+    rows = trace.reading(None).rows(
         """
         WITH counted AS (
                  SELECT thread, count(*) AS ops, count(*) FILTER (forward_thread > 0) AS backward,
@@ -325,7 +325,7 @@ def handing_threads(trace: Trace) -> dict[int, int]:
         WHERE k.backward > 0 AND k.thread != m.thread
         """
     )
-    return dict(zip(rows["worker"].to_pylist(), rows["main"].to_pylist(), strict=True))
+    return {row["worker"]: row["main"] for row in rows}
 
 
 # ---------------------------------------------------------------- writing

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
     from stepscope.store.meta import TraceMeta
 
-__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "run"]
+__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "fetch", "run"]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
-    "threads": 2,
     # Variables of the program are no tables.
     "python_enable_replacements": False,
     # Where it guesses that few events come, it would compare each with every step.
@@ -37,13 +36,15 @@ _SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECAS
 """Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
 
 
-def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+def connect(
+    folder: Path, meta: TraceMeta, extra: dict[str, Path], *, threads: int = 2
+) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
     import duckdb
     import pyarrow as pa
 
     check_place(folder)
-    connection = duckdb.connect(":memory:", config=dict(_EVERY_CURSOR))
+    connection = duckdb.connect(":memory:", config={**_EVERY_CURSOR, "threads": threads})
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.
@@ -153,6 +154,18 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
         if rows is None:
             return relation.to_arrow_table()
         return _explaining(relation.to_arrow_reader(rows))
+    except duckdb.Error as error:
+        raise _explained(error) from error
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Runs a query and gives its rows: it is planned once, where a relation is planned twice."""
+    import duckdb
+
+    try:
+        found = connection.execute(sql, params or None)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     except duckdb.Error as error:
         raise _explained(error) from error
 

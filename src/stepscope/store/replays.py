@@ -64,7 +64,7 @@ _REPLAYED = f"""
 
 def write_replays(trace: Trace, target: Path, *, progress: Progress | None = None) -> None:
     """Finds for each replayed graph the work that it repeats, and writes a row for each piece of its work."""
-    if not trace.arrow(f"WITH {_GRAPHS} SELECT 1 FROM graphs LIMIT 1").num_rows:
+    if not len(trace.rows(f"WITH {_GRAPHS} SELECT 1 FROM graphs LIMIT 1")):
         with parquet_writer(target, REPLAYS) as file:
             file.write_table(arrow_schema(REPLAYS).empty_table())
         return

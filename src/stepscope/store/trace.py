@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from copy import copy
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED
 from stepscope.store import connection as fenced
-from stepscope.store.derived import DerivedTableBuilder
-from stepscope.store.layout import read_meta
+from stepscope.store.database import Database, Reads
 from stepscope.store.views import VIEWS
 from stepscope.tables import Table
 
@@ -26,69 +26,33 @@ if TYPE_CHECKING:
 __all__ = ["Reads", "Trace"]
 
 Row = TypeVar("Row")
-Reads = dict[str, tuple[str, ...]]
-"""Which views and which of their columns an analysis reads."""
-
 Analyst = Callable[["Trace", str], "pa.Table"]
 """Answers for the tables `analyses.NAME` of a query."""
 
 _WORDS = re.compile(r"[a-z_]+")
+_STORED = re.compile(r"\bstored\"?\s*\.")
 _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
+_DERIVED = tuple(name for tables in DERIVED for name in tables.names)
 
 
-class _Shared:
-    """What a trace and its limited forms have in common: one database, tables made so far, answers."""
+class _Named(NamedTuple):
+    """What the words of a query may name."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.meta = read_meta(folder)
-        self.derived_tables = DerivedTableBuilder()
-        self._answers: dict[Any, Any] = {}
-        self._locks: dict[Any, threading.RLock] = {}
-        self._connecting = threading.Lock()
-        self._database: duckdb.DuckDBPyConnection | None = None
-        self._seen: dict[str, Path] = {}
-        self._schemas: dict[Any, str] = {}
+    derived: tuple[str, ...]
+    views: tuple[str, ...]
+    stored: bool
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gives, worked out once; who asks meanwhile waits for it."""
-        with self._locks.setdefault(key, threading.RLock()):
-            if key not in self._answers:
-                self._answers[key] = make()
-            return self._answers[key]
 
-    def cursor(self, reads: Reads | None) -> duckdb.DuckDBPyConnection:
-        """A cursor of its own for every query, in a schema that has these views and columns alone."""
-        with self._connecting:
-            return self._cursor(reads)
-
-    def _cursor(self, reads: Reads | None) -> duckdb.DuckDBPyConnection:
-        database = self._connected()
-        asked = None if reads is None else tuple(sorted(reads.items()))
-        if asked not in self._schemas:
-            schema = self._schemas[asked] = f"views_{len(self._schemas)}_{len(self._seen)}"
-            database.execute(f"CREATE SCHEMA {schema}")
-            for view in VIEWS:
-                if (not view.derived or view.derived in self._seen) and (reads is None or view.name in reads):
-                    only = reads[view.name] if reads else None
-                    database.execute(f"CREATE VIEW {schema}.{view.name} AS {view.sql(self.meta, only)}")
-        cursor = database.cursor()
-        cursor.execute(f"USE {self._schemas[asked]}")
-        return cursor
-
-    def _connected(self) -> duckdb.DuckDBPyConnection:
-        fresh = {name: path for name, path in self.derived_tables.paths.items() if name not in self._seen}
-        # A database sees the folders that it was opened with, and no others.
-        elsewhere = any(path.parent != self.folder for path in fresh.values())
-        if self._database is None or elsewhere:
-            self._database = fenced.connect(self.folder, self.meta, self.derived_tables.paths)
-        else:
-            for name, path in fresh.items():
-                fenced.add_parquet(self._database, name, path)
-        if fresh:
-            self._seen = dict(self.derived_tables.paths)
-            self._schemas.clear()  # their views know nothing of the new tables
-        return self._database
+@lru_cache(maxsize=4096)
+def _named_in(sql: str) -> _Named:
+    """Looks once at the words of a query: most are asked of every trace in the same words."""
+    text = sql.lower()
+    words = set(_WORDS.findall(text))
+    return _Named(
+        tuple(name for name in _DERIVED if name in words),
+        tuple(view.name for view in VIEWS if view.name in words),
+        bool(_STORED.search(text)),
+    )
 
 
 class Trace:
@@ -101,7 +65,9 @@ class Trace:
         self._reads: Reads | None = None
         self._progress = progress
         self._analyst = analyst
-        self._shared = _Shared(folder)
+        self._shared = Database(folder)
+        # What analyses and the makers of tables ask is ours, and was looked at when it was written.
+        self._trusted = False
 
     @property
     def meta(self) -> TraceMeta:
@@ -127,6 +93,14 @@ class Trace:
         """What `make` gives, worked out once for the trace and kept for all that build on it."""
         return self._shared.once(key, make)
 
+    def names_in(self, view: str) -> list[str]:
+        """The distinct names of the events of a view, in order; its column `name` must be declared."""
+        if self._reads is not None and "name" not in self._reads.get(view, ()):
+            raise StepscopeError(f"the names of {view} are not declared", hint=f'reads={{"{view}": ("name", …)}}')
+        sql = f"SELECT text FROM stored.names WHERE id IN (SELECT name FROM stored.{view}) ORDER BY text"
+        found = self.once(("names", view), lambda: self.reading(None).rows(sql))
+        return [row["text"] for row in found if row["text"] is not None]
+
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
         return bool(self.meta.rows.get(table))
@@ -135,31 +109,41 @@ class Trace:
         """The answer to a query as typed rows."""
         return Table(row, self.arrow(sql, **params))
 
+    def rows(self, sql: str, /, **params: Any) -> list[dict[str, Any]]:
+        """The answer to a query as dictionaries: for few rows, which cost less than an Arrow table."""
+        return fenced.fetch(self._cursor(sql), sql, params)
+
     def arrow(self, sql: str, /, **params: Any) -> pa.Table:
         """The answer to a query as an Arrow table."""
         return fenced.run(self._cursor(sql), sql, params, None)
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
-        batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql), sql, params, rows)
+        # A cursor of its own, for others are asked before the last batch has come.
+        batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql, own=True), sql, params, rows)
         return batches
 
     def reading(self, reads: Reads | None) -> Trace:
-        """The same trace, in which only these views and columns exist."""
+        """The same trace, in which only these views and columns exist, or for None all that is stored."""
         limited = copy(self)
-        limited._reads, limited._analyst = reads, None  # noqa: SLF001  # its own class
+        limited._reads, limited._analyst, limited._trusted = reads, None, True  # noqa: SLF001  # its own class
         return limited
 
-    def _cursor(self, sql: str) -> duckdb.DuckDBPyConnection:
-        if self._reads is None:  # what an analysis asks is ours, and was checked when it was written
+    def _cursor(self, sql: str, *, own: bool = False) -> duckdb.DuckDBPyConnection:
+        if not self._trusted:
             fenced.check_read_only(sql)
-        words = set(_WORDS.findall(sql.lower()))
-        for name in (name for tables in DERIVED for name in tables.names):
-            if name in words:
-                self._shared.derived_tables.have(name, self.reading(None), self._progress)
-        analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)})
+        named = _named_in(sql)
+        if named.stored and self._reads is not None:
+            raise StepscopeError(
+                "the schema `stored` does not exist for what declares its reads",
+                hint="name views and columns in reads=…; stepscope query TRACE --schema shows them",
+            )
+        for name in named.derived:
+            self._shared.derived_tables.have(name, self.reading(None), self._progress)
+        analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)}) if self._analyst else ()
         found = {name: self._analyst(self, name) for name in analyses} if self._analyst else {}
-        cursor = self._shared.cursor(self._reads)
+        # In a query of the user's any view may be meant, as in SHOW TABLES.
+        cursor = self._shared.cursor(self._reads, named.views if self._trusted else None, own=own)
         for name, table in found.items():
             fenced.add_arrow(cursor, f"analyses.{name}", table)
         return cursor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from types import NoneType, UnionType
 from typing import (
@@ -99,6 +100,7 @@ class Table(Generic[Row]):
         return f"Table[{self._row.__name__}]({len(self)} rows)"
 
 
+@functools.cache
 def columns_of(row: type) -> tuple[Column, ...]:
     """The columns that a row class declares: `name: Annotated[int | None, "what it means"]`."""
     hints = get_type_hints(row, include_extras=True)

@@ -15,10 +15,11 @@ from stepscope.store.layout import check_place
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from stepscope.store.meta import TraceMeta
 
-__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "fetch", "run"]
+__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "few", "fetch", "run"]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
@@ -28,6 +29,9 @@ _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "asof_loop_join_threshold": 0,
 }
 """What is set when connecting holds for every cursor; what is set later, for one."""
+
+FEW_ROWS = 4096
+"""To hand over so many rows one by one costs less than to plan their query once more."""
 
 SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
@@ -168,6 +172,26 @@ def fetch(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
     except duckdb.Error as error:
         raise _explained(error) from error
+
+
+def few(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any]) -> pa.Table | None:
+    """The answer to a query as an Arrow table if it has few rows, of plain types: again, planned once."""
+    import duckdb
+    import pyarrow as pa
+
+    kinds = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+    kinds |= {"VARCHAR": pa.string(), "JSON": pa.string()}
+    try:
+        found = connection.execute(sql, params or None)
+        names, types = zip(*((name, kinds.get(str(kind))) for name, kind, *_ in found.description), strict=True)
+        rows = found.fetchmany(FEW_ROWS) if None not in types else []
+    except duckdb.Error as error:
+        raise _explained(error) from error
+    if len(rows) == FEW_ROWS or None in types:
+        return None
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+    return pa.Table.from_arrays(arrays, names=names)
 
 
 def _explaining(reader: Any) -> Iterator[Any]:

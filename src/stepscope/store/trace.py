@@ -89,6 +89,11 @@ class Trace:
         """The tables that were derived so far, and where they are."""
         return self._shared.derived_tables.paths
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is so small that what a question costs is its planning, not its rows."""
+        return self._shared.is_small
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, worked out once for the trace and kept for all that build on it."""
         return self._shared.once(key, make)
@@ -115,10 +120,14 @@ class Trace:
 
     def arrow(self, sql: str, /, **params: Any) -> pa.Table:
         """The answer to a query as an Arrow table."""
+        if self._trusted and self.is_small and (found := fenced.few(self._cursor(sql), sql, params)) is not None:
+            return found
         return fenced.run(self._cursor(sql), sql, params, None)
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
+        if self._trusted and self.meta.events <= fenced.FEW_ROWS:
+            return iter(self.arrow(sql, **params).to_batches())
         # A cursor of its own, for others are asked before the last batch has come.
         batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql, own=True), sql, params, rows)
         return batches

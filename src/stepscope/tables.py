@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Iterator
+from copy import copy
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -28,6 +30,7 @@ Row = TypeVar("Row")
 
 ColumnType = Literal["int", "float", "str", "bool"]
 
+_ARROW_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "bool_"}
 _TYPE_NAMES: dict[object, ColumnType] = {int: "int", float: "float", str: "str", bool: "bool"}
 
 
@@ -57,11 +60,25 @@ class Table(Generic[Row]):
         import pyarrow as pa
 
         given = list(rows)
-        columns = columns_of(row)
-        arrays = [
-            pa.array([getattr(one, column.name) for one in given], _arrow_type(column)) for column in columns
-        ]
-        return cls(row, pa.Table.from_arrays(arrays, names=[column.name for column in columns]), notes)
+        arrays = []
+        for column in columns_of(row):
+            values = [getattr(one, column.name) for one in given]
+            # To look at few values costs less than to ask Arrow about them.
+            absent = values.count(None)
+            _check(
+                row, column, absent, [value for value in values if value is not None] if absent else values
+            )
+            arrays.append(pa.array(values, _arrow_type(column)))
+        table = cls.__new__(cls)
+        table._row, table._notes = row, tuple(notes)  # noqa: SLF001  # its own class
+        table._arrow = pa.Table.from_arrays(arrays, schema=_schema(row))  # noqa: SLF001
+        return table
+
+    def with_notes(self, notes: Iterable[str]) -> Table[Row]:
+        """The same table with other notes beside it."""
+        other = copy(self)
+        other._notes = tuple(notes)  # noqa: SLF001
+        return other
 
     @property
     def row(self) -> type[Row]:
@@ -125,13 +142,12 @@ def _column(row: type, name: str, hint: object) -> Column:
 def _arrow_type(column: Column) -> pa.DataType:
     import pyarrow as pa
 
-    return {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bool": pa.bool_()}[column.type]
+    return getattr(pa, _ARROW_TYPES[column.type])()
 
 
 def _conform(row: type, arrow: pa.Table) -> pa.Table:
     """The same columns with the types the row class declares; what would bend a value is an error."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     columns = columns_of(row)
     wanted = [column.name for column in columns]
@@ -143,11 +159,24 @@ def _conform(row: type, arrow: pa.Table) -> pa.Table:
             array = arrow.column(column.name).cast(_arrow_type(column))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TypeError(f"{row.__name__}.{column.name}: {error}") from error
-        if array.null_count and not column.nullable:
-            raise ValueError(f"{row.__name__}.{column.name}: {array.null_count} values are absent")
-        # Not-a-number and infinity are no results: a share of nothing is absent.
-        if column.type == "float" and not pc.all(pc.is_finite(array), min_count=0).as_py():
-            raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
+        floats = array.drop_null().to_pylist() if column.type == "float" else ()
+        _check(row, column, array.null_count, floats)
         arrays.append(array)
-    fields = [pa.field(column.name, _arrow_type(column), column.nullable) for column in columns]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.Table.from_arrays(arrays, schema=_schema(row))
+
+
+def _check(row: type, column: Column, absent: int, values: Iterable[Any]) -> None:
+    if absent and not column.nullable:
+        raise ValueError(f"{row.__name__}.{column.name}: {absent} values are absent")
+    # Not-a-number and infinity are no results: a share of nothing is absent.
+    if column.type == "float" and not all(map(math.isfinite, values)):
+        raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
+
+
+@functools.cache
+def _schema(row: type) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [pa.field(column.name, _arrow_type(column), column.nullable) for column in columns_of(row)]
+    )

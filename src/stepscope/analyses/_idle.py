@@ -213,7 +213,7 @@ class _Division:
     # ------------------------------------------------ what is needed
 
     def _steps(self) -> tuple[list[int], list[int]]:
-        rows = self._trace.rows(_STEPS)
+        rows = self._trace.once("windows of steps", lambda: self._trace.rows(_STEPS))
         return [row["start_ns"] for row in rows], [row["end_ns"] for row in rows]
 
     def _span(self) -> tuple[list[int], list[int]]:

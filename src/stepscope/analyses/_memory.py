@@ -65,8 +65,11 @@ STEPS = """
 
 def missing(trace: Trace) -> tuple[str, ...]:
     """The note of a trace that has no events of memory; nothing where it has."""
-    found = trace.rows(f"WITH {EVENTS} SELECT count(*) AS events FROM changes")[0]
-    return () if found["events"] else ("No events of memory: record with profile_memory=True.",)
+    sql = f"WITH {EVENTS} SELECT count(*) AS events FROM changes"
+    found = trace.has("memory_events") and trace.once(
+        "changes of memory", lambda: trace.rows(sql)[0]["events"]
+    )
+    return () if found else ("No events of memory: record with profile_memory=True.",)
 
 
 # In a pass autograd goes from the latest operator of forward back to the earliest, so every new highest

@@ -88,6 +88,14 @@ _STRETCHES = f"""
     WHERE t.low IS NULL OR c.low >= t.high OR NOT contains(t.op, '_math')
 """
 """Start and end of each on its thread, and the operator that tells its sizes."""
+_STRETCH_NAMES = (
+    "^aten::(bmm|baddbmm)$|attention",
+    "^aten::_softmax$|^triton_.*softmax|^aten::exp2?_?$|attention",
+)
+_PAIRS = """
+    SELECT DISTINCT concat_ws(chr(31), k.name, o.name) AS pair, k.name, o.name AS op_name
+    FROM device_work k LEFT JOIN (SELECT event, name FROM ops) o ON o.event = k.op WHERE k.kind = 'kernel'
+"""
 _ALL_KERNELS = """
     SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, kind AS grouped
     FROM device_work WHERE kind = 'kernel'
@@ -171,17 +179,21 @@ def attention(trace: Trace) -> Table[Attention]:
     notes = list(windows.notes)
     if not table:
         notes.append("No attention ran on a device inside the steps.")
-        on_host = trace.rows(_ON_HOST)
+        on_host = trace.rows(_ON_HOST) if trace.may_have_name("^aten::_scaled_dot_product") else ()
         notes += [f"On the host, {row['name']} ran {row['calls']} times." for row in on_host]
     return Table.of(Attention, table, notes)
 
 
 def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
     """What kernels took part in attention."""
-    (found,) = trace.rows(f"SELECT count(*) AS stretches FROM ({_STRETCHES})")
-    kernels = _kernels(stretches=found["stretches"] > 0)
-    pairs = trace.rows(f"SELECT DISTINCT pair, name, op_name FROM ({kernels})")
+    stretches = 0
+    if all(map(trace.may_have_name, _STRETCH_NAMES)):
+        stretches = trace.rows(f"SELECT count(*) AS stretches FROM ({_STRETCHES})")[0]["stretches"]
+    pairs = trace.rows(_PAIRS)
     named = [pair["pair"] for pair in pairs if family_of(pair["name"], pair["op_name"]) == "attention"]
+    if not stretches and not named:
+        return
+    kernels = _kernels(stretches=stretches > 0)
     details = trace.rows(
         f"""
         SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,

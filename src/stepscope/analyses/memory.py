@@ -42,7 +42,7 @@ def memory(trace: Trace) -> Table[DeviceMemory]:
     if notes := missing(trace):
         return Table.of(DeviceMemory, (), notes)
     table = trace.query(DeviceMemory, _SQL)
-    return Table(DeviceMemory, table.arrow, (*how_steps_were_found(trace), *_failed(trace)))
+    return table.with_notes((*how_steps_were_found(trace), *_failed(trace)))
 
 
 # A step ends for memory when its mark ends on the host: that is where memory is asked for and given back.

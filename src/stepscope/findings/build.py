@@ -179,12 +179,15 @@ class _Tables:
                 with contextlib.suppress(IndexError):  # the other thread may have been faster
                     self._try(waiting.popleft())
 
-        with BackgroundWorker() as beside:
-            try:
-                beside.run(partial(work, None))
-                work(self._progress)
-            finally:
-                waiting.clear()
+        if self._trace.is_small:  # threads that wait for one another cost more than they bring
+            work(self._progress)
+        else:
+            with BackgroundWorker() as beside:
+                try:
+                    beside.run(partial(work, None))
+                    work(self._progress)
+                finally:
+                    waiting.clear()
         if self._progress:
             self._progress("working out the report", 1, 0, 0)
 

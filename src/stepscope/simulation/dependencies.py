@@ -128,8 +128,9 @@ def dependencies(trace: Trace, window: tuple[int, int] = ALL) -> _native.Depende
     """The graph of what begins in a window; some 150 bytes for each piece of device work and each launch."""
     if not trace.is_small:  # a large graph is not kept
         return _dependencies(trace, window)
-    found = trace.once(("dependencies", window), lambda: _dependencies(trace, window))
-    return found  # type: ignore[no-any-return]
+    return trace.once(  # type: ignore[no-any-return]
+        ("dependencies", window), lambda: _dependencies(trace, window)
+    )
 
 
 def _dependencies(trace: Trace, window: tuple[int, int]) -> _native.Dependencies:

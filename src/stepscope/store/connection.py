@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from stepscope.store.meta import TraceMeta
 
-__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "few", "fetch", "run"]
+__all__ = [
+    "add_arrow",
+    "add_parquet",
+    "check_read_only",
+    "connect",
+    "fetch",
+    "few",
+    "names_of",
+    "remove",
+    "run",
+]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
@@ -29,6 +39,8 @@ _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "asof_loop_join_threshold": 0,
 }
 """What is set when connecting holds for every cursor; what is set later, for one."""
+
+MANY_NAMES = 200_000
 
 FEW_ROWS = 4096
 """To hand over so many rows one by one costs less than to plan their query once more."""
@@ -80,12 +92,33 @@ def _add_tables(connection: duckdb.DuckDBPyConnection, folder: Path, extra: dict
         add_parquet(connection, name, path)
 
 
+def names_of(folder: Path) -> str | None:
+    """All names of events, one a line; None where they are too many to look through."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(folder / "names.arrow")) as file:
+        reader = pa.ipc.open_file(file)
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        if sum(batch.num_rows for batch in batches) > MANY_NAMES:
+            return None
+        return "\n".join(text or "" for batch in batches for text in batch["text"].to_pylist())
+
+
 def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
     """A file as a table of the schema `stored`."""
     # A folder called `event=5` is no partition: its name is not to replace the column.
     scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
     kind = "TABLE" if path.stat().st_size < SMALL_BYTES else "VIEW"
     connection.execute(f"CREATE {kind} stored.{name} AS SELECT * FROM {scan}")
+
+
+def remove(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Takes what `add_parquet` added away again."""
+    (kind,) = connection.execute(
+        "SELECT table_type FROM information_schema.tables WHERE table_schema = 'stored' AND table_name = ?",
+        [name],
+    ).fetchone() or ("",)
+    connection.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} IF EXISTS stored.{name}")
 
 
 def add_arrow(connection: duckdb.DuckDBPyConnection, name: str, table: Any) -> None:
@@ -183,11 +216,15 @@ def few(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any])
     kinds |= {"VARCHAR": pa.string(), "JSON": pa.string()}
     try:
         found = connection.execute(sql, params or None)
-        names, types = zip(*((name, kinds.get(str(kind))) for name, kind, *_ in found.description), strict=True)
+        names, types = zip(
+            *((name, kinds.get(str(kind))) for name, kind, *_ in found.description), strict=True
+        )
         rows = found.fetchmany(FEW_ROWS) if None not in types else []
     except duckdb.Error as error:
         raise _explained(error) from error
     if len(rows) == FEW_ROWS or None in types:
+        if hasattr(found, "abort"):  # DuckDB 2.0 wants to be told that nobody fetches the rest
+            found.abort()
         return None
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,7 @@ class Database:
         self.folder = folder
         self.meta = read_meta(folder)
         self.is_small = self.meta.events <= SMALL_EVENTS
+        self._threads = 1 if self.is_small else 2
         self.derived_tables = DerivedTableBuilder()
         self._answers: dict[Any, Any] = {}
         self._locks: dict[Any, threading.RLock] = {}
@@ -72,6 +74,24 @@ class Database:
                 if not own:
                     self._cursors[asked] = cursor
             return cursor
+
+    @contextmanager
+    def beside(self, tables: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor that sees some files as tables of the schema `stored`, for as long as it is in use."""
+        if any(path.parent != self.folder for path in tables.values()):
+            # A database sees the folders that it was opened with: for others it takes one of their own.
+            found = {**self.derived_tables.paths, **tables}
+            yield fenced.connect(self.folder, self.meta, found, threads=self._threads)
+            return
+        with self._connecting:
+            cursor = self._connected().cursor()
+            for name, path in tables.items():
+                fenced.add_parquet(cursor, name, path)
+        try:
+            yield cursor
+        finally:
+            for name in tables:
+                fenced.remove(cursor, name)
 
     def _schema(self, reads: Reads | None) -> str:
         asked = None if reads is None else tuple(sorted(reads.items()))
@@ -116,7 +136,7 @@ class Database:
         # A database sees the folders that it was opened with, and no others.
         elsewhere = any(path.parent != self.folder for path in fresh.values())
         if self._database is None or elsewhere:
-            self._database = fenced.connect(self.folder, self.meta, paths, threads=1 if self.is_small else 2)
+            self._database = fenced.connect(self.folder, self.meta, paths, threads=self._threads)
             self._database.execute("CREATE SCHEMA whole")
             self._schemas.clear()
             self._made.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED
 from stepscope.store import connection as fenced
+from stepscope.store.columns import ROW_GROUP
 from stepscope.store.database import Database, Reads
 from stepscope.store.views import VIEWS
 from stepscope.tables import Table
@@ -101,10 +103,20 @@ class Trace:
     def names_in(self, view: str) -> list[str]:
         """The distinct names of the events of a view, in order; its column `name` must be declared."""
         if self._reads is not None and "name" not in self._reads.get(view, ()):
-            raise StepscopeError(f"the names of {view} are not declared", hint=f'reads={{"{view}": ("name", …)}}')
+            raise StepscopeError(
+                f"the names of {view} are not declared", hint=f'reads={{"{view}": ("name", …)}}'
+            )
         sql = f"SELECT text FROM stored.names WHERE id IN (SELECT name FROM stored.{view}) ORDER BY text"
         found = self.once(("names", view), lambda: self.reading(None).rows(sql))
         return [row["text"] for row in found if row["text"] is not None]
+
+    def may_have_name(self, pattern: str) -> bool:
+        """Whether any event may have a name in which a regular expression is found.
+
+        A cheap look before an expensive question; a trace with very many names may have any.
+        """
+        names = self.once("texts of names", lambda: fenced.names_of(self.folder))
+        return names is None or re.search(pattern, names, re.MULTILINE) is not None
 
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
@@ -120,7 +132,11 @@ class Trace:
 
     def arrow(self, sql: str, /, **params: Any) -> pa.Table:
         """The answer to a query as an Arrow table."""
-        if self._trusted and self.is_small and (found := fenced.few(self._cursor(sql), sql, params)) is not None:
+        if (
+            self._trusted
+            and self.is_small
+            and (found := fenced.few(self._cursor(sql), sql, params)) is not None
+        ):
             return found
         return fenced.run(self._cursor(sql), sql, params, None)
 
@@ -131,6 +147,19 @@ class Trace:
         # A cursor of its own, for others are asked before the last batch has come.
         batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql, own=True), sql, params, rows)
         return batches
+
+    @contextmanager
+    def beside(self, tables: dict[str, Path]) -> Iterator[Callable[[str], Iterator[pa.RecordBatch]]]:
+        """Answers queries over what is stored and over some files, which are tables of `stored` meanwhile."""
+        with self._shared.beside(tables) as cursor:
+
+            def ask(sql: str) -> Iterator[pa.RecordBatch]:
+                if self.is_small and (found := fenced.few(cursor, sql, {})) is not None:
+                    return iter(found.to_batches())
+                batches: Iterator[pa.RecordBatch] = fenced.run(cursor, sql, {}, ROW_GROUP)
+                return batches
+
+            yield ask
 
     def reading(self, reads: Reads | None) -> Trace:
         """The same trace, in which only these views and columns exist, or for None all that is stored."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
+import re
 from collections.abc import Iterable, Iterator
 from copy import copy
 from types import NoneType, UnionType
@@ -14,6 +14,7 @@ from typing import (
     Any,
     Generic,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     get_args,
@@ -44,6 +45,14 @@ class Column:
     nullable: bool = False
 
 
+class _Kind(NamedTuple):
+    """What a column holds."""
+
+    name: str
+    type: str
+    nullable: bool
+
+
 class Table(Generic[Row]):
     """Rows of one class, kept as Arrow columns; `notes` are lines to be stated beside them."""
 
@@ -61,7 +70,7 @@ class Table(Generic[Row]):
 
         given = list(rows)
         arrays = []
-        for column in columns_of(row):
+        for column in _kinds_of(row):
             values = [getattr(one, column.name) for one in given]
             # To look at few values costs less than to ask Arrow about them.
             absent = values.count(None)
@@ -117,11 +126,28 @@ class Table(Generic[Row]):
         return f"Table[{self._row.__name__}]({len(self)} rows)"
 
 
-@functools.cache
+_known: dict[type, tuple[Column, ...]] = {}
+_kinds: dict[type, tuple[_Kind, ...]] = {}
+_PLAIN = re.compile(r"""Annotated\[\s*(int|float|str|bool)(\s*\|\s*None)?\s*,\s*['"]""")
+
+
+def _kinds_of(row: type) -> tuple[_Kind, ...]:
+    """The columns without what they mean: to evaluate annotations takes longer than to fill a small table."""
+    if row not in _kinds:
+        said = [(one.name, _PLAIN.match(str(one.type))) for one in dataclasses.fields(row)]
+        plain = [_Kind(name, found[1], bool(found[2])) for name, found in said if found]
+        if len(plain) < len(said):
+            plain = [_Kind(one.name, one.type, one.nullable) for one in columns_of(row)]
+        _kinds[row] = tuple(plain)
+    return _kinds[row]
+
+
 def columns_of(row: type) -> tuple[Column, ...]:
     """The columns that a row class declares: `name: Annotated[int | None, "what it means"]`."""
-    hints = get_type_hints(row, include_extras=True)
-    return tuple(_column(row, field.name, hints[field.name]) for field in dataclasses.fields(row))
+    if row not in _known:
+        hints = get_type_hints(row, include_extras=True)
+        _known[row] = tuple(_column(row, one.name, hints[one.name]) for one in dataclasses.fields(row))
+    return _known[row]
 
 
 def _column(row: type, name: str, hint: object) -> Column:
@@ -139,7 +165,7 @@ def _column(row: type, name: str, hint: object) -> Column:
     return Column(name, types[0], descriptions[0], nullable=NoneType in options)
 
 
-def _arrow_type(column: Column) -> pa.DataType:
+def _arrow_type(column: _Kind) -> pa.DataType:
     import pyarrow as pa
 
     return getattr(pa, _ARROW_TYPES[column.type])()
@@ -149,7 +175,7 @@ def _conform(row: type, arrow: pa.Table) -> pa.Table:
     """The same columns with the types the row class declares; what would bend a value is an error."""
     import pyarrow as pa
 
-    columns = columns_of(row)
+    columns = _kinds_of(row)
     wanted = [column.name for column in columns]
     if arrow.column_names != wanted:
         raise TypeError(f"{row.__name__} has the columns {wanted}, the table has {arrow.column_names}")
@@ -165,7 +191,7 @@ def _conform(row: type, arrow: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=_schema(row))
 
 
-def _check(row: type, column: Column, absent: int, values: Iterable[Any]) -> None:
+def _check(row: type, column: _Kind, absent: int, values: Iterable[Any]) -> None:
     if absent and not column.nullable:
         raise ValueError(f"{row.__name__}.{column.name}: {absent} values are absent")
     # Not-a-number and infinity are no results: a share of nothing is absent.
@@ -173,10 +199,9 @@ def _check(row: type, column: Column, absent: int, values: Iterable[Any]) -> Non
         raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
 
 
-@functools.cache
 def _schema(row: type) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema(
-        [pa.field(column.name, _arrow_type(column), column.nullable) for column in columns_of(row)]
+        [pa.field(column.name, _arrow_type(column), column.nullable) for column in _kinds_of(row)]
     )

@@ -186,6 +186,8 @@ def _attention_loads(trace: Trace) -> dict[int, tuple[Load, str]]:
     Long queries alone may be an encoder or training: they are prompts only where the trace decodes as well.
     """
     loads: dict[int, tuple[Load, str]] = {}
+    if not trace.may_have_name(f"(?i){_DECODES}|{_READS_PROMPTS}|attention|_flash_attn"):
+        return loads
     calls = begun_in_steps(
         trace,
         _ATTENTION_OPS,

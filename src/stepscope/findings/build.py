@@ -29,7 +29,7 @@ from stepscope.threads import BackgroundWorker
 __all__ = ["build_report", "import_all"]
 
 _GIVEN = ("mean_step", "facts")
-_FOR_MEAN_STEP = ("breakdowns", "devices", "idle_gaps", "critical_path_sides", "step_limits")
+_FOR_MEAN_STEP = ("steps_by_any", "devices", "idle_gaps", "critical_path_sides", "step_limits")
 _SHOWN = (
     "attention",
     "compilations",

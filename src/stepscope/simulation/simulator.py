@@ -230,7 +230,7 @@ class Simulator:
     def _columns(self, sql: str, *patterns: str) -> list[list[memoryview]]:
         """The columns of an answer, batch by batch, kept: one simulation after the other asks for them."""
         if (sql, patterns) not in self._answers:
-            params = {**self._within, **({"patterns": list(patterns)} if patterns else {})}
+            params: dict[str, Any] = {**self._within, **({"patterns": list(patterns)} if patterns else {})}
             found = self._trace.batches(sql, **params)
             self._answers[sql, patterns] = [[view(column) for column in batch.columns] for batch in found]
         return self._answers[sql, patterns]

@@ -27,7 +27,6 @@ __all__ = [
     "fetch",
     "few",
     "names_of",
-    "remove",
     "run",
 ]
 
@@ -104,21 +103,13 @@ def names_of(folder: Path) -> str | None:
         return "\n".join(text or "" for batch in batches for text in batch["text"].to_pylist())
 
 
-def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
-    """A file as a table of the schema `stored`."""
+def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
+    """A file as a table of the schema `stored`; gives what takes it away again."""
     # A folder called `event=5` is no partition: its name is not to replace the column.
     scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
     kind = "TABLE" if path.stat().st_size < SMALL_BYTES else "VIEW"
     connection.execute(f"CREATE {kind} stored.{name} AS SELECT * FROM {scan}")
-
-
-def remove(connection: duckdb.DuckDBPyConnection, name: str) -> None:
-    """Takes what `add_parquet` added away again."""
-    (kind,) = connection.execute(
-        "SELECT table_type FROM information_schema.tables WHERE table_schema = 'stored' AND table_name = ?",
-        [name],
-    ).fetchone() or ("",)
-    connection.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} IF EXISTS stored.{name}")
+    return f"DROP {kind} stored.{name}"
 
 
 def add_arrow(connection: duckdb.DuckDBPyConnection, name: str, table: Any) -> None:

@@ -26,6 +26,8 @@ Reads = dict[str, tuple[str, ...]]
 SMALL_EVENTS = 100_000
 """Up to so many events what a question costs is its planning, not its rows."""
 
+_WHOLE = "stored_whole"
+"""The schema of views that were made tables. All schemas but those of analyses begin with `stored`."""
 _VIEWS = {view.name: view for view in VIEWS}
 
 
@@ -85,18 +87,16 @@ class Database:
             return
         with self._connecting:
             cursor = self._connected().cursor()
-            for name, path in tables.items():
-                fenced.add_parquet(cursor, name, path)
+            undo = [fenced.add_parquet(cursor, name, path) for name, path in tables.items()]
         try:
             yield cursor
         finally:
-            for name in tables:
-                fenced.remove(cursor, name)
+            cursor.execute("; ".join(undo))
 
     def _schema(self, reads: Reads | None) -> str:
         asked = None if reads is None else tuple(sorted(reads.items()))
         if asked not in self._schemas:
-            self._schemas[asked] = f"views_{len(self._schemas)}"
+            self._schemas[asked] = f"stored_views_{len(self._schemas)}"
             self._execute(f"CREATE SCHEMA {self._schemas[asked]}")
         return self._schemas[asked]
 
@@ -109,19 +109,19 @@ class Database:
             # To plan the joins of a view again in every query costs more than to have its rows.
             self._have_whole(view)
             columns = ", ".join(f'"{name}"' for name in view.names if name in reads[view.name])
-            self._make("VIEW", schema, view, f"SELECT {columns} FROM whole.{view.name}")
+            self._make("VIEW", schema, view, f"SELECT {columns} FROM {_WHOLE}.{view.name}")
         elif view.name in reads:
             self._make("VIEW", schema, view, view.sql(self.meta, reads[view.name]))
 
     def _have_whole(self, view: View) -> None:
-        if ("whole", view.name) in self._made:
+        if (_WHOLE, view.name) in self._made:
             return
         sql = view.sql(self.meta)
         around, where = view.part_of
         if around:
             self._have_whole(_VIEWS[around])
-            sql = f"SELECT * FROM whole.{around} WHERE {where}"
-        self._make("TABLE", "whole", view, sql)
+            sql = f"SELECT * FROM {_WHOLE}.{around} WHERE {where}"
+        self._make("TABLE", _WHOLE, view, sql)
 
     def _make(self, kind: str, schema: str, view: View, sql: str) -> None:
         self._execute(f"CREATE {kind} {schema}.{view.name} AS {sql}")
@@ -137,7 +137,7 @@ class Database:
         elsewhere = any(path.parent != self.folder for path in fresh.values())
         if self._database is None or elsewhere:
             self._database = fenced.connect(self.folder, self.meta, paths, threads=self._threads)
-            self._database.execute("CREATE SCHEMA whole")
+            self._database.execute(f"CREATE SCHEMA {_WHOLE}")
             self._schemas.clear()
             self._made.clear()
             self._cursors.clear()

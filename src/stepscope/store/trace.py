@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import lru_cache
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED
 from stepscope.store import connection as fenced
@@ -32,7 +34,7 @@ Analyst = Callable[["Trace", str], "pa.Table"]
 """Answers for the tables `analyses.NAME` of a query."""
 
 _WORDS = re.compile(r"[a-z_]+")
-_STORED = re.compile(r"\bstored\"?\s*\.")
+_STORED = re.compile(r"\bstored\w*\"?\s*\.")
 _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 _DERIVED = tuple(name for tables in DERIVED for name in tables.names)
 
@@ -121,6 +123,22 @@ class Trace:
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
         return bool(self.meta.rows.get(table))
+
+    def table(self, name: str, /, **options: Any) -> Table[Any]:
+        """The table of an analysis, as `stepscope show` has it: `trace.table("ops", by="user_frame")`."""
+        analysis = registry.load("analyses", name)
+        hints = get_type_hints(analysis)
+        known = [one.name for one in signature(analysis).parameters.values() if one.kind is one.KEYWORD_ONLY]
+        for option, value in options.items():
+            if option not in known:
+                has = f"it has: {', '.join(known)}" if known else "it has none"
+                raise StepscopeError(f"{name} has no option {option!r}", hint=has, exit_code=2)
+            choices = get_args(hints[option]) if get_origin(hints[option]) is Literal else (value,)
+            if value not in choices:
+                choose = f"choose from {', '.join(map(repr, choices))}"
+                raise StepscopeError(f"{name} has no {option}={value!r}", hint=choose, exit_code=2)
+        found: Table[Any] = analysis(self, **options)
+        return found
 
     def query(self, row: type[Row], sql: str, /, **params: Any) -> Table[Row]:
         """The answer to a query as typed rows."""

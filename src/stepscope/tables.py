@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import re
 from collections.abc import Iterable, Iterator
+from copy import copy
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -11,6 +14,7 @@ from typing import (
     Any,
     Generic,
     Literal,
+    NamedTuple,
     TypeVar,
     Union,
     get_args,
@@ -27,6 +31,7 @@ Row = TypeVar("Row")
 
 ColumnType = Literal["int", "float", "str", "bool"]
 
+_ARROW_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "bool_"}
 _TYPE_NAMES: dict[object, ColumnType] = {int: "int", float: "float", str: "str", bool: "bool"}
 
 
@@ -38,6 +43,14 @@ class Column:
     type: ColumnType
     description: str
     nullable: bool = False
+
+
+class _Kind(NamedTuple):
+    """What a column holds."""
+
+    name: str
+    type: str
+    nullable: bool
 
 
 class Table(Generic[Row]):
@@ -56,11 +69,25 @@ class Table(Generic[Row]):
         import pyarrow as pa
 
         given = list(rows)
-        columns = columns_of(row)
-        arrays = [
-            pa.array([getattr(one, column.name) for one in given], _arrow_type(column)) for column in columns
-        ]
-        return cls(row, pa.Table.from_arrays(arrays, names=[column.name for column in columns]), notes)
+        arrays = []
+        for column in _kinds_of(row):
+            values = [getattr(one, column.name) for one in given]
+            # To look at few values costs less than to ask Arrow about them.
+            absent = values.count(None)
+            _check(
+                row, column, absent, [value for value in values if value is not None] if absent else values
+            )
+            arrays.append(pa.array(values, _arrow_type(column)))
+        table = cls.__new__(cls)
+        table._row, table._notes = row, tuple(notes)  # noqa: SLF001  # its own class
+        table._arrow = pa.Table.from_arrays(arrays, schema=_schema(row))  # noqa: SLF001
+        return table
+
+    def with_notes(self, notes: Iterable[str]) -> Table[Row]:
+        """The same table with other notes beside it."""
+        other = copy(self)
+        other._notes = tuple(notes)  # noqa: SLF001
+        return other
 
     @property
     def row(self) -> type[Row]:
@@ -99,10 +126,28 @@ class Table(Generic[Row]):
         return f"Table[{self._row.__name__}]({len(self)} rows)"
 
 
+_known: dict[type, tuple[Column, ...]] = {}
+_kinds: dict[type, tuple[_Kind, ...]] = {}
+_PLAIN = re.compile(r"""Annotated\[\s*(int|float|str|bool)(\s*\|\s*None)?\s*,\s*['"]""")
+
+
+def _kinds_of(row: type) -> tuple[_Kind, ...]:
+    """The columns without what they mean: to evaluate annotations takes longer than to fill a small table."""
+    if row not in _kinds:
+        said = [(one.name, _PLAIN.match(str(one.type))) for one in dataclasses.fields(row)]
+        plain = [_Kind(name, found[1], bool(found[2])) for name, found in said if found]
+        if len(plain) < len(said):
+            plain = [_Kind(one.name, one.type, one.nullable) for one in columns_of(row)]
+        _kinds[row] = tuple(plain)
+    return _kinds[row]
+
+
 def columns_of(row: type) -> tuple[Column, ...]:
     """The columns that a row class declares: `name: Annotated[int | None, "what it means"]`."""
-    hints = get_type_hints(row, include_extras=True)
-    return tuple(_column(row, field.name, hints[field.name]) for field in dataclasses.fields(row))
+    if row not in _known:
+        hints = get_type_hints(row, include_extras=True)
+        _known[row] = tuple(_column(row, one.name, hints[one.name]) for one in dataclasses.fields(row))
+    return _known[row]
 
 
 def _column(row: type, name: str, hint: object) -> Column:
@@ -120,18 +165,17 @@ def _column(row: type, name: str, hint: object) -> Column:
     return Column(name, types[0], descriptions[0], nullable=NoneType in options)
 
 
-def _arrow_type(column: Column) -> pa.DataType:
+def _arrow_type(column: _Kind) -> pa.DataType:
     import pyarrow as pa
 
-    return {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "bool": pa.bool_()}[column.type]
+    return getattr(pa, _ARROW_TYPES[column.type])()
 
 
 def _conform(row: type, arrow: pa.Table) -> pa.Table:
     """The same columns with the types the row class declares; what would bend a value is an error."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    columns = columns_of(row)
+    columns = _kinds_of(row)
     wanted = [column.name for column in columns]
     if arrow.column_names != wanted:
         raise TypeError(f"{row.__name__} has the columns {wanted}, the table has {arrow.column_names}")
@@ -141,11 +185,23 @@ def _conform(row: type, arrow: pa.Table) -> pa.Table:
             array = arrow.column(column.name).cast(_arrow_type(column))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TypeError(f"{row.__name__}.{column.name}: {error}") from error
-        if array.null_count and not column.nullable:
-            raise ValueError(f"{row.__name__}.{column.name}: {array.null_count} values are absent")
-        # Not-a-number and infinity are no results: a share of nothing is absent.
-        if column.type == "float" and not pc.all(pc.is_finite(array), min_count=0).as_py():
-            raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
+        floats = array.drop_null().to_pylist() if column.type == "float" else ()
+        _check(row, column, array.null_count, floats)
         arrays.append(array)
-    fields = [pa.field(column.name, _arrow_type(column), column.nullable) for column in columns]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.Table.from_arrays(arrays, schema=_schema(row))
+
+
+def _check(row: type, column: _Kind, absent: int, values: Iterable[Any]) -> None:
+    if absent and not column.nullable:
+        raise ValueError(f"{row.__name__}.{column.name}: {absent} values are absent")
+    # Not-a-number and infinity are no results: a share of nothing is absent.
+    if column.type == "float" and not all(map(math.isfinite, values)):
+        raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
+
+
+def _schema(row: type) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(
+        [pa.field(column.name, _arrow_type(column), column.nullable) for column in _kinds_of(row)]
+    )

@@ -10,8 +10,8 @@ from tests.analyses.test_code import analysed, opened
 from tests.drawing import Drawing
 from tests.samples import open_shared
 
-from stepscope.analyses.breakdowns import breakdowns
 from stepscope.analyses.step_costs import StepCost, step_costs
+from stepscope.analyses.steps import steps
 
 DATA = Path(__file__).parent.parent / "data"
 REAL = sorted([*DATA.glob("*.json.gz"), *DATA.glob("recordings/*.json.gz")])
@@ -90,7 +90,7 @@ def test_more_kinds_of_copies_than_a_sweep_can_tell_apart(tmp_path: Path) -> Non
 def test_the_rows_sum_to_the_steps(path: Path) -> None:
     trace = open_shared(path)
     rows: list[StepCost] = list(step_costs(trace))
-    assert sum(row.cost_ns for row in rows) == sum(row.dur_ns for row in breakdowns(trace))
+    assert sum(row.cost_ns for row in rows) == sum(row.dur_ns for row in steps(trace, by="any"))
     assert all(row.cost_ns >= 0 for row in rows)
 
 

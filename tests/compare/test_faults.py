@@ -9,7 +9,7 @@ import pytest
 from tests.faults import PROGRAMS, recording
 from tests.samples import compared, open_shared, tiered
 
-from stepscope.analyses.breakdowns import breakdowns
+from stepscope.analyses.steps import steps
 from stepscope.compare import StepChange, StepPart
 from stepscope.compare.intervals import interval_of
 
@@ -183,7 +183,7 @@ def test_two_recordings_of_like_programs_are_noise(name: str) -> None:
 
 def steps_of(name: str) -> tuple[int, ...]:
     (side,) = PROGRAMS[name]["sides"]
-    return tuple(row.dur_ns for row in breakdowns(open_shared(recording(name, side))))
+    return tuple(row.dur_ns for row in steps(open_shared(recording(name, side)), by="any"))
 
 
 @pytest.mark.slow

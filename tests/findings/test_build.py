@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from stepscope.cli.traces import DEMO
 from stepscope.findings import Advice, Category, NotKnown, Saving, analysis_of, rule, wanted_by
 from stepscope.findings.build import build_report
 from stepscope.findings.claims import Claim, Time
+from stepscope.present.report.json import json as json_text
+from stepscope.store import connection
 from stepscope.store.trace import Trace
 
 ROOT = Path(__file__).parent.parent.parent
@@ -225,3 +228,38 @@ def test_a_rule_has_tests_of_its_own(name: str) -> None:
 def test_there_is_a_page_for_every_rule_and_no_other() -> None:
     pages = {page.stem for page in (ROOT / "docs" / "findings").glob("*.md")} - {"README"}
     assert pages == {name.replace("_", "-") for name in RULES}
+
+
+MOST_QUERIES = 150
+"""What a report on a small trace may ask the database: each question costs milliseconds at any size."""
+
+
+def test_a_small_report_asks_few_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    for name in ("fetch", "few", "run"):
+        monkeypatch.setattr(connection, name, _counting(getattr(connection, name), asked))
+    for number, source in enumerate((DEMO, training_step().write(tmp_path / "drawn.json"))):
+        asked.clear()
+        build_report(stepscope.open(source, store=tmp_path / str(number)))
+        assert 0 < len(asked) <= MOST_QUERIES
+
+
+def _counting(ask: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
+    def counted(cursor: Any, sql: str, *more: Any) -> Any:
+        asked.append(sql)
+        return ask(cursor, sql, *more)
+
+    return counted
+
+
+def test_a_report_is_the_same_however_large_a_trace_is_taken_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = stepscope.open(DEMO, store=tmp_path)
+    texts = []
+    for limit in (10**9, 0):
+        monkeypatch.setattr("stepscope.store.database.SMALL_EVENTS", limit)
+        trace = Trace(opened.folder)
+        assert trace.is_small == (limit > 0)
+        texts.append(json_text(build_report(trace)))
+    assert texts[0] == texts[1]

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.findings.drawn import MS, busy_pace, drawn, mean_step
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.devices import Device
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.step_limits import StepLimit
+from stepscope.analyses.steps import Step
 from stepscope.findings import Saving
 from stepscope.findings.mean_step import FasterDevice, MeanStep, mean_step_of
 from stepscope.tables import Table
@@ -39,7 +39,7 @@ def limits(*left: float) -> Table[StepLimit]:
 def drawn_pace(*lengths_ms: int, host_ns: int = 12 * MS, played: Table[StepLimit] | None = None) -> MeanStep:
     """Two steps of 10 ms: 6 busy, 2 late in Python, 1 of latency, 1 waiting for others."""
     return mean_step_of(
-        drawn(Breakdown, *({"dur_ns": length * MS} for length in lengths_ms or (9, 11))),
+        drawn(Step, *({"dur_ns": length * MS} for length in lengths_ms or (9, 11))),
         drawn(Device, {"device": "0", "busy_ns": 12 * MS}, {"device": "1", "busy_ns": 1 * MS}),
         drawn(
             IdleGap,
@@ -102,7 +102,7 @@ def test_the_short_and_the_long_step_have_their_own_simulations() -> None:
 
 def test_without_devices_the_host_is_all_there_is() -> None:
     step = mean_step_of(
-        drawn(Breakdown, {"dur_ns": 10 * MS}),
+        drawn(Step, {"dur_ns": 10 * MS}),
         drawn(Device),
         drawn(IdleGap),
         drawn(CriticalPathSides),
@@ -114,7 +114,7 @@ def test_without_devices_the_host_is_all_there_is() -> None:
 
 def test_a_trace_without_steps_has_no_length() -> None:
     step = mean_step_of(
-        drawn(Breakdown), drawn(Device), drawn(IdleGap), drawn(CriticalPathSides), drawn(StepLimit)
+        drawn(Step), drawn(Device), drawn(IdleGap), drawn(CriticalPathSides), drawn(StepLimit)
     )
     assert (step.steps, step.step_ns, step.per_step(5), step.share(5)) == (0, 0.0, 0.0, 0.0)
     assert step.gain(Saving(starved_ns=(1, 2))).high_ns == 0

@@ -6,12 +6,12 @@ from typing import Any
 
 from tests.findings.drawn import H200, MS, drawn, facts
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.lines import Line
 from stepscope.analyses.memory_curves import MemoryPoint
+from stepscope.analyses.steps import Step
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Advice, Category, Finding, Gain, Location, Saving
 from stepscope.findings.claims import Claim, Part, Time
@@ -107,7 +107,7 @@ def empty_report() -> Report:
 def tables(steps: int = 5) -> dict[str, Table[Any]]:
     """The tables that formats ask for, with hostile names in them."""
     return {
-        "breakdowns": _breakdowns(steps),
+        "steps_by_any": _steps_by_any(steps),
         "kernel_families": _families(),
         "idle_gaps": _idle(),
         "kernels": _kernels(),
@@ -249,7 +249,7 @@ def _memory() -> Finding:
     )
 
 
-def _breakdowns(steps: int) -> Table[Breakdown]:
+def _steps_by_any(steps: int) -> Table[Step]:
     def one(step: int) -> dict[str, Any]:
         parts = {
             "kernel_ns": 33_000_000 + 100_000 * (step % 7),
@@ -261,7 +261,7 @@ def _breakdowns(steps: int) -> Table[Breakdown]:
         }
         return {"step": step, "start_ns": step * 100 * MS, "dur_ns": sum(parts.values()), **parts}
 
-    return drawn(Breakdown, *(one(step) for step in range(2, 2 + steps)))
+    return drawn(Step, *(one(step) for step in range(2, 2 + steps)))
 
 
 def _families() -> Table[KernelFamily]:

@@ -186,7 +186,7 @@ def test_the_page_asks_for_analyses_that_there_are() -> None:
 
 @pytest.mark.parametrize("steps, bars", [(12, 12), (13, 13), (60, 60), (150, 50)])
 def test_many_steps_stand_side_by_side(steps: int, bars: int) -> None:
-    text = html(report(tables={"breakdowns": tables(steps)["breakdowns"]}))
+    text = html(report(tables={"steps_by_any": tables(steps)["steps_by_any"]}))
     kernels = re.findall(r"<title>step \d+, kernels: ", text)
     assert len(kernels) == bars
     assert "<title>step 4, runtime calls: 44.0 ms" in text, "the longest step is never left out"

@@ -17,6 +17,7 @@ from tests.samples import KEPT
 
 import stepscope
 from stepscope import registry
+from stepscope.analyses.kernels import Kernel, kernels
 from stepscope.errors import StepscopeError
 from stepscope.store.trace import Trace
 from stepscope.store.views import VIEWS
@@ -69,15 +70,83 @@ def test_what_it_says_of_itself(trace: Trace, tmp_path: Path) -> None:
     assert not small.has("no such table")
 
 
+class TestTable:
+    def test_the_table_of_an_analysis(self, trace: Trace) -> None:
+        table = trace.table("kernels")
+        assert table.row is Kernel
+        assert list(table) == list(kernels(trace))
+        assert trace.table("kernels", by="shape").arrow.equals(kernels(trace, by="shape").arrow)
+        assert trace.table("ops", by="user_frame").row.__name__ == "OpOfFrame"
+
+    def test_what_there_is_not_is_said(self, trace: Trace) -> None:
+        with pytest.raises(StepscopeError, match="kernelz") as unknown:
+            trace.table("kernelz")
+        assert unknown.value.hint == "did you mean kernels?"
+        with pytest.raises(StepscopeError, match="no option 'bye'") as option:
+            trace.table("ops", bye="shape")
+        assert option.value.hint == "it has: by"
+        with pytest.raises(StepscopeError, match="by='colour'") as value:
+            trace.table("kernels", by="colour")
+        assert value.value.hint == "choose from 'name', 'shape'"
+        with pytest.raises(StepscopeError, match="no option") as none:
+            trace.table("memory", by="name")
+        assert none.value.hint == "it has none"
+
+
+@pytest.fixture(params=["small", "large"])
+def any_size(request: pytest.FixtureRequest, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """The same trace, answered as small ones are and as large ones are."""
+    monkeypatch.setattr("stepscope.store.database.SMALL_EVENTS", 10**9 if request.param == "small" else 0)
+    return Trace(trace.folder)
+
+
 class TestReading:
-    def test_only_what_is_declared_is_there(self, trace: Trace) -> None:
-        limited = trace.reading({"ops": ("name", "dur_ns"), "kernels": ("name",)})
+    def test_stored_tables_do_not_exist(self, any_size: Trace) -> None:
+        limited = any_size.reading({"ops": ("name",), "steps": ("step",)})
+        assert limited.rows("SELECT count(*) AS n FROM ops, steps")[0]["n"]
+        for sql in (
+            "SELECT dur_ns FROM stored.ops",
+            'SELECT dur_ns FROM "stored".ops',
+            "SELECT dur_ns FROM STORED . ops",
+            "SELECT dur_ns FROM memory.stored.ops",
+            "SELECT dur_ns FROM stored_whole.ops",
+            "SELECT dur_ns FROM stored_views_0.ops",
+        ):
+            for ask in (limited.rows, limited.arrow, limited.batches):
+                with pytest.raises(StepscopeError, match="`stored` does not exist"):
+                    ask(sql)
+        assert any_size.arrow("SELECT dur_ns FROM stored.ops LIMIT 1").num_rows == 1
+
+    def test_names_only_where_they_are_declared(self, any_size: Trace) -> None:
+        assert "cudaLaunchKernel" in any_size.reading({"launches": ("name",)}).names_in("launches")
+        with pytest.raises(StepscopeError, match="not declared"):
+            any_size.reading({"launches": ("event",)}).names_in("launches")
+
+    def test_every_way_to_ask_gives_the_same(self, any_size: Trace) -> None:
+        limited = any_size.reading({"ops": ("name", "dur_ns", "args"), "names": ("id", "text")})
+        for sql in (
+            "SELECT name, avg(dur_ns) AS mean FROM ops WHERE dur_ns >= $least GROUP BY name ORDER BY name",
+            "SELECT name, dur_ns FROM ops WHERE dur_ns >= $least ORDER BY ALL",
+            "SELECT name FROM ops WHERE dur_ns < -$least",
+            "SELECT [1, 2] AS many, NULL AS nothing, $least AS least",
+        ):
+            whole = limited.arrow(sql, least=1)
+            assert limited.rows(sql, least=1) == whole.to_pylist()
+            assert [
+                row for batch in limited.batches(sql, least=1) for row in batch.to_pylist()
+            ] == whole.to_pylist()
+            with pytest.raises(StepscopeError, match="parameters"):
+                limited.rows(sql)
+            assert limited.rows("SELECT 1 AS one") == [{"one": 1}]
+
+    def test_only_what_is_declared_is_there(self, any_size: Trace) -> None:
+        limited = any_size.reading({"ops": ("name", "dur_ns"), "kernels": ("name",)})
         assert limited.arrow("SELECT * FROM ops LIMIT 1").column_names == ["name", "dur_ns"]
         assert limited.arrow("SELECT * FROM kernels LIMIT 1").column_names == ["name"]
         for sql in ("SELECT self_ns FROM ops", "SELECT dur_ns FROM kernels", "FROM launches", "FROM events"):
             with pytest.raises(StepscopeError, match="the query failed"):
                 limited.arrow(sql)
-        assert trace.arrow("SELECT self_ns FROM ops LIMIT 1").num_rows == 1
+        assert any_size.arrow("SELECT self_ns FROM ops LIMIT 1").num_rows == 1
 
     def test_the_tree_only_where_it_is_declared(self, trace: Trace) -> None:
         assert trace.reading({"host_tree": ("event", "depth")}).arrow("FROM host_tree LIMIT 1").num_rows == 1

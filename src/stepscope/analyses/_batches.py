@@ -124,13 +124,13 @@ class Passes:
 
 def passes_of(trace: Trace, steps: Sequence[object]) -> list[Passes | None]:
     """The passes of each step; None for a step in which no operator began."""
-    rows = trace.arrow(
+    rows = trace.rows(
         _PASSES,
         embeddings=list(_EMBEDDINGS),
         convolutions=list(_CONVOLUTIONS),
         passed_over=_PASSED_OVER,
         looked_at=LOOKED_AT,
-    ).to_pylist()
+    )
     backward: dict[int, int] = {}
     entering: defaultdict[tuple[int, int], list[tuple[str, Batch]]] = defaultdict(list)
     for row in rows:

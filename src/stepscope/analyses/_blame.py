@@ -59,5 +59,5 @@ def callers(trace: Trace, events: Collection[int]) -> dict[int, Caller]:
         row["event"]: Caller(
             row["name"] or "", tuple(name or "" for name in row["ops"] or ()), row["user_frame"]
         )
-        for row in trace.arrow(_CALLERS, events=sorted(events)).to_pylist()
+        for row in trace.rows(_CALLERS, events=sorted(events))
     }

@@ -56,10 +56,10 @@ class Steps:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self.rows = trace.arrow(
+        self.rows = trace.rows(
             "SELECT step, source, start_ns, end_ns, host_start_ns FROM steps WHERE end_ns > start_ns "
             "ORDER BY start_ns, end_ns, host_start_ns"
-        ).to_pylist()
+        )
         self.lengths = [row["end_ns"] - row["start_ns"] for row in self.rows]
         self.total_ns = sum(self.lengths)
 
@@ -91,7 +91,7 @@ Check = Callable[[Trace, Steps], Iterator[Caveat]]
 
 
 def _one(trace: Trace, sql: str, **params: Any) -> dict[str, Any]:
-    row: dict[str, Any] = trace.arrow(sql, **params).to_pylist()[0]
+    row: dict[str, Any] = trace.rows(sql, **params)[0]
     return row
 
 

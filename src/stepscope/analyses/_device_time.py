@@ -20,7 +20,7 @@ NUMBERED = "(SELECT unnest($groups::VARCHAR[]) AS grouped, unnest($numbers::BIGI
 """SQL of a table that gives texts a number: both are parameters, lists of one length."""
 
 _WINDOWS = "SELECT start_ns, end_ns FROM steps ORDER BY start_ns, end_ns"
-_SPAN = "SELECT min(start_ns), max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM device_work"
+_SPAN = "SELECT min(start_ns) AS start_ns, max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM device_work"
 _DEVICES = "SELECT DISTINCT device_name FROM device_work ORDER BY device_name"
 
 
@@ -50,15 +50,15 @@ class Spent:
 
 def step_windows(trace: Trace) -> Windows:
     """The windows of the steps, however they were found."""
-    rows = trace.arrow(_WINDOWS).to_pylist()
+    rows = trace.once("windows of steps", lambda: trace.rows(_WINDOWS))
     notes = tuple(how_steps_were_found(trace))
     return Windows([row["start_ns"] for row in rows], [row["end_ns"] for row in rows], notes)
 
 
 def whole_span(trace: Trace) -> Windows:
     """From the first start to the last end of all device work."""
-    ((start, end),) = _rows(trace, _SPAN)
-    return Windows([], []) if start is None else Windows([start], [end])
+    (span,) = trace.once("span of device work", lambda: trace.rows(_SPAN))
+    return Windows([], []) if span["start_ns"] is None else Windows([span["start_ns"]], [span["end_ns"]])
 
 
 def spent_by_group(trace: Trace, sql: str, groups: Mapping[str, int], windows: Windows) -> list[Spent]:
@@ -76,7 +76,8 @@ def spent_by_group(trace: Trace, sql: str, groups: Mapping[str, int], windows: W
         WHERE device_name = $device ORDER BY start_ns, dur_ns DESC, number
     """
     params: dict[str, Any] = {"groups": list(groups), "numbers": list(groups.values())}
-    for (device,) in _rows(trace, _DEVICES) if numbers else []:
+    for row in trace.once("devices with work", lambda: trace.rows(_DEVICES)) if numbers else ():
+        device = row["device_name"]
         sweep = _native.ExclusiveSweep(windows.starts, windows.ends, numbers)
         for batch in trace.batches(timed, **params, device=device):
             sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "number")))
@@ -85,7 +86,3 @@ def spent_by_group(trace: Trace, sql: str, groups: Mapping[str, int], windows: W
         for total, more in zip(sums, figures, strict=True):
             total[:] = [had + new for had, new in zip(total, more, strict=True)]
     return [Spent(*figures) for figures in sums]
-
-
-def _rows(trace: Trace, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row.values()) for row in trace.arrow(sql).to_pylist()]

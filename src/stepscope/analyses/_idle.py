@@ -181,7 +181,7 @@ class _Division:
         import pyarrow.compute as pc
 
         self._trace, self._window, self._wanted = trace, window, longest
-        self._spans = trace.arrow(_SPANS).to_pylist()
+        self._spans = trace.rows(_SPANS)
         self._devices = pa.array([span["device_name"] for span in self._spans], pa.string())
         self._windows = self._steps() if window == "steps" else self._span()
         self._names = call_names(trace)
@@ -213,7 +213,7 @@ class _Division:
     # ------------------------------------------------ what is needed
 
     def _steps(self) -> tuple[list[int], list[int]]:
-        rows = self._trace.arrow(_STEPS).to_pylist()
+        rows = self._trace.once("windows of steps", lambda: self._trace.rows(_STEPS))
         return [row["start_ns"] for row in rows], [row["end_ns"] for row in rows]
 
     def _span(self) -> tuple[list[int], list[int]]:
@@ -225,7 +225,7 @@ class _Division:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        threads = self._trace.arrow(_THREADS)["thread"].to_pylist()
+        threads = [row["thread"] for row in self._trace.rows(_THREADS)]
         host = host_time(self._trace, threads, handing_threads(self._trace), self._windows)
         frees = pc.is_in(self._waits["name"], pa.array(self._names.freeing, pa.string()))
         allocations = self._trace.arrow(_ALLOCATIONS, allocating=self._names.allocating).combine_chunks()

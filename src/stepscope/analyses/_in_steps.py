@@ -5,38 +5,35 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope.analyses._windows import claimed
-from stepscope.schema import KERNELS
 from stepscope.store.trace import Trace
 
 __all__ = ["STEP_COLUMNS", "WORK_COLUMNS", "begun_in_steps", "busy_of", "steps_of", "work_of"]
 
 STEP_COLUMNS = ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread")
 WORK_COLUMNS = {
-    "device_work": ("start_ns", "dur_ns", "launch", "graph_id"),
-    "launches": ("event", "name", "start_ns"),
+    "kernels": ("start_ns", "dur_ns", "launch", "graph_id"),
+    "device_work": ("start_ns", "dur_ns", "launch", "name_id"),
+    "launches": ("event", "name_id", "start_ns"),
+    "names": ("id", "text"),
 }
 
 _ORDER = "ORDER BY start_ns, end_ns, host_start_ns"
 _MARKS = f"marks AS (SELECT *, row_number() OVER ({_ORDER}) - 1 AS place FROM steps)"
 # Work belongs to the step in whose mark its launch began; without a launch, to that in whose window it began.
 # Where the boundaries of steps lie on the device (they have no thread then), the window decides for all.
-# Read from the stored tables: for millions of launches, names and arguments are expensive to carry along.
-_OF_KERNELS = """
-    FROM stored.device_work w JOIN (SELECT id FROM stored.shapes WHERE list_contains($kernels, category)) s
-      ON s.id = w.shape
-"""
-_LAUNCHED = f"""
+# By the numbers of names: for millions of launches, names themselves are expensive to carry along.
+_LAUNCHED = """
     SELECT l.start_ns, coalesce(w.dur_ns, 0) AS dur_ns,
            w.graph_id IS NOT NULL
-           OR l.name IN (SELECT id FROM stored.names WHERE text LIKE '%GraphLaunch%') AS in_graph
-    {_OF_KERNELS} JOIN stored.launches l ON l.event = w.launch WHERE w.start_ns IS NOT NULL
+           OR l.name_id IN (SELECT id FROM names WHERE text LIKE '%GraphLaunch%') AS in_graph
+    FROM kernels w JOIN launches l ON l.event = w.launch WHERE w.start_ns IS NOT NULL
 """
-_RUN = f"""
+_RUN = """
     SELECT w.start_ns, coalesce(w.dur_ns, 0) AS dur_ns, w.graph_id IS NOT NULL AS in_graph
-    {_OF_KERNELS} WHERE w.start_ns IS NOT NULL
+    FROM kernels w WHERE w.start_ns IS NOT NULL
 """
 _KERNELS = f"""
-    WITH {_MARKS.replace("FROM steps", "FROM stored.steps")}
+    WITH {_MARKS}
     SELECT m.place, count(*) AS kernels, sum(w.dur_ns)::BIGINT AS kernel_ns,
            coalesce(sum(w.dur_ns) FILTER (w.in_graph), 0)::BIGINT AS graph_ns
     FROM ({{work}}) w ASOF JOIN marks m ON w.start_ns >= m.{{since}}
@@ -56,9 +53,7 @@ _RUNNING = """
 
 def steps_of(trace: Trace) -> list[dict[str, Any]]:
     """The steps in their order; a step's place in the list is its place everywhere here."""
-    rows: list[dict[str, Any]] = trace.arrow(
-        f"SELECT {', '.join(STEP_COLUMNS)} FROM steps {_ORDER}"
-    ).to_pylist()
+    rows: list[dict[str, Any]] = trace.rows(f"SELECT {', '.join(STEP_COLUMNS)} FROM steps {_ORDER}")
     return rows
 
 
@@ -73,7 +68,7 @@ def work_of(trace: Trace, steps: list[dict[str, Any]]) -> list[dict[str, int]]:
         ]
     work = [{"kernels": 0, "kernel_ns": 0, "graph_ns": 0} for _ in steps]
     for sql in asked:
-        for row in trace.arrow(sql, kernels=list(KERNELS)).to_pylist():
+        for row in trace.rows(sql):
             of_step = work[row["place"]]
             for figure in of_step:
                 of_step[figure] += row[figure]
@@ -90,5 +85,5 @@ def begun_in_steps(
 ) -> list[dict[str, Any]]:
     """Host events `e` (a query with `start_ns`) with the place of the step `m` in whose mark they began."""
     sql = _BEGUN.format(events=events, columns=columns, grouped=grouped)
-    rows: list[dict[str, Any]] = trace.arrow(sql, **params).to_pylist()
+    rows: list[dict[str, Any]] = trace.rows(sql, **params)
     return rows

@@ -65,8 +65,11 @@ STEPS = """
 
 def missing(trace: Trace) -> tuple[str, ...]:
     """The note of a trace that has no events of memory; nothing where it has."""
-    found = trace.arrow(f"WITH {EVENTS} SELECT count(*) AS events FROM changes").to_pylist()[0]
-    return () if found["events"] else ("No events of memory: record with profile_memory=True.",)
+    sql = f"WITH {EVENTS} SELECT count(*) AS events FROM changes"
+    found = trace.has("memory_events") and trace.once(
+        "changes of memory", lambda: trace.rows(sql)[0]["events"]
+    )
+    return () if found else ("No events of memory: record with profile_memory=True.",)
 
 
 # In a pass autograd goes from the latest operator of forward back to the earliest, so every new highest
@@ -94,10 +97,8 @@ def parameters(trace: Trace) -> tuple[str, ...]:
     Parameters are made before a profile begins, so no event of memory is theirs; a gradient is as large as
     the parameter it belongs to.
     """
-    block = (
-        _BLOCK if trace.arrow("SELECT 1 FROM memory_events WHERE device_type <> 0 LIMIT 1").num_rows else 1
-    )
-    rows = trace.arrow(_GRADIENTS).to_pylist()
+    block = _BLOCK if len(trace.rows("SELECT 1 FROM memory_events WHERE device_type <> 0 LIMIT 1")) else 1
+    rows = trace.rows(_GRADIENTS)
     tensors = total = 0
     for row in rows:
         said = json.loads(row["args"] or "{}")

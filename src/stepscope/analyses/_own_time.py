@@ -51,7 +51,7 @@ def own_times(trace: Trace) -> list[OwnTime]:
     is_op = pc.fill_null(tree["is_op"].combine_chunks(), fill_value=False)
     own = pc.if_else(is_op, numbers, pa.scalar(None, pa.int64()))
     nearest = arrays([_native.inherited(view(tree["parent"]), view(own))])[0]
-    driving = pa.array(trace.arrow(DRIVING)["thread"].to_pylist(), tree["thread"].type)
+    driving = pa.array([row["thread"] for row in trace.rows(DRIVING)], tree["thread"].type)
     named = tree.append_column("op", pc.take(tree["name"], nearest))
     named = named.filter(pc.is_in(named["thread"], driving))
     figures = ("calls", "step_self_ns", "starved_ns")

@@ -57,9 +57,9 @@ PART_READS: Reads = {
 def parts_of(trace: Trace, windows: list[dict[str, Any]]) -> list[list[int]]:
     """The time of each part in each window (in order; rows with start_ns, end_ns, thread), and the rest."""
     # Only threads that drive the work: a thread that pins memory would hide that the others wait.
-    launching = trace.arrow(_LAUNCHING)["thread"].to_pylist()
+    launching = [row["thread"] for row in trace.rows(_LAUNCHING)]
     threads = sorted({*launching, *(window["thread"] for window in windows if window["thread"] is not None)})
-    nested = trace.arrow(_NESTED, threads=threads).to_pylist()
+    nested = trace.rows(_NESTED, threads=threads)
     return claimed(
         trace,
         _CLAIMS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["NAMED", "OUTERMOST", "REGION", "REGION_NUMBER", "ROOTS", "TIMED"]
+__all__ = ["COMPILERS", "NAMED", "OUTERMOST", "REGION", "REGION_NUMBER", "ROOTS", "TIMED"]
 
 REGION = "name LIKE 'Torch-Compiled Region%'"
 REGION_NUMBER = "regexp_extract(name, '^Torch-Compiled Region: (.*)$', 1)"
@@ -18,6 +18,11 @@ _TRITON = (
     r"(^|/)triton/(compiler/compiler\.py\(\d+\): compile|runtime/autotuner\.py\(\d+\): (_bench|benchmark))$"
 )
 _AUTOTUNING = r"benchmark|do_bench|utotuner\.coordinate_descent|_autotune\b|autotuner\.py"
+COMPILERS = (
+    r" \(dynamo_timed\)$|StreamBeginCapture|triton/"
+    rf"|^({'|'.join(name.strip(chr(39)) for name in _PLAIN.split(', '))})$"
+)
+"""A regular expression of the names without which there is nothing in `timed`."""
 TIMED = rf"""
     named AS (
         SELECT event, thread, name, start_ns, dur_ns FROM ops

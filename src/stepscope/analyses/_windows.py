@@ -71,7 +71,8 @@ def claimed(
 
 def how_steps_were_found(trace: Trace) -> list[str]:
     """A line where steps are not the profiler's own; nothing where they are. Reads `source` of `steps`."""
-    found = trace.arrow("SELECT DISTINCT source FROM steps")["source"].to_pylist()
+    rows = trace.once("sources of steps", lambda: trace.rows("SELECT DISTINCT source FROM steps"))
+    found = [row["source"] for row in rows]
     if found in ([], ["mark"]):
         return []
     if found == ["trace"]:

@@ -113,10 +113,10 @@ def allocations(trace: Trace) -> Table[Allocation]:
     call there (cudaMalloc, cudaFree, cudaHostAlloc) is expensive and may wait for the device. What torch's
     allocator serves from its own blocks is cheap.
     """
-    steps = trace.arrow(_SUMMARY).to_pylist()[0]
-    found = trace.arrow(_DRIVER, allocating=call_names(trace).allocating).to_pylist()
+    steps = trace.rows(_SUMMARY)[0]
+    found = trace.rows(_DRIVER, allocating=call_names(trace).allocating)
     recorded = trace.has("memory_events")
-    kept = trace.arrow(_ALLOCATOR).to_pylist() if recorded else []
+    kept = trace.rows(_ALLOCATOR) if recorded else []
     rows = [_row(row, steps) for row in found + kept]
     if not steps["steps"]:
         return Table.of(Allocation, [], ["No events on the host: no steps to look at."])

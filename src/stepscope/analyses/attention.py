@@ -88,6 +88,14 @@ _STRETCHES = f"""
     WHERE t.low IS NULL OR c.low >= t.high OR NOT contains(t.op, '_math')
 """
 """Start and end of each on its thread, and the operator that tells its sizes."""
+_STRETCH_NAMES = (
+    "^aten::(bmm|baddbmm)$|attention",
+    "^aten::_softmax$|^triton_.*softmax|^aten::exp2?_?$|attention",
+)
+_PAIRS = """
+    SELECT DISTINCT concat_ws(chr(31), k.name, o.name) AS pair, k.name, o.name AS op_name
+    FROM device_work k LEFT JOIN (SELECT event, name FROM ops) o ON o.event = k.op WHERE k.kind = 'kernel'
+"""
 _ALL_KERNELS = """
     SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, kind AS grouped
     FROM device_work WHERE kind = 'kernel'
@@ -171,18 +179,22 @@ def attention(trace: Trace) -> Table[Attention]:
     notes = list(windows.notes)
     if not table:
         notes.append("No attention ran on a device inside the steps.")
-        on_host = trace.arrow(_ON_HOST).to_pylist()
+        on_host = trace.rows(_ON_HOST) if trace.may_have_name("^aten::_scaled_dot_product") else ()
         notes += [f"On the host, {row['name']} ran {row['calls']} times." for row in on_host]
     return Table.of(Attention, table, notes)
 
 
 def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
     """What kernels took part in attention."""
-    (found,) = trace.arrow(f"SELECT count(*) AS stretches FROM ({_STRETCHES})").to_pylist()
-    kernels = _kernels(stretches=found["stretches"] > 0)
-    pairs = trace.arrow(f"SELECT DISTINCT pair, name, op_name FROM ({kernels})").to_pylist()
+    stretches = 0
+    if all(map(trace.may_have_name, _STRETCH_NAMES)):
+        stretches = trace.rows(f"SELECT count(*) AS stretches FROM ({_STRETCHES})")[0]["stretches"]
+    pairs = trace.rows(_PAIRS)
     named = [pair["pair"] for pair in pairs if family_of(pair["name"], pair["op_name"]) == "attention"]
-    details = trace.arrow(
+    if not stretches and not named:
+        return
+    kernels = _kernels(stretches=stretches > 0)
+    details = trace.rows(
         f"""
         SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,
                any_value(kind) AS kind, any_value(of_op) AS of_op, any_value(of_args) AS of_args,
@@ -191,7 +203,7 @@ def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
         GROUP BY grouped ORDER BY grouped
         """,
         named=named,
-    ).to_pylist()
+    )
     numbers = {one["grouped"]: number for number, one in enumerate(details)}
     timed = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({kernels})"
     for one, spent in zip(details, spent_by_group(trace, timed, numbers, windows), strict=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._regions import NAMED, OUTERMOST, REGION, REGION_NUMBER, ROOTS, TIMED
+from stepscope.analyses._regions import COMPILERS, NAMED, OUTERMOST, REGION, REGION_NUMBER, ROOTS, TIMED
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -45,9 +45,11 @@ class Compilation:
 )
 def compilations(trace: Trace) -> Table[Compilation]:
     """Lists compiling, recompiling, autotuning and graph capture inside the profile, step by step."""
-    table, steps = trace.query(Compilation, _SQL), how_steps_were_found(trace)
     nothing = "Nothing was compiled in this profile, as far as torch marks it (dynamo_timed and the like)."
-    return Table(Compilation, table.arrow, steps if len(table) else (nothing,))
+    if not trace.may_have_name(COMPILERS):
+        return Table.of(Compilation, (), (nothing,))
+    table, steps = trace.query(Compilation, _SQL), how_steps_were_found(trace)
+    return table.with_notes(steps if len(table) else (nothing,))
 
 
 _PIECES = f"""

@@ -61,6 +61,7 @@ def compiled_regions(trace: Trace) -> Table[CompiledRegion]:
     return Table.of(CompiledRegion, rows, notes)
 
 
+_RUN_NAMES = "^Torch-Compiled Region|^## Call CompiledFxGraph"
 # Runs of regions as torch marks them, and of their backward; where a version of torch marks none, of compiled
 # graphs. Compilers are among them without a region: what they do inside a run is not the run's.
 _RUNS = f"""
@@ -151,8 +152,8 @@ def _rows(trace: Trace) -> Iterator[CompiledRegion]:
     for one in compilations(trace):
         if one.step is not None and one.region is not None:
             compiling[one.region] += one.total_ns
-    steps = trace.arrow("SELECT count(*) AS n FROM steps").to_pylist()[0]["n"]
-    for row in trace.arrow(_SQL).to_pylist():
+    steps = trace.rows("SELECT count(*) AS n FROM steps")[0]["n"]
+    for row in trace.rows(_SQL) if trace.may_have_name(_RUN_NAMES) else ():
         yield CompiledRegion(
             frame=_frame(row["region"]),
             calls_per_step=row["calls"] / steps if steps else None,
@@ -194,11 +195,13 @@ def _breaks(rows: list[CompiledRegion]) -> Iterator[str]:
 
 
 def _guards(trace: Trace) -> Iterator[str]:
-    found = trace.arrow(
+    if not trace.may_have_name("^TorchDynamo Cache Lookup$"):
+        return
+    found = trace.rows(
         """
         SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM ops ASOF JOIN steps ON start_ns >= host_start_ns
         WHERE ops.name = 'TorchDynamo Cache Lookup' AND start_ns < host_end_ns
         """
-    ).to_pylist()[0]
+    )[0]
     if found["n"]:
         yield f"Guards: {units.count(found['n'])} lookups in the steps took {units.duration(found['ns'])}."

@@ -98,7 +98,7 @@ def copies(
     """Sums up the copies that began inside the steps: bytes, bandwidth, and how much was exposed."""
     windows = step_windows(trace)
     place, joins = _PLACES[by]
-    groups = trace.arrow(_GROUPS.format(place=place, joins=joins)).to_pylist()
+    groups = trace.rows(_GROUPS.format(place=place, joins=joins))
     numbers = {group["grouped"]: number for number, group in enumerate(groups)}
     spent = spent_by_group(trace, _TIMES.format(place=place, joins=joins), numbers, whole_span(trace))
     rows = [_row(group, time) for group, time in zip(groups, spent, strict=True)]

@@ -133,7 +133,7 @@ def _chosen(steps: pa.Table, step: int | None, one: bool) -> list[int]:
 
 
 def _guesses(trace: Trace) -> list[str]:
-    found = trace.arrow(_GUESSES).to_pylist()[0]
+    found = trace.rows(_GUESSES)[0]
     if not found["waits"] or found["known"] or found["streams"] < 2:
         return []
     said = (
@@ -248,7 +248,7 @@ def _pieces(trace: Trace, steps: pa.Table, most: int) -> Iterator[PathPart]:
 
 
 def _names(trace: Trace, events: list[int | None]) -> dict[int, str | None]:
-    rows = trace.arrow(_NAMES, events=[event for event in events if event is not None]).to_pylist()
+    rows = trace.rows(_NAMES, events=[event for event in events if event is not None])
     return {row["event"]: row["name"] for row in rows}
 
 
@@ -265,4 +265,4 @@ _PLACES = """
 
 def _places(trace: Trace) -> dict[int, str]:
     """What threads and streams are called."""
-    return {row["thread"]: row["place"] for row in trace.arrow(_PLACES).to_pylist()}
+    return {row["thread"]: row["place"] for row in trace.rows(_PLACES)}

@@ -122,9 +122,9 @@ def devices(trace: Trace) -> Table[Device]:
 
 def _rows(trace: Trace) -> Iterator[Device]:
     properties = _properties(trace.meta.metadata.get("deviceProperties"))
-    marked = trace.arrow(_MARKED).to_pylist()
+    marked = trace.rows(_MARKED)
     steps = Windows([row["start_ns"] for row in marked], [row["end_ns"] for row in marked])
-    for span in trace.arrow(_SPANS).to_pylist():
+    for span in trace.rows(_SPANS):
         device = properties.get(span["device_name"], {})
         windows = {"span": Windows([span["low"]], [span["high"]])} | ({"steps": steps} if marked else {})
         estimates = _estimates(trace, span["device_name"], Multiprocessor.of(device))
@@ -183,7 +183,7 @@ def _figures(sweep: _native.DeviceSweep, *, known_blocks: bool) -> dict[str, Any
 def _estimates(trace: Trace, device: str, on: Multiprocessor | None) -> dict[str, float | None]:
     """The occupancy that each distinct text of an estimate stands for."""
     found: dict[str, float | None] = {}
-    for row in trace.arrow(_ESTIMATES, device=device).to_pylist():
+    for row in trace.rows(_ESTIMATES, device=device):
         if row["missing"]:
             shape = LaunchShape.of(row["grid"], row["block"], row["registers"], row["shared"])
             found[row["grouped"]] = occupancy_share(shape, on) if shape and on else None

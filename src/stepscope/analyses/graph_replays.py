@@ -48,9 +48,11 @@ class GraphReplay:
 )
 def graph_replays(trace: Trace) -> Table[GraphReplay]:
     """Lists every replay of a CUDA graph: what it contains, how long it ran, how long it was idle inside."""
+    if not trace.may_have_name("GraphLaunch"):
+        return Table.of(GraphReplay, (), ("No graph was replayed.",))
     table, steps = trace.query(GraphReplay, _SQL), how_steps_were_found(trace)
     notes = (*steps, *_summary(table)) if len(table) else ("No graph was replayed.",)
-    return Table(GraphReplay, table.arrow, notes)
+    return table.with_notes(notes)
 
 
 _SQL = """

@@ -102,11 +102,11 @@ def host_syncs(
     copy, a free), or if it copied pageable memory and did not return before that was done. The profiler's
     own call when it stops is left out. Most expensive first: host waiting plus device starving.
     """
-    marked = trace.arrow(_MARKED).to_pylist()[0]
+    marked = trace.rows(_MARKED)[0]
     if not trace.has("launches") or not marked["steps"]:
         return Table.of(HostSync, [], ["No calls into a device's runtime in the profile."])
     names = call_names(trace)
-    own = trace.arrow(_OWN, device_waiting=names.device_waiting).to_pylist()
+    own = trace.rows(_OWN, device_waiting=names.device_waiting)
     found = _found(trace, names, own[0]["event"] if own else None, max(longest, 0))
     inside = [row for row in found if not row["outside"]]
     notes = _notes(own, [row for row in found if row["outside"]], inside)
@@ -125,7 +125,7 @@ def _found(trace: Trace, names: CallNames, own: int | None, longest: int) -> lis
     }
     if longest:
         params["longest"] = longest
-    rows: list[dict[str, Any]] = trace.arrow(_SINGLE if longest else _GROUPED, **params).to_pylist()
+    rows: list[dict[str, Any]] = trace.rows(_SINGLE if longest else _GROUPED, **params)
     return rows
 
 

@@ -114,7 +114,7 @@ def _single(idle: Idle) -> list[GapPart]:
 
 def _rows(trace: Trace, window: str, parts: list[GapPart], totals: dict[str, int]) -> Iterable[IdleGap]:
     events = sorted({part.after for part in parts if part.after is not None})
-    ended = {row["event"]: row for row in trace.arrow(_ENDED, events=events).to_pylist()} if events else {}
+    ended = {row["event"]: row for row in trace.rows(_ENDED, events=events)} if events else {}
     calls = {part.drained for part in parts} | {row["launch"] for row in ended.values()}
     who = callers(trace, {call for call in calls if call is not None})
     for part in parts:

@@ -75,12 +75,12 @@ _READS_PROMPTS = "BatchPrefill|context_attention|prefill"
 _TELLING = f"""
     SELECT id, regexp_matches(text, '{_DECODES}', 'i') AS decodes,
            regexp_matches(text, '{_READS_PROMPTS}', 'i') AS prefills
-    FROM stored.names WHERE decodes OR prefills
+    FROM names WHERE decodes OR prefills
 """
 _ATTENTION_KERNELS = f"""
-    SELECT l.start_ns + $base AS start_ns, t.decodes, t.prefills
-    FROM stored.device_work w JOIN ({_TELLING}) t ON t.id = w.name
-    JOIN stored.launches l ON l.event = w.launch
+    SELECT l.start_ns, t.decodes, t.prefills
+    FROM device_work w JOIN ({_TELLING}) t ON t.id = w.name_id
+    JOIN launches l ON l.event = w.launch
 """
 
 
@@ -186,6 +186,8 @@ def _attention_loads(trace: Trace) -> dict[int, tuple[Load, str]]:
     Long queries alone may be an encoder or training: they are prompts only where the trace decodes as well.
     """
     loads: dict[int, tuple[Load, str]] = {}
+    if not trace.may_have_name(f"(?i){_DECODES}|{_READS_PROMPTS}|attention|_flash_attn"):
+        return loads
     calls = begun_in_steps(
         trace,
         _ATTENTION_OPS,
@@ -210,7 +212,6 @@ def _kinds_by_kernels(trace: Trace) -> dict[int, str]:
         _ATTENTION_KERNELS,
         "bool_or(e.decodes) AS decodes, bool_or(e.prefills) AS prefills",
         "GROUP BY m.place",
-        base=trace.meta.base_ns,
     )
     kinds = {(True, True): "mixed", (True, False): "decode", (False, True): "prefill"}
     return {row["place"]: kinds[row["decodes"], row["prefills"]] for row in found}

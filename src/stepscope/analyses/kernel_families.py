@@ -58,7 +58,7 @@ def kernel_families(trace: Trace) -> Table[KernelFamily]:
     The kind follows from the name of a kernel, or else from the operator that launched it.
     """
     windows = step_windows(trace)
-    groups = trace.arrow(_GROUPS).to_pylist()
+    groups = trace.rows(_GROUPS)
     numbers = {group["grouped"]: number for number, group in enumerate(groups)}
     by_family: dict[str, dict[str | None, list[Spent]]] = defaultdict(lambda: defaultdict(list))
     for group, spent in zip(groups, spent_by_group(trace, _TIMES, numbers, windows), strict=True):

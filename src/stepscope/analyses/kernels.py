@@ -72,7 +72,7 @@ def kernels(
     The figures are those of the whole trace, not of its steps alone.
     """
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in trace.arrow(_GROUPS.format(key=_KEYS[by])).to_pylist():
+    for row in trace.rows(_GROUPS.format(key=_KEYS[by])):
         groups[row["grouped"]].append(row)
     numbers = {grouped: number for number, grouped in enumerate(groups)}
     spent = spent_by_group(trace, _TIMES.format(key=_KEYS[by]), numbers, whole_span(trace))

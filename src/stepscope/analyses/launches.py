@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from stepscope import _native, units
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
-from stepscope.schema import KERNELS
 from stepscope.simulation.device_calls import call_names
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
@@ -61,32 +60,30 @@ class Launch:
 _CALLS = """
     WITH begun AS (
         SELECT w.launch, min(w.start_ns) AS begun_ns,
-               min(coalesce(w.device, TRY_CAST(h.pid AS BIGINT), -1)) AS device
-        FROM stored.device_work w LEFT JOIN stored.threads h ON h.id = w.thread
+               min(coalesce(w.device, TRY_CAST(w.pid AS BIGINT), -1)) AS device FROM device_work w
         WHERE w.launch IS NOT NULL AND w.start_ns IS NOT NULL GROUP BY w.launch),
-    launching AS (SELECT id FROM stored.names WHERE list_contains($launching, text))
-    SELECT l.name, l.start_ns, coalesce(l.dur_ns, 0) AS host_ns, l.work_events, l.work_ns,
+    launching AS (SELECT id FROM names WHERE list_contains($launching, text))
+    SELECT l.name_id AS name, l.start_ns, coalesce(l.dur_ns, 0) AS host_ns, l.work_events, l.work_ns,
            b.device, b.begun_ns, b.begun_ns - l.start_ns AS delay_ns
-    FROM stored.launches l LEFT JOIN begun b ON b.launch = l.event
-    WHERE l.start_ns IS NOT NULL AND (l.work_events > 0 OR l.name IN (SELECT id FROM launching))
+    FROM launches l LEFT JOIN begun b ON b.launch = l.event
+    WHERE l.start_ns IS NOT NULL AND (l.work_events > 0 OR l.name_id IN (SELECT id FROM launching))
 """
 _WORK = f"""
-    WITH kernels AS (SELECT id FROM stored.shapes WHERE category IN {KERNELS})
-    SELECT l.name, median(coalesce(w.dur_ns, 0)) AS work_median_ns,
-           count(*) FILTER (k.id IS NOT NULL AND coalesce(w.dur_ns, 0) < least({SHORT_NS}, l.dur_ns)
+    SELECT l.name_id AS name, median(coalesce(w.dur_ns, 0)) AS work_median_ns,
+           count(*) FILTER (w.kind = 'kernel' AND coalesce(w.dur_ns, 0) < least({SHORT_NS}, l.dur_ns)
                             AND l.work_events = 1) AS short_kernels
-    FROM stored.device_work w JOIN stored.launches l ON l.event = w.launch
-    JOIN stored.steps s ON l.start_ns >= s.host_start_ns AND l.start_ns < s.host_end_ns
-    LEFT JOIN kernels k ON k.id = w.shape GROUP BY l.name
+    FROM device_work w JOIN launches l ON l.event = w.launch
+    JOIN steps s ON l.start_ns >= s.host_start_ns AND l.start_ns < s.host_end_ns GROUP BY l.name_id
 """
-_STEPS = "SELECT host_start_ns, host_end_ns FROM stored.steps ORDER BY host_start_ns, host_end_ns"
-_NAMES = "SELECT id, text FROM stored.names WHERE id IN (SELECT DISTINCT name FROM stored.launches)"
+_STEPS = "SELECT host_start_ns, host_end_ns FROM steps ORDER BY host_start_ns, host_end_ns"
+_NAMES = "SELECT id, text FROM names WHERE id IN (SELECT name_id FROM launches)"
 
 
 @analysis(
     reads={
-        "launches": ("name", "start_ns", "dur_ns", "work_events", "work_ns"),
-        "device_work": ("launch", "device", "pid", "start_ns", "dur_ns", "category"),
+        "launches": ("event", "name", "name_id", "start_ns", "dur_ns", "work_events", "work_ns"),
+        "device_work": ("launch", "device", "pid", "start_ns", "dur_ns", "kind"),
+        "names": ("id", "text"),
         "steps": ("source", "host_start_ns", "host_end_ns"),
     }
 )
@@ -96,11 +93,11 @@ def launches(trace: Trace) -> Table[Launch]:
     Window: calls that began in the mark of a step, on any thread. Work that is replayed as a graph belongs to
     one launch.
     """
-    steps = trace.arrow(_STEPS).to_pylist()
+    steps = trace.rows(_STEPS)
     calls = trace.arrow(_CALLS, launching=call_names(trace).launching).combine_chunks()
     calls = calls.append_column("queue", _queues(calls)).append_column("inside", _in_marks(calls, steps))
-    work = {row["name"]: row for row in trace.arrow(_WORK).to_pylist()}
-    names = {row["id"]: row["text"] for row in trace.arrow(_NAMES).to_pylist()}
+    work = {row["name"]: row for row in trace.rows(_WORK)}
+    names = {row["id"]: row["text"] for row in trace.rows(_NAMES)}
     rows = [
         _row(names[number], called, work.get(number, {}), steps)
         for number, called in _by_name(calls)

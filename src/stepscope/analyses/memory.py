@@ -42,7 +42,7 @@ def memory(trace: Trace) -> Table[DeviceMemory]:
     if notes := missing(trace):
         return Table.of(DeviceMemory, (), notes)
     table = trace.query(DeviceMemory, _SQL)
-    return Table(DeviceMemory, table.arrow, (*how_steps_were_found(trace), *_failed(trace)))
+    return table.with_notes((*how_steps_were_found(trace), *_failed(trace)))
 
 
 # A step ends for memory when its mark ends on the host: that is where memory is asked for and given back.
@@ -82,9 +82,9 @@ _SQL = f"""
 
 def _failed(trace: Trace) -> tuple[str, ...]:
     """What the allocator could not give."""
-    found = trace.arrow(
+    found = trace.rows(
         "SELECT count(*) AS times, max(bytes) AS bytes FROM memory_events WHERE name = '[OutOfMemory]'"
-    ).to_pylist()[0]
+    )[0]
     if not found["times"]:
         return ()
     return (f"Requests for memory that failed: {found['times']}, the largest for {found['bytes']} bytes.",)

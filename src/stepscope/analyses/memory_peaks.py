@@ -55,9 +55,7 @@ def memory_peaks(
     if notes := missing(trace):
         return Table.of(PeakMemory, (), notes)
     table = trace.query(PeakMemory, _SQL, step=step)
-    return Table(
-        PeakMemory, table.arrow, (*how_steps_were_found(trace), *_when(trace, step), *parameters(trace))
-    )
+    return table.with_notes((*how_steps_were_found(trace), *_when(trace, step), *parameters(trace)))
 
 
 # The first instant of the highest total, in the whole profile or in the mark of one step.

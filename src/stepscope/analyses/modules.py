@@ -86,7 +86,7 @@ def modules(trace: Trace) -> Table[Module]:
     replayed graph to the module that launched the same kernels one by one, where the profile has that. Steps
     only.
     """
-    nodes = trace.arrow(_NODES).to_pylist()
+    nodes = trace.rows(_NODES)
     if not nodes:
         note = "No nn.Module in the stacks: record with with_stack=True."
         return Table.of(Module, [], [note])
@@ -104,7 +104,7 @@ def _own_figures(trace: Trace) -> tuple[dict[int, dict[str, int]], int]:
     """What each path that ends at a module has of its own, and all device work in the steps."""
     own: defaultdict[int, dict[str, int]] = defaultdict(lambda: dict.fromkeys(_FIGURES, 0))
     launched = 0
-    for row in trace.arrow(_OWN).to_pylist():
+    for row in trace.rows(_OWN):
         if row["figure"] in ("device_forward", "device_backward"):
             launched += row["ns"]
         if row["module"] is not None:

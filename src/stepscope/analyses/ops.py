@@ -136,7 +136,7 @@ def ops(
     table = trace.arrow(_SUMS.format(grouped=_GROUPED[by], more=_MORE[by]))
     if by != "name" and table.num_rows:
         table = _with_totals(table, trace, by)
-    beside = trace.arrow(_BESIDE).to_pylist()[0]
+    beside = trace.rows(_BESIDE)[0]
     notes = [
         f"Device work launched outside any operator: {units.duration(beside['outside'])}.",
         f"Device work whose launch is not in the profile: {units.duration(beside['unlinked'])}.",
@@ -174,10 +174,10 @@ def _with_totals(table: pa.Table, trace: Trace, by: str) -> pa.Table:
 def _nested_totals(trace: Trace, by: str) -> list[dict[str, Any]]:
     names = {"grouped": _GROUPED[by], "more": _MORE[by]}
     nested = _NESTED.format(**names)
-    rows: list[dict[str, Any]] = trace.arrow(nested + _NUMBERS.format(**names)).to_pylist()
+    rows: list[dict[str, Any]] = trace.rows(nested + _NUMBERS.format(**names))
     totals = {row["number"]: row | {"host_total_ns": 0, "device_total_ns": 0} for row in rows}
     sweep = _native.ThreadSweep([1, 1])
-    for thread in trace.arrow(nested + _THREADS)["thread"].to_pylist():
+    for thread in [row["thread"] for row in trace.rows(nested + _THREADS)]:
         opened = trace.arrow(nested + _OPENED, thread=thread)
         launched = trace.arrow(_LAUNCHED, thread=thread)
         runs = [

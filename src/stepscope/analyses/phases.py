@@ -87,10 +87,10 @@ def phases(trace: Trace) -> Table[Phase]:
     work has the phase of its launch; that of a replayed graph the phase in which the same kernels were
     launched one by one, where the profile has that.
     """
-    windows = trace.arrow(_WINDOWS).to_pylist()
+    windows = trace.rows(_WINDOWS)
     if not windows:
         return Table.of(Phase, [], ["The profile holds no events with a time."])
-    device = {(row["step"], row["phase"]): row for row in trace.arrow(_DEVICE).to_pylist()}
+    device = {(row["step"], row["phase"]): row for row in trace.rows(_DEVICE)}
     rows: list[Phase] = []
     both = zip(windows, _host(trace, windows, pauses=False), _host(trace, windows, pauses=True), strict=True)
     for window, host, stretches in both:
@@ -117,5 +117,5 @@ def phases(trace: Trace) -> Table[Phase]:
 
 def _host(trace: Trace, windows: list[dict[str, Any]], *, pauses: bool) -> list[list[int]]:
     """For each window the time of each phase and the rest."""
-    threads = trace.arrow(DRIVING)["thread"].to_pylist()
+    threads = [row["thread"] for row in trace.rows(DRIVING)]
     return claimed(trace, _CALLS, windows, len(PHASES), threads=threads, pauses=pauses)

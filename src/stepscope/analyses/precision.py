@@ -102,10 +102,10 @@ def precision(trace: Trace) -> Table[Precision]:
 
 
 def _kernels(trace: Trace) -> Iterator[_Kernel]:
-    pairs = trace.arrow(_PAIRS).to_pylist()
+    pairs = trace.rows(_PAIRS)
     families = {pair["grouped"]: family_of(pair["name"], pair["op"]) for pair in pairs}
     heavy = [grouped for grouped, family in families.items() if family in HEAVY]
-    details = trace.arrow(_DETAILS, groups=heavy, numbers=list(range(len(heavy)))).to_pylist()
+    details = trace.rows(_DETAILS, groups=heavy, numbers=list(range(len(heavy))))
     numbers = {one["detail"]: number for number, one in enumerate(details)}
     spent = spent_by_group(trace, _TIMES, numbers, step_windows(trace))
     used = [precision_of(one["name"], operands(one["op"], one["args"]).types) for one in details]

@@ -59,17 +59,17 @@ def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
     shows in calls that do almost nothing. If the device limits the step, this time is hidden. If the host
     does, the program is that much faster without the profiler.
     """
-    window = trace.arrow(_WINDOW).to_pylist()[0]
+    window = trace.rows(_WINDOW)[0]
     steps = window.pop("steps")
-    threads = trace.arrow(DRIVING)["thread"].to_pylist()
+    threads = [row["thread"] for row in trace.rows(DRIVING)]
     moment = moment_of(trace)
     rows = []
-    for found in trace.arrow(_EVENTS, **window, threads=threads).to_pylist() if steps else ():
+    for found in trace.rows(_EVENTS, **window, threads=threads) if steps else ():
         if events := found["events"]:
             cost = events * COSTS_NS[found["kind"]]
             least, most = round(moment.least * cost), round(moment.most * cost)
             rows.append(ProfilerCost(found["kind"], events, events / steps, least, most))
-    overhead = trace.arrow(_OVERHEAD, **window).to_pylist()[0]
+    overhead = trace.rows(_OVERHEAD, **window)[0]
     if overhead["events"]:
         # Most of it is asynchronous to the program: a buffer is flushed by whoever finds it full.
         per_step = overhead["events"] / steps

@@ -120,7 +120,7 @@ def _key(one: Priced, step: int, by: By) -> Key:
 
 def _lengths(trace: Trace) -> dict[int, int]:
     """The steps in their order, and how long they took."""
-    rows = trace.arrow("SELECT step, start_ns, end_ns FROM steps ORDER BY start_ns, end_ns").to_pylist()
+    rows = trace.rows("SELECT step, start_ns, end_ns FROM steps ORDER BY start_ns, end_ns")
     lengths: dict[int, int] = {}
     for row in rows:
         lengths[row["step"]] = lengths.get(row["step"], 0) + row["end_ns"] - row["start_ns"]

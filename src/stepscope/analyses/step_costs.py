@@ -11,8 +11,8 @@ from stepscope.analyses import analysis
 from stepscope.analyses._device_time import NUMBERED, Windows, step_windows
 from stepscope.analyses._own_time import OWN_READS, own_times
 from stepscope.analyses._windows import claimed
-from stepscope.analyses.breakdowns import Breakdown, breakdowns
 from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn, idle_gaps
+from stepscope.analyses.steps import Step, steps
 from stepscope.costs.families import family_of
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
@@ -109,7 +109,7 @@ Cost = tuple[str, str, str | None, str | None, int, int]
 def _busiest(trace: Trace, windows: Windows) -> str | None:
     if not windows.starts:
         return None
-    found = trace.arrow(_BUSIEST, **_between(windows)).to_pylist()
+    found = trace.rows(_BUSIEST, **_between(windows))
     return found[0]["device_name"] if found else None
 
 
@@ -119,7 +119,7 @@ def _between(windows: Windows) -> dict[str, int]:
 
 def _of_work(trace: Trace, windows: Windows, device: str) -> Iterator[Cost]:
     """What ran on the device: first come kernels that compute, then copies, fills and collectives."""
-    groups = trace.arrow(_GROUPS, device=device, **_between(windows)).to_pylist()
+    groups = trace.rows(_GROUPS, device=device, **_between(windows))
     computing = [one for one in groups if one["kind"] == "kernel" and not one["communicates"]]
     others = [one for one in groups if one["kind"] != "kernel" or one["communicates"]]
     shared = _shared(trace, windows, device, computing)
@@ -208,7 +208,7 @@ def _waited_for(gap: IdleGap) -> str:
 
 def _of_host(trace: Trace) -> Iterator[Cost]:
     """Without a device: the parts of the steps, and among them operators one by one."""
-    rows: list[Breakdown] = list(breakdowns(trace))
+    rows: list[Step] = list(steps(trace, by="any"))
     parts = {"communication": "collectives", "dataloader": "data", "runtime": "calls", "other": "other"}
     for part, name in parts.items():
         time = sum(getattr(row, f"{part}_ns") for row in rows)

@@ -69,7 +69,7 @@ def step_ops(trace: Trace) -> Table[StepOp]:
     Unlike `ops` it leaves out what is outside the steps, and keeps phases and callers apart. An operator
     counts with all that it called, so rows of operators inside one another hold the same time.
     """
-    steps = trace.arrow("SELECT count(*) AS steps FROM steps")["steps"][0].as_py()
+    steps = trace.rows("SELECT count(*) AS steps FROM steps")[0]["steps"]
     tree = trace.arrow(_TREE)
     found = _grouped(tree) if tree.num_rows else []
     rows = [

@@ -100,7 +100,7 @@ _RECORDED = """
 
 def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """What was not recorded and therefore cannot be told."""
-    found = trace.arrow(_RECORDED).to_pylist()[0]
+    found = trace.rows(_RECORDED)[0]
     missing = {
         "operators (activities=[CPU, ...])": not found["ops"],
         "Python stacks (with_stack=True): no lines and modules": not found["stacks"],
@@ -132,9 +132,10 @@ def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 def several_processes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Host events of more than one process in one file."""
-    pids = trace.arrow("SELECT DISTINCT pid FROM launches UNION SELECT DISTINCT pid FROM ops")[
-        "pid"
-    ].to_pylist()
+    pids = [
+        row["pid"]
+        for row in trace.rows("SELECT DISTINCT pid FROM launches UNION SELECT DISTINCT pid FROM ops")
+    ]
     if len(pids) > 1:
         yield steps.vague(
             "several processes",
@@ -149,7 +150,7 @@ def several_processes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 def events_without_category(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events with a duration and no category, which count for nothing."""
     sql = "SELECT coalesce(sum(events), 0)::BIGINT AS n FROM shapes WHERE category IS NULL AND phase = 'X'"
-    count = trace.arrow(sql).to_pylist()[0]["n"]
+    count = trace.rows(sql)[0]["n"]
     if count:
         yield steps.vague(
             "events without category",
@@ -171,7 +172,7 @@ _TALKS = """
 
 def unknown_rank(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """A program of several ranks whose rank nothing says; alone, a program is rank 0."""
-    if trace.meta.rank_source == NO_RANK and trace.arrow(_TALKS).to_pylist()[0]["talks"]:
+    if trace.meta.rank_source == NO_RANK and trace.rows(_TALKS)[0]["talks"]:
         yield steps.vague(
             "unknown rank",
             1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ _COMMANDS = "cli.commands"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
+    # Modules and tables stay until the end: to look for garbage among them every few hundred objects is idle.
+    gc.set_threshold(50_000, 20, 20)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows its code instead of failing the command.
         if hasattr(stream, "reconfigure"):

@@ -24,7 +24,7 @@ from stepscope.tables import Table
 
 __all__ = ["compare", "names_of"]
 
-_TABLES = ("breakdowns", "step_costs", "phases", "starving_ops", "throughput", "step_classes")
+_TABLES = ("steps_by_any", "step_costs", "phases", "starving_ops", "throughput", "step_classes")
 _ENDING = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$")
 _DIVIDING = ("step_costs", "phases", "starving_ops")
 
@@ -57,7 +57,7 @@ def _run(report: Report) -> Run:
         raise StepscopeError(
             f"{report.facts.source} cannot be compared: {missing[0].id}: {missing[0].reason}"
         )
-    return Run(report, tuple(row.dur_ns for row in report.tables["breakdowns"]))
+    return Run(report, tuple(row.dur_ns for row in report.tables["steps_by_any"]))
 
 
 def _side(name: str, runs: Sequence[Run]) -> Side:

@@ -175,13 +175,15 @@ def _rows(trace: Trace) -> list[dict[str, Any]]:
     groups = ["matrix" if family in MATRIX_FAMILIES else family for family in COUNTED_OPS.values()]
     asked: dict[str, Any] = {"names": list(COUNTED_OPS), "groups": groups}
     if not trace.has("device_work"):
-        return trace.arrow(_ON_HOST, **asked).to_pylist()  # type: ignore[no-any-return]
-    names = trace.arrow("SELECT DISTINCT name FROM device_work WHERE name IS NOT NULL")["name"].to_pylist()
+        return trace.rows(_ON_HOST, **asked)
+    names = [
+        row["name"] for row in trace.rows("SELECT DISTINCT name FROM device_work WHERE name IS NOT NULL")
+    ]
     # What multiplies tells the data type, even where converting a layout for it took longer.
     ranked = sorted(names, key=lambda name: (_multiplies(name), name))
     light = sum(not _multiplies(name) for name in names)
     asked |= {"kernels": ranked, "ranks": list(range(len(ranked))), "heavy": light}
-    return trace.arrow(_ON_DEVICES, **asked).to_pylist()  # type: ignore[no-any-return]
+    return trace.rows(_ON_DEVICES, **asked)
 
 
 def _multiplies(kernel: str) -> bool:

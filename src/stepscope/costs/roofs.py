@@ -35,9 +35,8 @@ def device_of(
     trace: Trace, hardware: str | None, peak_tflops: tuple[str, ...], peak_gb_s: float | None
 ) -> Device:
     """The kind of the devices that did work; what a user says stands above what the profile says."""
-    used = trace.arrow("SELECT DISTINCT device_name FROM device_work ORDER BY device_name")[
-        "device_name"
-    ].to_pylist()
+    sql = "SELECT DISTINCT device_name FROM device_work ORDER BY device_name"
+    used = [row["device_name"] for row in trace.once("devices with work", lambda: trace.rows(sql))]
     if hardware is not None:
         kind: tuple[Accelerator | None, str] = named(hardware), ""
     else:

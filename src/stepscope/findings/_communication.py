@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stepscope.analyses.breakdowns import Breakdown
     from stepscope.analyses.kernel_families import KernelFamily
     from stepscope.analyses.step_ops import StepOp
+    from stepscope.analyses.steps import Step
     from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["ACCUMULATES", "Exposed", "exposed_of", "kind_of", "kinds_of"]
@@ -48,10 +48,10 @@ class Exposed:
 
 
 def exposed_of(
-    breakdowns: Iterable[Breakdown], kernel_families: Iterable[KernelFamily], mean_step: MeanStep
+    steps_by_any: Iterable[Step], kernel_families: Iterable[KernelFamily], mean_step: MeanStep
 ) -> Exposed:
     """The exposed communication: up to the time of its kernels it is the GPU's, the rest is the host's."""
-    whole = mean_step.per_step(sum(step.communication_ns for step in breakdowns))
+    whole = mean_step.per_step(sum(step.communication_ns for step in steps_by_any))
     kernels = mean_step.per_step(
         sum(row.total_ns for row in kernel_families if row.family == "communication")
     )

@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.steps import Step
 from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["Ran", "product_of", "ran_in_steps"]
@@ -33,13 +33,11 @@ class Ran:
         return self.kernel.name or ""
 
 
-def ran_in_steps(
-    kernels: Iterable[Kernel], breakdowns: Iterable[Breakdown], mean_step: MeanStep
-) -> list[Ran]:
+def ran_in_steps(kernels: Iterable[Kernel], steps_by_any: Iterable[Step], mean_step: MeanStep) -> list[Ran]:
     """All kernels that compute, in the table's order, with their time in a mean step."""
     computing = [kernel for kernel in kernels if kernel.family != "communication"]
     whole = sum(kernel.exclusive_ns for kernel in computing)
-    inside = sum(step.kernel_ns for step in breakdowns)
+    inside = sum(step.kernel_ns for step in steps_by_any)
     scale = min(1.0, inside / whole) if whole else 0.0
     return [
         Ran(kernel, mean_step.per_step(scale * kernel.exclusive_ns), product_of(kernel.grid))

@@ -29,7 +29,7 @@ from stepscope.threads import BackgroundWorker
 __all__ = ["build_report", "import_all"]
 
 _GIVEN = ("mean_step", "facts")
-_FOR_MEAN_STEP = ("breakdowns", "devices", "idle_gaps", "critical_path_sides", "step_limits")
+_FOR_MEAN_STEP = ("steps_by_any", "devices", "idle_gaps", "critical_path_sides", "step_limits")
 _SHOWN = (
     "attention",
     "compilations",
@@ -179,12 +179,15 @@ class _Tables:
                 with contextlib.suppress(IndexError):  # the other thread may have been faster
                     self._try(waiting.popleft())
 
-        with BackgroundWorker() as beside:
-            try:
-                beside.run(partial(work, None))
-                work(self._progress)
-            finally:
-                waiting.clear()
+        if self._trace.is_small:  # threads that wait for one another cost more than they bring
+            work(self._progress)
+        else:
+            with BackgroundWorker() as beside:
+                try:
+                    beside.run(partial(work, None))
+                    work(self._progress)
+                finally:
+                    waiting.clear()
         if self._progress:
             self._progress("working out the report", 1, 0, 0)
 

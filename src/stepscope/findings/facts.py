@@ -57,10 +57,9 @@ def facts_of(trace: Trace) -> Facts:
     group = told.get("distributedInfo")
     group = group if isinstance(group, dict) else {}
     size, backend = group.get("world_size"), group.get("backend")
-    shapes = trace.arrow(
+    shapes = trace.reading({"shapes": ("stored_in", "text")}).rows(
         "SELECT 1 AS one FROM shapes WHERE stored_in = 'ops' AND contains(text, 'Input Dims') LIMIT 1"
     )
-    modules = trace.arrow("SELECT 1 AS one FROM python_frames WHERE starts_with(name, 'nn.Module: ') LIMIT 1")
     return Facts(
         source=PurePath(trace.path).name,
         rank=trace.rank,
@@ -68,13 +67,20 @@ def facts_of(trace: Trace) -> Facts:
         backend=backend if isinstance(backend, str) else None,
         devices=_devices(told.get("deviceProperties")),
         stacks=trace.has("python_frames"),
-        shapes=bool(shapes.num_rows),
+        shapes=bool(shapes),
         memory=trace.has("memory_events"),
-        modules=bool(modules.num_rows),
+        modules=_has_modules(trace),
         device_work=trace.has("device_work"),
         host_ops=trace.has("ops"),
         cuda=_runtime(told),
     )
+
+
+def _has_modules(trace: Trace) -> bool:
+    if not trace.has("python_frames") or not trace.may_have_name("^nn.Module: "):
+        return False
+    frames = trace.reading({"python_frames": ("name",)})
+    return bool(frames.rows("SELECT 1 FROM python_frames WHERE starts_with(name, 'nn.Module: ') LIMIT 1"))
 
 
 def _runtime(told: dict[str, Any]) -> str | None:

@@ -21,11 +21,11 @@ from stepscope.findings import Bounds, Gain, Saving
 from stepscope.simulation.simulator import is_cold
 
 if TYPE_CHECKING:
-    from stepscope.analyses.breakdowns import Breakdown
     from stepscope.analyses.critical_path_sides import CriticalPathSides
     from stepscope.analyses.devices import Device
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.step_limits import StepLimit
+    from stepscope.analyses.steps import Step
     from stepscope.tables import Table
 
 __all__ = ["Bound", "FasterDevice", "Length", "MeanStep", "mean_step_of"]
@@ -172,15 +172,15 @@ class MeanStep:
 
 
 def mean_step_of(
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     devices: Table[Device],
     idle_gaps: Table[IdleGap],
     critical_path_sides: Table[CriticalPathSides],
     step_limits: Table[StepLimit],
 ) -> MeanStep:
     """The mean step of a trace, from its tables."""
-    steps = len(breakdowns)
-    lengths = [step.dur_ns for step in breakdowns]
+    steps = len(steps_by_any)
+    lengths = [step.dur_ns for step in steps_by_any]
     step_ns = sum(lengths) / steps if steps else 0.0
     device = _busiest(devices)
     idle = [gap for gap in idle_gaps if gap.device == device]

@@ -11,12 +11,12 @@ from stepscope.findings.report import Overview, PhaseShare
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    from stepscope.analyses.breakdowns import Breakdown
     from stepscope.analyses.devices import Device
     from stepscope.analyses.iterations import Iteration
     from stepscope.analyses.memory import DeviceMemory
     from stepscope.analyses.phases import Phase
     from stepscope.analyses.rooflines import Roofline
+    from stepscope.analyses.steps import Step
 
 __all__ = ["overview_of"]
 
@@ -33,7 +33,7 @@ _FOUND_BY = {
 
 def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[Any]]) -> Overview:
     """The overview, from those of the tables that there are."""
-    breakdowns: list[Breakdown] = list(tables.get("breakdowns", ()))
+    steps_by_any: list[Step] = list(tables.get("steps_by_any", ()))
     iterations: list[Iteration] = list(tables.get("iterations", ()))
     device = _on_device(tables.get("devices", ()), mean_step.device)
     peak, most = _memory(tables.get("memory", ()), facts, mean_step.device)
@@ -44,13 +44,13 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
         step_ns=round(mean_step.step_ns),
         unprofiled_step_ns=(round(low), round(high)),
         parts={
-            part: round(sum(getattr(one, f"{part}_ns") for one in breakdowns) / max(1, len(breakdowns)))
+            part: round(sum(getattr(one, f"{part}_ns") for one in steps_by_any) / max(1, len(steps_by_any)))
             for part in PARTS
         },
         phases=_phases(tables.get("phases", ())),
         devices_with_work=len({row.device for row in tables.get("devices", ())}),
         kernels_per_step=round(sum(one.kernels for one in iterations) / max(1, len(iterations))),
-        utilization_share=_utilization(mean_step, breakdowns, device),
+        utilization_share=_utilization(mean_step, steps_by_any, device),
         starved_share=mean_step.share(mean_step.starved_ns) if mean_step.device else None,
         sm_efficiency_share=device.sm_efficiency_share if device else None,
         peak_memory_bytes=peak,
@@ -67,11 +67,11 @@ def _on_device(devices: Iterable[Device], index: str | None) -> Device | None:
     return next((row for row in devices if row.device == index and row.window == "steps"), None)
 
 
-def _utilization(mean_step: MeanStep, breakdowns: list[Breakdown], device: Device | None) -> float | None:
+def _utilization(mean_step: MeanStep, steps_by_any: list[Step], device: Device | None) -> float | None:
     """Part of the steps in which a kernel ran; of found steps, on any device of the rank."""
     if device is not None or mean_step.device is None:
         return device.utilization_share if device else None
-    ran = sum(one.kernel_ns + one.communication_ns for one in breakdowns)
+    ran = sum(one.kernel_ns + one.communication_ns for one in steps_by_any)
     return mean_step.share(mean_step.per_step(ran))
 
 

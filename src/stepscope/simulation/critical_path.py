@@ -78,8 +78,8 @@ def walk_of(trace: Trace, steps: pa.Table) -> _native.PathWalk:
 
 def leading_thread(trace: Trace) -> int:
     """The thread that launches most, or else works most; -1 for none."""
-    leading = trace.arrow(_LEADING)["thread"].to_pylist()
-    return int(leading[0]) if leading else -1
+    leading = trace.once("leading thread", lambda: trace.rows(_LEADING))
+    return int(leading[0]["thread"]) if leading else -1
 
 
 def path_sums(columns: dict[str, Any]) -> pa.Table:

@@ -126,6 +126,14 @@ _ROLES = f"""
 
 def dependencies(trace: Trace, window: tuple[int, int] = ALL) -> _native.Dependencies:
     """The graph of what begins in a window; some 150 bytes for each piece of device work and each launch."""
+    if not trace.is_small:  # a large graph is not kept
+        return _dependencies(trace, window)
+    return trace.once(  # type: ignore[no-any-return]
+        ("dependencies", window), lambda: _dependencies(trace, window)
+    )
+
+
+def _dependencies(trace: Trace, window: tuple[int, int]) -> _native.Dependencies:
     within = {"since": window[0], "until": window[1]}
     graph = _native.Dependencies(NEAR_NS, QUEUE_DEPTH, LEAST_SAMPLES, BLOCKING_PERCENT)
     recorded = trace.arrow(_STREAM_WAITS)
@@ -152,4 +160,5 @@ def _waiting(trace: Trace) -> dict[str, Any]:
 
 def roles(trace: Trace) -> dict[int, int]:
     """Which threads the engine runs on, and which communicate."""
-    return {row["thread"]: row["role"] for row in trace.arrow(_ROLES).to_pylist()}
+    rows = trace.once("roles", lambda: trace.rows(_ROLES))
+    return {row["thread"]: row["role"] for row in rows}

@@ -39,11 +39,8 @@ class CallNames:
 
 
 def call_names(trace: Trace) -> CallNames:
-    """Sorts the names of runtime calls; reads `name` of `launches`, as numbers: of these there are few."""
-    sql = (
-        "SELECT text FROM stored.names WHERE id IN (SELECT DISTINCT name FROM stored.launches) ORDER BY text"
-    )
-    names = [name for name in trace.arrow(sql)["text"].to_pylist() if name]
+    """Sorts the names of runtime calls; reads `name` of `launches`."""
+    names = [name for name in trace.names_in("launches") if name]
     return CallNames(
         waiting=[name for name in names if _SYNCHRONISES.search(name) or _COPIES.search(name)],
         freeing=[name for name in names if _FREES.search(name)],

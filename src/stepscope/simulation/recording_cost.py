@@ -87,7 +87,7 @@ def moment_of(trace: Trace) -> Moment:
 
 
 def _moment(trace: Trace) -> Moment:
-    found = trace.arrow(_SPEED).to_pylist()[0]
+    found = trace.rows(_SPEED)[0]
     by_ops, by_launches = found["by_ops"], found["by_launches"]
     slowness = by_ops or by_launches
     if not slowness:

@@ -26,8 +26,10 @@ of device work or launches, after one step that only leads in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +99,8 @@ _SPARED = f"""
     )
 }) WHERE thread IS NOT NULL GROUP BY thread, start_ns ORDER BY thread, start_ns
 """
-_SCALED_WORK = f"SELECT event, $part::BIGINT AS part FROM device_work WHERE name GLOB $pattern AND {_INSIDE}"
+_LIKE = "(SELECT unnest($patterns::VARCHAR[]) AS pattern) p ON"
+_SCALED_WORK = f"SELECT event FROM device_work SEMI JOIN {_LIKE} name GLOB pattern WHERE {_INSIDE}"
 _COPIES = f"""
     SELECT event FROM device_work
     WHERE kind = 'memcpy' AND regexp_matches(name, '(?i)HtoD|HostToDevice') AND {_INSIDE}
@@ -105,20 +108,20 @@ _COPIES = f"""
 _WAITING = f"""
     SELECT l.event FROM (SELECT event, op, name FROM launches WHERE {_INSIDE}) l
     LEFT JOIN (SELECT event, name FROM ops WHERE {_INSIDE}) o ON o.event = l.op
-    WHERE coalesce(o.name, '') GLOB $pattern OR l.name GLOB $pattern
+    SEMI JOIN {_LIKE} coalesce(o.name, '') GLOB pattern OR l.name GLOB pattern
 """
 _LOADING = f"""
-    SELECT thread, start_ns, dur_ns, $part::BIGINT AS part FROM (
+    SELECT thread, start_ns, dur_ns FROM (
         SELECT thread, start_ns, dur_ns, name FROM annotations
         UNION ALL SELECT thread, start_ns, dur_ns, name FROM ops)
     WHERE {_INSIDE} AND dur_ns > 0 AND regexp_matches(name, '{DATALOADER_RANGE}')
 """
 _SCALED_RANGES = f"""
-    SELECT thread, start_ns, dur_ns, $part::BIGINT AS part FROM (
+    SELECT thread, start_ns, dur_ns FROM (
         SELECT thread, start_ns, dur_ns, name FROM annotations WHERE category = 'user_annotation'
         UNION ALL SELECT thread, start_ns, dur_ns, name FROM ops
         UNION ALL SELECT thread, start_ns, dur_ns, name FROM launches)
-    WHERE {_INSIDE} AND dur_ns > 0 AND name GLOB $pattern
+    SEMI JOIN {_LIKE} name GLOB pattern WHERE {_INSIDE} AND dur_ns > 0
 """
 # From the end of the first launch of a step to its end, on every thread that drives it.
 _GRAPHED = f"""
@@ -130,7 +133,7 @@ _GRAPHED = f"""
                      CASE WHEN thread IS NULL THEN end_ns ELSE host_end_ns END AS until FROM steps),
     firsts AS (SELECT m.since, m.until, min(l.end_ns) AS launched FROM launching l ASOF JOIN marks m
                ON l.start_ns >= m.since WHERE l.start_ns < m.until GROUP BY ALL)
-    SELECT d.thread, f.launched AS start_ns, f.until - f.launched AS dur_ns, 0::BIGINT AS part
+    SELECT d.thread, f.launched AS start_ns, f.until - f.launched AS dur_ns
     FROM firsts f CROSS JOIN driving d WHERE f.until > f.launched
 """
 
@@ -152,7 +155,7 @@ class Simulator:
         self._lead = max(set(threads), key=threads.count) if threads else leading_thread(trace)
         self._roles = roles(trace)
         self._graph = dependencies(trace, window) if steps.num_rows else None
-        self._costs: list[pa.RecordBatch] | None = None
+        self._answers: dict[tuple[str, tuple[str, ...]], list[list[memoryview]]] = {}
         self._known: dict[Change, SimulatedLengths] = {}
         moment = moment_of(trace)
         self.spared = (moment.least, moment.most)
@@ -198,34 +201,39 @@ class Simulator:
     def _alter(self, simulation: _native.Simulation, change: Change) -> None:
         """Tells a simulation what is different."""
         if change.graph:
-            self._tell(simulation.scale_host, _GRAPHED)
+            self._scale(simulation.scale_host, 0.0, _GRAPHED)
         if change.graph or change.no_loader:
-            self._tell(simulation.scale_host, _LOADING, part=0 if change.no_loader else WHOLE)
-        for pattern, times in change.kernels:
-            self._tell(simulation.scale_works, _SCALED_WORK, pattern=pattern, part=round(times * WHOLE))
-        for pattern, times in change.ranges:
-            self._tell(simulation.scale_host, _SCALED_RANGES, pattern=pattern, part=round(times * WHOLE))
+            self._scale(simulation.scale_host, 0.0 if change.no_loader else 1.0, _LOADING)
+        # Patterns next to one another that change as much are asked for together.
+        for times, patterns in groupby(change.kernels, key=itemgetter(1)):
+            self._scale(simulation.scale_works, times, _SCALED_WORK, *(pattern for pattern, _ in patterns))
+        for times, patterns in groupby(change.ranges, key=itemgetter(1)):
+            self._scale(simulation.scale_host, times, _SCALED_RANGES, *(pattern for pattern, _ in patterns))
         if change.overlap_copies:
-            self._tell(simulation.run_beside, _COPIES)
-        for pattern in change.no_sync:
-            self._tell(simulation.let_return, _WAITING, pattern=pattern)
+            for columns in self._columns(_COPIES):
+                simulation.run_beside(*columns)
+        if change.no_sync:
+            for columns in self._columns(_WAITING, *change.no_sync):
+                simulation.let_return(*columns)
         if change.spared:
-            for batch in self._recorded():
-                thread, time, cost = map(view, batch.columns)
+            for thread, time, cost in self._columns(_SPARED):
                 simulation.spare(thread, time, cost, round(change.spared * WHOLE))
 
-    def _recorded(self) -> list[pa.RecordBatch]:
-        """What recording cost a host of speed 1, and where."""
-        if self._costs is None:
-            self._costs = list(self._rows(_SPARED))
-        return self._costs
+    def _scale(self, told: Any, times: float, sql: str, *patterns: str) -> None:
+        """Tells how much of its time something takes."""
+        import pyarrow as pa
 
-    def _tell(self, told: Any, sql: str, **params: Any) -> None:
-        for batch in self._rows(sql, **params):
-            told(*map(view, batch.columns))
+        for columns in self._columns(sql, *patterns):
+            parts = pa.repeat(pa.scalar(round(times * WHOLE), pa.int64()), len(columns[0]))
+            told(*columns, view(parts))
 
-    def _rows(self, sql: str, **params: Any) -> Iterator[pa.RecordBatch]:
-        return self._trace.batches(sql, **params, **self._within)
+    def _columns(self, sql: str, *patterns: str) -> list[list[memoryview]]:
+        """The columns of an answer, batch by batch, kept: one simulation after the other asks for them."""
+        if (sql, patterns) not in self._answers:
+            params: dict[str, Any] = {**self._within, **({"patterns": list(patterns)} if patterns else {})}
+            found = self._trace.batches(sql, **params)
+            self._answers[sql, patterns] = [[view(column) for column in batch.columns] for batch in found]
+        return self._answers[sql, patterns]
 
     def _lengths(self, simulation: _native.Simulation, *, kept: bool) -> list[int]:
         import pyarrow.compute as pc
@@ -250,7 +258,7 @@ def simulator_of(trace: Trace) -> Simulator:
 
 def _how_many(trace: Trace, steps: int) -> int:
     """How many steps are simulated."""
-    amount = trace.arrow(_AMOUNT)["n"][0].as_py()
+    amount = trace.rows(_AMOUNT)[0]["n"]
     if amount <= MOST_WORK:
         return steps
     return min(steps, max(LEAST_STEPS, int(steps * MOST_WORK / amount)))

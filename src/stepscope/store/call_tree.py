@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import STEP_MARK, derived_table
-from stepscope.store import connection as fenced
 from stepscope.store import phases
 from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
@@ -309,7 +308,7 @@ def _late_stretches(trace: Trace) -> Windows:
 
 def handing_threads(trace: Trace) -> dict[int, int]:
     """For each thread that autograd runs backward on, the thread of its process that called it."""
-    rows = trace.arrow(
+    rows = trace.reading(None).rows(
         """
         WITH counted AS (
                  SELECT thread, count(*) AS ops, count(*) FILTER (forward_thread > 0) AS backward,
@@ -325,7 +324,7 @@ def handing_threads(trace: Trace) -> dict[int, int]:
         WHERE k.backward > 0 AND k.thread != m.thread
         """
     )
-    return dict(zip(rows["worker"].to_pylist(), rows["main"].to_pylist(), strict=True))
+    return {row["worker"]: row["main"] for row in rows}
 
 
 # ---------------------------------------------------------------- writing
@@ -453,8 +452,7 @@ _PLACED = """
 
 
 def _write_call_sites(trace: Trace, tables: dict[str, Path], target: Path) -> None:
-    connection = fenced.connect(trace.folder, trace.meta, {"steps": trace.derived["steps"], **tables})
     schema = arrow_schema(_CALL_SITES.columns)
-    with parquet_writer(target, _CALL_SITES.columns) as file:
-        for batch in fenced.run(connection, _PLACED, {}, ROW_GROUP):
+    with trace.beside(tables) as ask, parquet_writer(target, _CALL_SITES.columns) as file:
+        for batch in ask(_PLACED):
             file.write_batch(batch.select(schema.names).cast(schema), row_group_size=ROW_GROUP)

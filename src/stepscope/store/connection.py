@@ -15,20 +15,34 @@ from stepscope.store.layout import check_place
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from stepscope.store.meta import TraceMeta
 
-__all__ = ["add_arrow", "add_parquet", "check_read_only", "connect", "run"]
+__all__ = [
+    "add_arrow",
+    "add_parquet",
+    "check_read_only",
+    "connect",
+    "fetch",
+    "few",
+    "names_of",
+    "run",
+]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
-    "threads": 2,
     # Variables of the program are no tables.
     "python_enable_replacements": False,
     # Where it guesses that few events come, it would compare each with every step.
     "asof_loop_join_threshold": 0,
 }
 """What is set when connecting holds for every cursor; what is set later, for one."""
+
+MANY_NAMES = 200_000
+
+FEW_ROWS = 4096
+"""To hand over so many rows one by one costs less than to plan their query once more."""
 
 SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
@@ -37,13 +51,15 @@ _SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECAS
 """Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
 
 
-def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+def connect(
+    folder: Path, meta: TraceMeta, extra: dict[str, Path], *, threads: int = 2
+) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
     import duckdb
     import pyarrow as pa
 
     check_place(folder)
-    connection = duckdb.connect(":memory:", config=dict(_EVERY_CURSOR))
+    connection = duckdb.connect(":memory:", config={**_EVERY_CURSOR, "threads": threads})
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.
@@ -75,12 +91,25 @@ def _add_tables(connection: duckdb.DuckDBPyConnection, folder: Path, extra: dict
         add_parquet(connection, name, path)
 
 
-def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> None:
-    """A file as a table of the schema `stored`."""
+def names_of(folder: Path) -> str | None:
+    """All names of events, one a line; None where they are too many to look through."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(folder / "names.arrow")) as file:
+        reader = pa.ipc.open_file(file)
+        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        if sum(batch.num_rows for batch in batches) > MANY_NAMES:
+            return None
+        return "\n".join(text or "" for batch in batches for text in batch["text"].to_pylist())
+
+
+def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
+    """A file as a table of the schema `stored`; gives what takes it away again."""
     # A folder called `event=5` is no partition: its name is not to replace the column.
     scan = f"read_parquet({_literal(str(path.resolve()))}, hive_partitioning = false)"
     kind = "TABLE" if path.stat().st_size < SMALL_BYTES else "VIEW"
     connection.execute(f"CREATE {kind} stored.{name} AS SELECT * FROM {scan}")
+    return f"DROP {kind} stored.{name}"
 
 
 def add_arrow(connection: duckdb.DuckDBPyConnection, name: str, table: Any) -> None:
@@ -155,6 +184,42 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
         return _explaining(relation.to_arrow_reader(rows))
     except duckdb.Error as error:
         raise _explained(error) from error
+
+
+def fetch(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+    """Runs a query and gives its rows: it is planned once, where a relation is planned twice."""
+    import duckdb
+
+    try:
+        found = connection.execute(sql, params or None)
+        names = [column[0] for column in found.description]
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+    except duckdb.Error as error:
+        raise _explained(error) from error
+
+
+def few(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any]) -> pa.Table | None:
+    """The answer to a query as an Arrow table if it has few rows, of plain types: again, planned once."""
+    import duckdb
+    import pyarrow as pa
+
+    kinds = {"BIGINT": pa.int64(), "INTEGER": pa.int32(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+    kinds |= {"VARCHAR": pa.string(), "JSON": pa.string()}
+    try:
+        found = connection.execute(sql, params or None)
+        names, types = zip(
+            *((name, kinds.get(str(kind))) for name, kind, *_ in found.description), strict=True
+        )
+        rows = found.fetchmany(FEW_ROWS) if None not in types else []
+    except duckdb.Error as error:
+        raise _explained(error) from error
+    if len(rows) == FEW_ROWS or None in types:
+        if hasattr(found, "abort"):  # DuckDB 2.0 wants to be told that nobody fetches the rest
+            found.abort()
+        return None
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    arrays = [pa.array(values, kind) for values, kind in zip(columns, types, strict=True)]
+    return pa.Table.from_arrays(arrays, names=names)
 
 
 def _explaining(reader: Any) -> Iterator[Any]:

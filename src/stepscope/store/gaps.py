@@ -65,7 +65,7 @@ class _Devices:
     def __init__(self, trace: Trace) -> None:
         import pyarrow as pa
 
-        rows = trace.arrow(_DEVICES).to_pylist()
+        rows = trace.rows(_DEVICES)
         names = sorted({row["device_name"] for row in rows})
         self.names = pa.array(names, pa.string())
         self._indexes, self._threads = (

@@ -75,6 +75,6 @@ def host_time(
             found.hand(thread, given_by[thread])
     wanted = sorted({*threads, *(given_by[thread] for thread in threads if thread in given_by)})
     given: dict[str, Any] = {"threads": wanted, "not_host": list(NOT_HOST), "base": trace.meta.base_ns}
-    for batch in trace.batches(_EVENTS, **given):
+    for batch in trace.reading(None).batches(_EVENTS, **given):
         found.add(*(view(column) for column in batch.columns))
     return found

@@ -48,7 +48,7 @@ _LAST_CALL = "SELECT max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM stored.l
 
 def graph_launches(trace: Trace) -> list[Mark]:
     """Steps from one launch to the next of a graph that is launched again and again."""
-    launches = trace.arrow(_GRAPHS, least=LEAST_TIMES).to_pylist()
+    launches = trace.rows(_GRAPHS, least=LEAST_TIMES)
     if not launches or launches[0]["share"] < LEAST_PART:
         return []
     between = [after["place"] - before["place"] for before, after in pairwise(launches)]
@@ -57,7 +57,7 @@ def graph_launches(trace: Trace) -> list[Mark]:
     starts = [launch["start_ns"] for launch in launches]
     # After the last launch comes what ends its step, and perhaps more: no more than in the longest step.
     longest = max(after - before for before, after in pairwise(starts))
-    end = min(trace.arrow(_LAST_CALL).to_pylist()[0]["end_ns"], starts[-1] + longest)
+    end = min(trace.rows(_LAST_CALL)[0]["end_ns"], starts[-1] + longest)
     bounds = [*starts, max(end, launches[-1]["end_ns"])]
     return numbered("graph", [(None, start, end) for start, end in pairwise(bounds)], launches[0]["thread"])
 
@@ -114,7 +114,7 @@ _BOUNDARIES = f"""
 def kernel_periods(trace: Trace) -> list[Mark]:
     """Steps from one repetition to the next of the sequence of kernels."""
     kernels = {"kernels": list(KERNELS)}
-    streams = trace.arrow(_BUSIEST, **kernels).to_pylist()
+    streams = trace.rows(_BUSIEST, **kernels)
     if not streams or streams[0]["share"] < LEAST_PART:
         return []
     of_stream = {"thread": streams[0]["thread"], **kernels}
@@ -133,8 +133,8 @@ def _from_stretch(trace: Trace, at: dict[str, Any], *, is_whole: bool) -> list[M
     """Steps of the stretch in which kernels repeat; whole ones only."""
     rows, period = at["rows"], at["period"]
     # A profile that holds whole steps and nothing else says itself where they begin.
-    phase = 0 if is_whole else trace.arrow(_WAITS, **at)["phase"][0].as_py()
-    places = trace.arrow(_BOUNDARIES, phase=phase, **at).to_pylist()
+    phase = 0 if is_whole else trace.rows(_WAITS, **at)[0]["phase"]
+    places = trace.rows(_BOUNDARIES, phase=phase, **at)
     last = places[-1]
     if (rows - phase) % period:  # the stretch ends inside a period, which is no whole step
         places = [place for place in places if place["place"] % period == phase]

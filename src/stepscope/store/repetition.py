@@ -112,7 +112,7 @@ _OPERATED = (
 def _iterations(trace: Trace) -> list[Mark]:
     """The iterations that a serving engine named: on the host, or what the device has of them."""
     for category in ("user_annotation", "gpu_user_annotation"):
-        rows = trace.arrow(_ITERATIONS, category=category, iteration=ITERATION).to_pylist()
+        rows = trace.rows(_ITERATIONS, category=category, iteration=ITERATION)
         if rows:
             ranges = [(row["name"], row["start_ns"], row["end_ns"]) for row in rows]
             return numbered(
@@ -124,11 +124,11 @@ def _iterations(trace: Trace) -> list[Mark]:
 def _annotations(trace: Trace) -> list[Mark]:
     """A range of the user's that comes again and again and holds most of the work."""
     host = {"category": "user_annotation"}
-    found = trace.arrow(_PATTERNS, least=LEAST_TIMES, **host).to_pylist()
+    found = trace.rows(_PATTERNS, least=LEAST_TIMES, **host)
     asked = [row for row in found if not (_LIBRARIES.search(row["pattern"]) or _PARTS.search(row["pattern"]))]
     for row in asked[:TRIED]:
         place = {"thread": row["thread"], "pattern": row["pattern"]}
-        named = trace.arrow(_RANGES_OF, **place, **host).to_pylist()
+        named = trace.rows(_RANGES_OF, **place, **host)
         ranges = [(one["name"], one["start_ns"], one["end_ns"]) for one in named]
         if _share_inside(trace, ranges, row["thread"]) >= LEAST_SHARE:
             return numbered("annotation", ranges, row["thread"])
@@ -137,9 +137,9 @@ def _annotations(trace: Trace) -> list[Mark]:
 
 def _share_inside(trace: Trace, ranges: list[tuple[str | None, int, int]], thread: int) -> float:
     bounds = {"starts": [start for _, start, _ in ranges], "ends": [end for _, _, end in ranges]}
-    found = trace.arrow(_INSIDE.format(weighed=_LAUNCHED), **bounds).to_pylist()[0]
+    found = trace.rows(_INSIDE.format(weighed=_LAUNCHED), **bounds)[0]
     if not found["whole"]:
-        found = trace.arrow(_INSIDE.format(weighed=_OPERATED), thread=thread, **bounds).to_pylist()[0]
+        found = trace.rows(_INSIDE.format(weighed=_OPERATED), thread=thread, **bounds)[0]
     return float(found["inside"] / found["whole"]) if found["whole"] else 0.0
 
 
@@ -175,12 +175,12 @@ _FIRST = """
 
 
 def _optimizer_calls(trace: Trace) -> list[Mark]:
-    calls = trace.arrow(_OPTIMIZER, least=LEAST_TIMES).to_pylist()
+    calls = trace.rows(_OPTIMIZER, least=LEAST_TIMES)
     if not calls:
         return []
-    first = trace.arrow(_FIRST).to_pylist()[0]["start_ns"]
+    first = trace.rows(_FIRST)[0]["start_ns"]
     begin = calls[0]["start_ns"] if first is None else min(first, calls[0]["start_ns"])
-    rows = trace.arrow(_BACKWARD, cuts=sorted({begin, *(call["end_ns"] for call in calls)})).to_pylist()
+    rows = trace.rows(_BACKWARD, cuts=sorted({begin, *(call["end_ns"] for call in calls)}))
     after = {row["cut"]: row["nodes"] for row in rows}
     ends = [
         call
@@ -210,7 +210,7 @@ def _whole(trace: Trace) -> list[Mark]:
     """The whole trace as one step: from the first to the last of the events that do something."""
     for tables in _WHAT_IS_DONE:
         union = " UNION ALL ".join(f"SELECT start_ns, dur_ns FROM stored.{table}" for table in tables)
-        found = trace.arrow(_WHOLE.format(tables=union)).to_pylist()[0]
+        found = trace.rows(_WHOLE.format(tables=union))[0]
         if found["start_ns"] is not None:
             return numbered("trace", [(None, found["start_ns"], found["end_ns"])], None)
     return []

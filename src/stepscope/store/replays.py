@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import derived_table
-from stepscope.store import connection as fenced
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 
 if TYPE_CHECKING:
@@ -64,7 +63,8 @@ _REPLAYED = f"""
 
 def write_replays(trace: Trace, target: Path, *, progress: Progress | None = None) -> None:
     """Finds for each replayed graph the work that it repeats, and writes a row for each piece of its work."""
-    if not trace.arrow(f"WITH {_GRAPHS} SELECT 1 FROM graphs LIMIT 1").num_rows:
+    graphs = f"WITH {_GRAPHS} SELECT 1 FROM graphs LIMIT 1"
+    if not (trace.may_have_name("GraphLaunch") and trace.rows(graphs)):
         with parquet_writer(target, REPLAYS) as file:
             file.write_table(arrow_schema(REPLAYS).empty_table())
         return
@@ -171,9 +171,7 @@ _PLACED = f"""
 
 
 def _write(trace: Trace, tables: dict[str, Path], target: Path) -> None:
-    derived = {name: trace.derived[name] for name in ("call_sites", "call_tree")}
-    connection = fenced.connect(trace.folder, trace.meta, {**derived, **tables})
     schema = arrow_schema(REPLAYS)
-    with parquet_writer(target, REPLAYS) as file:
-        for batch in fenced.run(connection, _PLACED, {}, ROW_GROUP):
+    with trace.beside(tables) as ask, parquet_writer(target, REPLAYS) as file:
+        for batch in ask(_PLACED):
             file.write_batch(batch.cast(schema), row_group_size=ROW_GROUP)

@@ -72,7 +72,7 @@ def write_steps(trace: Trace, target: Path, *, progress: Progress | None = None)
 
     if progress:
         progress(_DOING, 0.0, 0, 0)
-    rows = trace.arrow(_MARKS, not_host=list(NOT_HOST)).to_pylist()
+    rows = trace.rows(_MARKS, not_host=list(NOT_HOST))
     marks = [Mark(source="mark", **row) for row in rows] or found_marks(trace)
     windows = _windows(trace, marks)
     columns = {
@@ -97,11 +97,11 @@ def _windows(trace: Trace, marks: Sequence[Mark]) -> list[tuple[int, int]]:
         before = [_LONG_AGO, *ends]
         return [(max(mark.start_ns, last), end) for mark, last, end in zip(marks, before, ends, strict=False)]
     cuts = sorted({_LONG_AGO} | {mark.start_ns for mark in marks} | {mark.end_ns for mark in marks})
-    found = trace.arrow(_REACH, cuts=cuts).to_pylist()
+    found = trace.rows(_REACH, cuts=cuts)
     at_cut = {row["cut"]: row["end_ns"] for row in found}
     reach = [at_cut.get(cut, _LONG_AGO) for cut in cuts]
     so_far = list(accumulate(reach, max))
-    backlog = trace.arrow(_BACKLOG).to_pylist()[0]["end_ns"]
+    backlog = trace.rows(_BACKLOG)[0]["end_ns"]
     last = _LONG_AGO if backlog is None else backlog
     windows: list[tuple[int, int]] = []
     for mark in marks:

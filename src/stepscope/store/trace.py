@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
+from functools import lru_cache
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
+from stepscope import registry
+from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED
 from stepscope.store import connection as fenced
-from stepscope.store.derived import DerivedTableBuilder
-from stepscope.store.layout import read_meta
+from stepscope.store.columns import ROW_GROUP
+from stepscope.store.database import Database, Reads
 from stepscope.store.views import VIEWS
 from stepscope.tables import Table
 
@@ -26,69 +30,33 @@ if TYPE_CHECKING:
 __all__ = ["Reads", "Trace"]
 
 Row = TypeVar("Row")
-Reads = dict[str, tuple[str, ...]]
-"""Which views and which of their columns an analysis reads."""
-
 Analyst = Callable[["Trace", str], "pa.Table"]
 """Answers for the tables `analyses.NAME` of a query."""
 
 _WORDS = re.compile(r"[a-z_]+")
+_STORED = re.compile(r"\bstored\w*\"?\s*\.")
 _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
+_DERIVED = tuple(name for tables in DERIVED for name in tables.names)
 
 
-class _Shared:
-    """What a trace and its limited forms have in common: one database, tables made so far, answers."""
+class _Named(NamedTuple):
+    """What the words of a query may name."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.meta = read_meta(folder)
-        self.derived_tables = DerivedTableBuilder()
-        self._answers: dict[Any, Any] = {}
-        self._locks: dict[Any, threading.RLock] = {}
-        self._connecting = threading.Lock()
-        self._database: duckdb.DuckDBPyConnection | None = None
-        self._seen: dict[str, Path] = {}
-        self._schemas: dict[Any, str] = {}
+    derived: tuple[str, ...]
+    views: tuple[str, ...]
+    stored: bool
 
-    def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` gives, worked out once; who asks meanwhile waits for it."""
-        with self._locks.setdefault(key, threading.RLock()):
-            if key not in self._answers:
-                self._answers[key] = make()
-            return self._answers[key]
 
-    def cursor(self, reads: Reads | None) -> duckdb.DuckDBPyConnection:
-        """A cursor of its own for every query, in a schema that has these views and columns alone."""
-        with self._connecting:
-            return self._cursor(reads)
-
-    def _cursor(self, reads: Reads | None) -> duckdb.DuckDBPyConnection:
-        database = self._connected()
-        asked = None if reads is None else tuple(sorted(reads.items()))
-        if asked not in self._schemas:
-            schema = self._schemas[asked] = f"views_{len(self._schemas)}_{len(self._seen)}"
-            database.execute(f"CREATE SCHEMA {schema}")
-            for view in VIEWS:
-                if (not view.derived or view.derived in self._seen) and (reads is None or view.name in reads):
-                    only = reads[view.name] if reads else None
-                    database.execute(f"CREATE VIEW {schema}.{view.name} AS {view.sql(self.meta, only)}")
-        cursor = database.cursor()
-        cursor.execute(f"USE {self._schemas[asked]}")
-        return cursor
-
-    def _connected(self) -> duckdb.DuckDBPyConnection:
-        fresh = {name: path for name, path in self.derived_tables.paths.items() if name not in self._seen}
-        # A database sees the folders that it was opened with, and no others.
-        elsewhere = any(path.parent != self.folder for path in fresh.values())
-        if self._database is None or elsewhere:
-            self._database = fenced.connect(self.folder, self.meta, self.derived_tables.paths)
-        else:
-            for name, path in fresh.items():
-                fenced.add_parquet(self._database, name, path)
-        if fresh:
-            self._seen = dict(self.derived_tables.paths)
-            self._schemas.clear()  # their views know nothing of the new tables
-        return self._database
+@lru_cache(maxsize=4096)
+def _named_in(sql: str) -> _Named:
+    """Looks once at the words of a query: most are asked of every trace in the same words."""
+    text = sql.lower()
+    words = set(_WORDS.findall(text))
+    return _Named(
+        tuple(name for name in _DERIVED if name in words),
+        tuple(view.name for view in VIEWS if view.name in words),
+        bool(_STORED.search(text)),
+    )
 
 
 class Trace:
@@ -101,7 +69,9 @@ class Trace:
         self._reads: Reads | None = None
         self._progress = progress
         self._analyst = analyst
-        self._shared = _Shared(folder)
+        self._shared = Database(folder)
+        # What analyses and the makers of tables ask is ours, and was looked at when it was written.
+        self._trusted = False
 
     @property
     def meta(self) -> TraceMeta:
@@ -123,43 +93,113 @@ class Trace:
         """The tables that were derived so far, and where they are."""
         return self._shared.derived_tables.paths
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is so small that what a question costs is its planning, not its rows."""
+        return self._shared.is_small
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, worked out once for the trace and kept for all that build on it."""
         return self._shared.once(key, make)
+
+    def names_in(self, view: str) -> list[str]:
+        """The distinct names of the events of a view, in order; its column `name` must be declared."""
+        if self._reads is not None and "name" not in self._reads.get(view, ()):
+            raise StepscopeError(
+                f"the names of {view} are not declared", hint=f'reads={{"{view}": ("name", …)}}'
+            )
+        sql = f"SELECT text FROM stored.names WHERE id IN (SELECT name FROM stored.{view}) ORDER BY text"
+        found = self.once(("names", view), lambda: self.reading(None).rows(sql))
+        return [row["text"] for row in found if row["text"] is not None]
+
+    def may_have_name(self, pattern: str) -> bool:
+        """Whether any event may have a name in which a regular expression is found.
+
+        A cheap look before an expensive question; a trace with very many names may have any.
+        """
+        names = self.once("texts of names", lambda: fenced.names_of(self.folder))
+        return names is None or re.search(pattern, names, re.MULTILINE) is not None
 
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
         return bool(self.meta.rows.get(table))
 
+    def table(self, name: str, /, **options: Any) -> Table[Any]:
+        """The table of an analysis, as `stepscope show` has it: `trace.table("ops", by="user_frame")`."""
+        analysis = registry.load("analyses", name)
+        hints = get_type_hints(analysis)
+        known = [one.name for one in signature(analysis).parameters.values() if one.kind is one.KEYWORD_ONLY]
+        for option, value in options.items():
+            if option not in known:
+                has = f"it has: {', '.join(known)}" if known else "it has none"
+                raise StepscopeError(f"{name} has no option {option!r}", hint=has, exit_code=2)
+            choices = get_args(hints[option]) if get_origin(hints[option]) is Literal else (value,)
+            if value not in choices:
+                choose = f"choose from {', '.join(map(repr, choices))}"
+                raise StepscopeError(f"{name} has no {option}={value!r}", hint=choose, exit_code=2)
+        found: Table[Any] = analysis(self, **options)
+        return found
+
     def query(self, row: type[Row], sql: str, /, **params: Any) -> Table[Row]:
         """The answer to a query as typed rows."""
         return Table(row, self.arrow(sql, **params))
 
+    def rows(self, sql: str, /, **params: Any) -> list[dict[str, Any]]:
+        """The answer to a query as dictionaries: for few rows, which cost less than an Arrow table."""
+        return fenced.fetch(self._cursor(sql), sql, params)
+
     def arrow(self, sql: str, /, **params: Any) -> pa.Table:
         """The answer to a query as an Arrow table."""
+        if (
+            self._trusted
+            and self.is_small
+            and (found := fenced.few(self._cursor(sql), sql, params)) is not None
+        ):
+            return found
         return fenced.run(self._cursor(sql), sql, params, None)
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
-        batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql), sql, params, rows)
+        if self._trusted and self.meta.events <= fenced.FEW_ROWS:
+            return iter(self.arrow(sql, **params).to_batches())
+        # A cursor of its own, for others are asked before the last batch has come.
+        batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql, own=True), sql, params, rows)
         return batches
 
+    @contextmanager
+    def beside(self, tables: dict[str, Path]) -> Iterator[Callable[[str], Iterator[pa.RecordBatch]]]:
+        """Answers queries over what is stored and over some files, which are tables of `stored` meanwhile."""
+        with self._shared.beside(tables) as cursor:
+
+            def ask(sql: str) -> Iterator[pa.RecordBatch]:
+                if self.is_small and (found := fenced.few(cursor, sql, {})) is not None:
+                    return iter(found.to_batches())
+                batches: Iterator[pa.RecordBatch] = fenced.run(cursor, sql, {}, ROW_GROUP)
+                return batches
+
+            yield ask
+
     def reading(self, reads: Reads | None) -> Trace:
-        """The same trace, in which only these views and columns exist."""
+        """The same trace, in which only these views and columns exist, or for None all that is stored."""
         limited = copy(self)
-        limited._reads, limited._analyst = reads, None  # noqa: SLF001  # its own class
+        limited._reads, limited._analyst, limited._trusted = reads, None, True  # noqa: SLF001  # its own class
         return limited
 
-    def _cursor(self, sql: str) -> duckdb.DuckDBPyConnection:
-        if self._reads is None:  # what an analysis asks is ours, and was checked when it was written
+    def _cursor(self, sql: str, *, own: bool = False) -> duckdb.DuckDBPyConnection:
+        if not self._trusted:
             fenced.check_read_only(sql)
-        words = set(_WORDS.findall(sql.lower()))
-        for name in (name for tables in DERIVED for name in tables.names):
-            if name in words:
-                self._shared.derived_tables.have(name, self.reading(None), self._progress)
-        analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)})
+        named = _named_in(sql)
+        if named.stored and self._reads is not None:
+            raise StepscopeError(
+                "the schema `stored` does not exist for what declares its reads",
+                hint="name views and columns in reads=…; stepscope query TRACE --schema shows them",
+            )
+        for name in named.derived:
+            self._shared.derived_tables.have(name, self.reading(None), self._progress)
+        analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)}) if self._analyst else ()
         found = {name: self._analyst(self, name) for name in analyses} if self._analyst else {}
-        cursor = self._shared.cursor(self._reads)
+        # In a query of the user's any view may be meant, as in SHOW TABLES.
+        cursor = self._shared.cursor(self._reads, named.views if self._trusted else None, own=own)
         for name, table in found.items():
             fenced.add_arrow(cursor, f"analyses.{name}", table)
         return cursor

@@ -29,6 +29,13 @@ class View:
     where: str = ""
     derived: str = ""
     """The table behind it that is made at first use."""
+    part_of: tuple[str, str] = ("", "")
+    """The view that has the same columns and more rows, and which of these are its own."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple(name for name, _, _ in self.columns)
 
     def sql(self, meta: TraceMeta, only: tuple[str, ...] | None = None) -> str:
         """The SELECT of the view, or of some of its columns."""
@@ -52,6 +59,7 @@ _EVENT = (
     ("start_ns", "t.start_ns + {base}", "When it began, in ns since the epoch."),
     ("dur_ns", "t.dur_ns", "How long it took; NULL where the profile gives no duration."),
     ("args", "s.args", "Its arguments as JSON; those with a column of their own are null here."),
+    ("name_id", "t.name", "Number of its name, a row of `names`: for millions of events names are slow."),
 )
 
 
@@ -174,6 +182,7 @@ VIEWS = (
         "stored.device_work t",
         _WORK_DICTIONARIES,
         f"s.category IN ({_quoted(KERNELS)})",
+        part_of=("device_work", "kind = 'kernel'"),
     ),
     View(
         "device_work",
@@ -217,6 +226,15 @@ VIEWS = (
             )
         ),
         "stored.shapes t",
+    ),
+    View(
+        "names",
+        "The distinct names of events.",
+        (
+            ("id", "t.id", "Number of the name: `name_id` of the other views."),
+            ("text", "t.text", "The name."),
+        ),
+        "stored.names t",
     ),
     *(_made(table) for making in DERIVED for table in making.tables),
     View(

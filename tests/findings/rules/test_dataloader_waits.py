@@ -6,9 +6,9 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, changed, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.dataloader_waits import dataloader_waits
@@ -34,7 +34,7 @@ def judged(
     ]
     host_ns = round(max(host_ms, sum(waits)) * MS)
     ranges = ({"name": name, "calls": len(waits), "host_ns": host_ns}, {"name": "forward", "calls": 5})
-    tables = drawn(Breakdown, *rows), drawn(Annotation, *ranges), drawn(StepOp, *ops)
+    tables = drawn(Step, *rows), drawn(Annotation, *ranges), drawn(StepOp, *ops)
     played = changed(*replay) if replay else drawn(ChangedStep)
     return dataloader_waits(step, *tables, played, **thresholds)
 
@@ -103,7 +103,7 @@ def test_the_first_step_does_not_count() -> None:
 def test_a_long_first_step_does_not_hide_the_wait() -> None:
     """Steps of 10 ms, the first of 30: the mean step of 14 ms waits 40 % of its time."""
     rows = ({"step": number, "dur_ns": 30 * MS if number == 0 else 10 * MS} for number in range(5))
-    steps = drawn(Breakdown, *({**row, "dataloader_ns": 4 * MS} for row in rows))
+    steps = drawn(Step, *({**row, "dataloader_ns": 4 * MS} for row in rows))
     ranges = drawn(Annotation, {"name": WORKERS, "calls": 5, "host_ns": 20 * MS})
     tables = steps, ranges, drawn(StepOp), drawn(ChangedStep)
     advice = dataloader_waits(mean_step(steps=5, step_ns=14.0 * MS), *tables)

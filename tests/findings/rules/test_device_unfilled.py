@@ -3,17 +3,17 @@ from __future__ import annotations
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.graph_replays import GraphReplay
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import NotKnown
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.rules.device_unfilled import device_unfilled
 
-STEPS = drawn(Breakdown, *[{"kernel_ns": 8 * MS}] * 10)
+STEPS = drawn(Step, *[{"kernel_ns": 8 * MS}] * 10)
 ONE_PASS = drawn(StepClass, {"steps": 10, "backward_passes": 1})
 FOUR = drawn(StepClass, {"steps": 9, "backward_passes": 4}, {"steps": 1, "backward_passes": 7})
 NO_OPS = drawn(StepOp)
@@ -68,7 +68,7 @@ def test_communication_does_not_count() -> None:
 
 
 def test_it_is_silent_where_that_is_next_to_nothing_of_the_step() -> None:
-    short = drawn(Breakdown, *[{"kernel_ns": 0.1 * MS}] * 10)
+    short = drawn(Step, *[{"kernel_ns": 0.1 * MS}] * 10)
     kernels = drawn(Kernel, kernel(33, 1 * MS))
     assert (
         device_unfilled(mean_step(), facts(), short, kernels, ONE_PASS, NO_OPS, NO_MEMORY, NO_GRAPHS) is None
@@ -81,7 +81,7 @@ def test_it_is_silent_where_that_is_next_to_nothing_of_the_step() -> None:
 
 def test_short_kernels_that_the_device_waits_for_are_a_batch_too_small() -> None:
     step = mean_step(busy_ns=0.8 * MS, starved_ns=9.2 * MS, latency_ns=0.0)
-    steps = drawn(Breakdown, *[{"kernel_ns": 0.8 * MS}] * 10)
+    steps = drawn(Step, *[{"kernel_ns": 0.8 * MS}] * 10)
     kernels = drawn(Kernel, kernel(1000, 8 * MS, calls=4000))
     late = {"name": "aten::linear", "phase": "forward", "starved_ns": 40 * MS, "launches": 4000}
     model = drawn(StepOp, late | {"user_frame": "model.py(7): forward"})
@@ -120,7 +120,7 @@ def test_little_batches_of_one_step_are_known_to_fit_together() -> None:
     once = kernel(66, 10 * MS, calls=10)
     long, short = kernel(33, 40 * MS, calls=400), kernel(1000, 10 * MS, calls=4000)
     ran = drawn(Kernel, long, short, once)
-    steps = drawn(Breakdown, *[{"kernel_ns": 6 * MS}] * 10)
+    steps = drawn(Step, *[{"kernel_ns": 6 * MS}] * 10)
     step_ops = drawn(StepOp, *accumulation(1.0))
     advice = assert_bounded(
         device_unfilled(step, facts(), steps, ran, FOUR, step_ops, LITTLE, NO_GRAPHS), step

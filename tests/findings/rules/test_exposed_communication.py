@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings._communication import ACCUMULATES
 from stepscope.findings.rules.exposed_communication import exposed_communication
 from stepscope.tables import Table
@@ -17,9 +17,9 @@ PATH = drawn(CriticalPathSides, {"path_ns": 95 * MS, "device_ns": 95 * MS, "comm
 REDUCED = {"name": "c10d::allreduce_", "within": ACCUMULATES, "phase": "backward", "calls": 40}
 
 
-def steps(communication_ns: int) -> Table[Breakdown]:
+def steps(communication_ns: int) -> Table[Step]:
     """Ten steps of 10 ms."""
-    return drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": communication_ns}] * 10)
+    return drawn(Step, *[{"dur_ns": 10 * MS, "communication_ns": communication_ns}] * 10)
 
 
 def families(total_ns: int) -> Table[KernelFamily]:
@@ -58,8 +58,7 @@ def test_it_is_silent_where_little_is_exposed() -> None:
 def test_it_is_silent_without_communication() -> None:
     assert exposed_communication(mean_step(), steps(0), families(0), PATH, ops()) is None
     assert (
-        exposed_communication(mean_step(steps=0, step_ns=0.0), drawn(Breakdown), families(0), PATH, ops())
-        is None
+        exposed_communication(mean_step(steps=0, step_ns=0.0), drawn(Step), families(0), PATH, ops()) is None
     )
 
 

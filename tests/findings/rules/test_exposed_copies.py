@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, changed, drawn, facts
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.copies import Copy
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings.rules.exposed_copies import exposed_copies
 from stepscope.tables import Table
@@ -32,7 +32,7 @@ def judged(
     **thresholds: float,
 ) -> Advice | None:
     places = ({**row, "place": "train.py(7): load"} for row in copies)
-    steps = drawn(Breakdown, *({"step": number, "kernel_ns": kernel_ns} for number in range(10)))
+    steps = drawn(Step, *({"step": number, "kernel_ns": kernel_ns} for number in range(10)))
     played = drawn(ChangedStep) if replay is None else replay
     tables = drawn(Copy, *copies), drawn(Copy, *places), steps, played
     return exposed_copies(busy_pace(), facts(), *tables, **thresholds)

@@ -5,9 +5,9 @@ from typing import Any
 from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings.facts import Facts
 from stepscope.findings.rules.gloo_backend import gloo_backend
@@ -28,7 +28,7 @@ def judged(
     return gloo_backend(
         mean_step(),
         told,
-        drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": communication_ns}] * 10),
+        drawn(Step, *[{"dur_ns": 10 * MS, "communication_ns": communication_ns}] * 10),
         drawn(KernelFamily, {"family": "communication", "total_ns": kernels_ns}),
         drawn(Annotation, {"name": ranges, "calls": 40}),
         drawn(StepOp, {"name": "c10d::allreduce_", "calls": 40, "device_ns": copied_ns}),

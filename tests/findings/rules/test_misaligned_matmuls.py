@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.rooflines import Roofline
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings.rules.misaligned_matmuls import misaligned_matmuls
 
-STEPS = drawn(Breakdown, *[{"kernel_ns": 8 * MS}] * 10)
+STEPS = drawn(Step, *[{"kernel_ns": 8 * MS}] * 10)
 BF16 = (
     "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_128x128_nn_align1>(cutlass_75_tensorop_…"
 )

@@ -5,10 +5,10 @@ from typing import Any
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings._communication import ACCUMULATES
 from stepscope.findings.rules.missing_no_sync import missing_no_sync
@@ -32,7 +32,7 @@ def judged(
             {"name": name, "within": ACCUMULATES, "calls": put, "device_ns": 2 * MS, "starved_ns": 8 * MS},
             {"name": "torch.distributed.ddp.reducer::copy_bucket_to_grad", "calls": put, "device_ns": 2 * MS},
         ),
-        drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": 2 * MS}] * 10),
+        drawn(Step, *[{"dur_ns": 10 * MS, "communication_ns": 2 * MS}] * 10),
         drawn(KernelFamily, {"family": "communication", "total_ns": 30 * MS}),
         **thresholds,
     )

@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings._communication import ACCUMULATES
 from stepscope.findings.rules.small_buckets import small_buckets
@@ -28,7 +28,7 @@ def judged(
     given = {"phase": "backward", "within": ACCUMULATES, **row}
     return small_buckets(
         mean_step(),
-        drawn(Breakdown, *[{"dur_ns": 10 * MS, "communication_ns": exposed_ns}] * 10),
+        drawn(Step, *[{"dur_ns": 10 * MS, "communication_ns": exposed_ns}] * 10),
         drawn(KernelFamily, {"family": "communication", "total_ns": calls * mean_ns}),
         drawn(
             StepOp,

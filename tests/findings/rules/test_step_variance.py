@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.step_variance import step_variance
@@ -57,7 +57,7 @@ def judged(
         step,
         drawn(StepClass, usual, *others),
         drawn(ClassedStep, *classed),
-        drawn(Breakdown, *rows),
+        drawn(Step, *rows),
         drawn(Compilation, *({"step": number} for number in compiled)),
         **thresholds,
     )
@@ -137,7 +137,7 @@ def test_it_is_silent_for_few_or_steady_steps_and_for_noise() -> None:
     assert judged([10, 10, 10, 10, 10, 10]) is None
     assert judged([10, 8, 10, 12, 9, 11]) is None  # the mean is the median
     assert judged([100, 100, 100, 100, 122, 122]) is None  # long ones are not much longer
-    nothing = drawn(StepClass), drawn(ClassedStep), drawn(Breakdown), drawn(Compilation)
+    nothing = drawn(StepClass), drawn(ClassedStep), drawn(Step), drawn(Compilation)
     assert step_variance(STEP, *nothing) is None
 
 

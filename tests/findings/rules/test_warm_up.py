@@ -3,12 +3,12 @@ from __future__ import annotations
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses._caveats import Caveat
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.steps import Step
 from stepscope.findings.rules.warm_up import warm_up
 
 FOUND = {"what": "warm-up", "count": 1, "effect_ns": 8 * MS, "explanation": "The first took 10 ms."}
-STEPS = drawn(Breakdown, {"step": 3, "dur_ns": 10 * MS}, {"step": 4, "dur_ns": 2 * MS}, {"step": 5})
+STEPS = drawn(Step, {"step": 3, "dur_ns": 10 * MS}, {"step": 4, "dur_ns": 2 * MS}, {"step": 5})
 
 
 def test_it_fires_and_promises_nothing() -> None:
@@ -30,4 +30,4 @@ def test_compiling_in_the_first_step_is_told_elsewhere() -> None:
 def test_it_is_silent_without_the_doubt() -> None:
     assert warm_up(drawn(Caveat, {**FOUND, "what": "clock offset"}), STEPS, drawn(Compilation)) is None
     assert warm_up(drawn(Caveat), STEPS, drawn(Compilation)) is None
-    assert warm_up(drawn(Caveat, FOUND), drawn(Breakdown), drawn(Compilation)) is None
+    assert warm_up(drawn(Caveat, FOUND), drawn(Step), drawn(Compilation)) is None

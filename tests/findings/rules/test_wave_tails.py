@@ -5,12 +5,12 @@ import dataclasses
 import pytest
 from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts
 
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.steps import Step
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.wave_tails import wave_tails
 
-STEPS = drawn(Breakdown, *[{"kernel_ns": 8 * MS}] * 10)
+STEPS = drawn(Step, *[{"kernel_ns": 8 * MS}] * 10)
 
 
 def gemm(blocks: int, total_ns: float = 80 * MS, **shape: object) -> dict[str, object]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
@@ -51,7 +51,7 @@ class _Loading:
 @rule(category=Category.INPUT)
 def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
     changed_steps_by_no_loader: Table[ChangedStep],
@@ -75,7 +75,7 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     Waits in the first recorded step do not count: workers start in it.
     """
     loaders = [row for row in annotations if row.name and _LOADER.match(row.name)]
-    loading = _loading_of(breakdowns, mean_step, sum(row.host_ns for row in loaders))
+    loading = _loading_of(steps_by_any, mean_step, sum(row.host_ns for row in loaders))
     if not loaders or loading is None or mean_step.share(loading.wait_ns) < note_share:
         return None
     workers = _WORKERS in (max(loaders, key=lambda row: row.host_ns).name or "")
@@ -111,9 +111,9 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     )
 
 
-def _loading_of(breakdowns: Iterable[Breakdown], mean_step: MeanStep, host_ns: int) -> _Loading | None:
+def _loading_of(steps_by_any: Iterable[Step], mean_step: MeanStep, host_ns: int) -> _Loading | None:
     """What loading costs, as parts of the mean step: the first one may be longer for other reasons."""
-    rows = list(breakdowns)
+    rows = list(steps_by_any)
     steady = rows[1:] or rows
     waits = [row.dataloader_ns for row in steady]
     if not sum(waits):

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.graph_replays import GraphReplay
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Figure, Location, NotKnown, Saving, locations_of, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings.claims import Claim, Time
@@ -70,7 +70,7 @@ class _Filling:
 def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what it looks at
     mean_step: MeanStep,
     facts: Facts,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernels_by_shape: Table[Kernel],
     step_classes: Table[StepClass],
     step_ops: Table[StepOp],
@@ -94,7 +94,7 @@ def device_unfilled(  # noqa: PLR0913, PLR0917  # a rule's parameters are what i
       for the model's operators falls to 1/n. If they are replays of a CUDA graph, each may need the result
       of the one before, and the least is nothing.
     """
-    ran = ran_in_steps(kernels_by_shape, breakdowns, mean_step)
+    ran = ran_in_steps(kernels_by_shape, steps_by_any, mean_step)
     if not ran or not mean_step.step_ns:
         return None
     device = facts.device(mean_step.device)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.critical_path_sides import CriticalPathSides
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of, kinds_of
 from stepscope.findings.claims import Claim, Part, Time
@@ -34,7 +34,7 @@ _ANY = "work = dist.all_reduce(tensor, async_op=True)\n...    # compute that doe
 @rule(category=Category.COMMUNICATION)
 def exposed_communication(
     mean_step: MeanStep,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernel_families: Table[KernelFamily],
     critical_path_sides: Table[CriticalPathSides],
     step_ops: Table[StepOp],
@@ -49,7 +49,7 @@ def exposed_communication(
     - at least: nothing. One rank's profile does not tell transfer from waiting, and if another rank is slow,
       no change on this one helps.
     """
-    exposed = exposed_of(breakdowns, kernel_families, mean_step)
+    exposed = exposed_of(steps_by_any, kernel_families, mean_step)
     if mean_step.share(exposed.ns) < least_share:
         return None
     kinds = kinds_of(step_ops)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.copies import Copy
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, large, moving, trips_of
 from stepscope.findings._simulated import simulated
@@ -45,7 +45,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     facts: Facts,
     copies: Table[Copy],
     copies_by_frame: Table[Copy],
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     changed_steps_by_overlap_copies: Table[ChangedStep],
     *,
     finding_share: float = 0.03,
@@ -70,7 +70,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     trips = trips_of(copies, mean_step.steps)
     if not exposed or hidden or mean_step.share(exposed) < finding_share or (trips and trips.sure):
         return None
-    kernel = mean_step.per_step(sum(row.kernel_ns for row in breakdowns))
+    kernel = mean_step.per_step(sum(row.kernel_ns for row in steps_by_any))
     room = max(0.0, kernel - mean_step.per_step(sum(row.overlapped_ns for row in found)))
     low, high = _left_when_pinned(found, bus_of(copies, facts.device(mean_step.device)), mean_step)
     pageable = any(row.host_memory == "pageable" and row.exposed_ns for row in found)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import exposed_of, kind_of
 from stepscope.findings._phrases import often
@@ -29,7 +29,7 @@ _MACHINE = 8
 def gloo_backend(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernel_families: Table[KernelFamily],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
@@ -45,7 +45,7 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
     - at least: three quarters of that if all ranks are on one machine. Ranks are alike, so little of the
       time is waiting for others. Between machines nothing, because NCCL has to use the same network.
     """
-    exposed = exposed_of(breakdowns, kernel_families, mean_step)
+    exposed = exposed_of(steps_by_any, kernel_families, mean_step)
     ranges = [row for row in annotations if row.name and row.name.startswith("gloo:")]
     if not facts.device_work or not ranges or mean_step.share(exposed.host_ns) < least_share:
         return None

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.rooflines import Roofline
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings._products import heaviest, off_device
@@ -37,7 +37,7 @@ _LEAST_SIZE = 16
 @rule(category=Category.DEVICE)
 def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it looks at
     mean_step: MeanStep,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernels: Table[Kernel],
     precision: Table[Precision],
     rooflines: Table[Roofline],
@@ -56,7 +56,7 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
     Measured: 3.7 times for sizes of 1000 and 6.3 times in a language model in bf16 (H200); about 1.7 times
     (A100) and 2 times (H200) in TF32.
     """
-    odd_ns, low, high = _odd(ran_in_steps(kernels, breakdowns, mean_step))
+    odd_ns, low, high = _odd(ran_in_steps(kernels, steps_by_any, mean_step))
     products_ns = mean_step.per_step(sum(row.total_ns for row in precision if row.family == "matmul"))
     known = [row for row in precision if row.misaligned_ns is not None]
     if known and odd_ns:

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
 from stepscope.findings._phrases import often, times
@@ -37,7 +37,7 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
     step_classes: Table[StepClass],
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernel_families: Table[KernelFamily],
     *,
     least_share: float = 0.01,
@@ -60,7 +60,7 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
     accumulates = updates and passes >= 1.9 * updates
     if not accumulates or not reduces or _calls(filled) < _MOSTLY * gradients:
         return None
-    exposed = exposed_of(breakdowns, kernel_families, mean_step)
+    exposed = exposed_of(steps_by_any, kernel_families, mean_step)
     copies = [*filled, *(row for row in step_ops if row.name == _COPIED_BACK)]
     saving = _saving(1 - updates / passes, copies, reduces, exposed, mean_step)
     if mean_step.share(saving.starved_ns[1] + saving.device_ns[1] + saving.waited_ns[1]) < least_share:

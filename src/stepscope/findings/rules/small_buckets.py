@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of
 from stepscope.findings._phrases import if_idle, often, times
@@ -27,7 +27,7 @@ dist.all_reduce(flat)"""
 @rule(category=Category.COMMUNICATION)
 def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshold
     mean_step: MeanStep,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernel_families: Table[KernelFamily],
     step_ops: Table[StepOp],
     *,
@@ -49,7 +49,7 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
     trains = any(row.phase == "backward" for row in step_ops)
     if not trains or calls < least_calls or not 0 < mean_ns <= most_mean_ns:
         return None
-    exposed = exposed_of(breakdowns, kernel_families, mean_step)
+    exposed = exposed_of(steps_by_any, kernel_families, mean_step)
     device = max(0.0, exposed.device_ns - mean_ns)
     starved = mean_step.with_latency(mean_step.per_step(sum(row.starved_ns for row in rows)))
     if mean_step.share(device + starved) < least_share:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, fields
 from statistics import mean, median, stdev
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
@@ -18,7 +18,7 @@ from stepscope.tables import Table
 
 __all__ = ["step_variance"]
 
-_PARTS = tuple(one.name for one in fields(Breakdown) if one.name.endswith("_ns"))[2:]
+_PARTS = tuple(one.name for one in fields(Step) if one.name.endswith("_ns"))[3:]
 _HOST = ("runtime_ns", "cpu_ns", "other_ns")
 """Parts that recording slows down."""
 _CAUSES = {
@@ -54,8 +54,8 @@ if step % 1000 == 0:          # evaluate, log and save less often, or in another
 class _Spread:
     """Slow steps against usual ones."""
 
-    slow: Sequence[Breakdown]
-    usual: Sequence[Breakdown]
+    slow: Sequence[Step]
+    usual: Sequence[Step]
     excess_ns: float
     """What the slow ones add to the mean step."""
 
@@ -64,7 +64,7 @@ class _Spread:
         return {name: self._mean(self.slow, name) - self._mean(self.usual, name) for name in _PARTS}
 
     @staticmethod
-    def _mean(steps: Iterable[Breakdown], name: str) -> float:
+    def _mean(steps: Iterable[Step], name: str) -> float:
         return float(mean(getattr(step, name) for step in steps))
 
 
@@ -73,7 +73,7 @@ def step_variance(
     mean_step: MeanStep,
     step_classes: Table[StepClass],
     classed_steps: Table[ClassedStep],
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     compilations: Table[Compilation],
     *,
     variation_share: float = 0.10,
@@ -97,7 +97,7 @@ def step_variance(
     if not classes or classes[0].steps < _LEAST_STEPS:
         return None
     usual = _settled(
-        [row for row in _members(classes[0], classed_steps, breakdowns) if row.step not in compiled]
+        [row for row in _members(classes[0], classed_steps, steps_by_any) if row.step not in compiled]
     )
     if len(usual) < _LEAST_STEPS:
         return None
@@ -105,10 +105,10 @@ def step_variance(
         row
         for one in classes[1:]
         if _does_more(one, classes[0], variation_share)
-        for row in _members(one, classed_steps, breakdowns)
+        for row in _members(one, classed_steps, steps_by_any)
         if row.step not in compiled
     ]
-    later = [row for row in more if row.start_ns > min(one.start_ns for one in breakdowns)]
+    later = [row for row in more if row.start_ns > min(one.start_ns for one in steps_by_any)]
     if later:
         # The first recorded step may be one of them, and counts, but with the length of the later ones.
         excess = mean(row.dur_ns for row in later) - mean(row.dur_ns for row in usual)
@@ -128,14 +128,14 @@ def step_variance(
 
 
 def _members(
-    like: StepClass, classed_steps: Iterable[ClassedStep], breakdowns: Iterable[Breakdown]
-) -> list[Breakdown]:
+    like: StepClass, classed_steps: Iterable[ClassedStep], steps_by_any: Iterable[Step]
+) -> list[Step]:
     """The steps of a class, in order of time."""
     numbers = {row.step for row in classed_steps if row.step_class == like.step_class}
-    return sorted((row for row in breakdowns if row.step in numbers), key=lambda row: row.start_ns)
+    return sorted((row for row in steps_by_any if row.step in numbers), key=lambda row: row.start_ns)
 
 
-def _settled(steps: Sequence[Breakdown]) -> Sequence[Breakdown]:
+def _settled(steps: Sequence[Step]) -> Sequence[Step]:
     """The steps without the first, and without those after it that are longer than all that follow."""
     steps = steps[1:]
     while len(steps) > 1 and steps[0].dur_ns > 1.1 * max(step.dur_ns for step in steps[1:]):
@@ -153,7 +153,7 @@ def _does_more(one: StepClass, usual: StepClass, variation_share: float) -> bool
     return alike and trains and longer and one.kernels_min > usual.kernels_max
 
 
-def _split(steps: Sequence[Breakdown], mean_step: MeanStep) -> _Spread:
+def _split(steps: Sequence[Step], mean_step: MeanStep) -> _Spread:
     middle = median(step.dur_ns for step in steps)
     average = mean(step.dur_ns for step in steps)
     slow = [step for step in steps if step.dur_ns > average]
@@ -205,7 +205,7 @@ def _unlike(mean_step: MeanStep, spread: _Spread, times: Sequence[int]) -> Advic
     )
 
 
-def _numbers(steps: Sequence[Breakdown]) -> str:
+def _numbers(steps: Sequence[Step]) -> str:
     numbers = ", ".join(str(step.step) for step in steps[:5]) + (", …" if len(steps) > 5 else "")
     return f"step {numbers}" if len(steps) == 1 else f"steps {numbers}"
 

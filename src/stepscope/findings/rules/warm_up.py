@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses._caveats import Caveat
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings.claims import Claim, Time
 from stepscope.tables import Table
@@ -22,7 +22,7 @@ with profile(schedule=schedule(wait=5, warmup=2, active=5, repeat=1), on_trace_r
 @rule(category=Category.RECORDING)
 def warm_up(
     trust: Table[Caveat],
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     compilations: Table[Compilation],
     *,
     compiling_share: float = 0.5,
@@ -33,7 +33,7 @@ def warm_up(
     `compiling_share` of the extra time is compiling, there is no finding: compiling has its own.
     """
     found = next((doubt for doubt in trust if doubt.what == "warm-up"), None)
-    first = next(iter(breakdowns), None)
+    first = next(iter(steps_by_any), None)
     if found is None or first is None:
         return None
     effect = found.effect_ns or 0
@@ -43,7 +43,7 @@ def warm_up(
     return Advice(
         title="The first recorded step is longer than the others",
         because=f"{found.explanation} That makes the mean recorded step "
-        f"{units.duration(effect / len(breakdowns))} longer than the mean step of a long run.",
+        f"{units.duration(effect / len(steps_by_any))} longer than the mean step of a long run.",
         saving=Saving(),
         certainty="certain",
         fix=_FIX,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from stepscope import units
-from stepscope.analyses.breakdowns import Breakdown
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, rule
 from stepscope.findings._kernels import Ran, product_of, ran_in_steps
 from stepscope.findings._phrases import times
@@ -50,7 +50,7 @@ class _Tail:
 def wave_tails(
     mean_step: MeanStep,
     facts: Facts,
-    breakdowns: Table[Breakdown],
+    steps_by_any: Table[Step],
     kernels_by_shape: Table[Kernel],
     *,
     least_share: float = 0.05,
@@ -68,7 +68,7 @@ def wave_tails(
     device = facts.device(mean_step.device)
     if device is None or not device.multiprocessors or device.capability not in _HOLDS:
         return None
-    ran = ran_in_steps(kernels_by_shape, breakdowns, mean_step)
+    ran = ran_in_steps(kernels_by_shape, steps_by_any, mean_step)
     tails = sorted(_tails(ran, device, most_waves), key=lambda tail: -tail.lost_ns)
     lost_ns = sum(tail.lost_ns for tail in tails)
     if mean_step.share(lost_ns) < least_share:

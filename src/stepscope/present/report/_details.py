@@ -14,16 +14,16 @@ from stepscope.present._pieces import COLOURS, grid, notes, panel
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    from stepscope.analyses.breakdowns import Breakdown
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.kernel_families import KernelFamily
     from stepscope.analyses.kernels import Kernel
     from stepscope.analyses.lines import Line
     from stepscope.analyses.memory_curves import MemoryPoint
+    from stepscope.analyses.steps import Step
 
 __all__ = ["TABLES", "details"]
 
-TABLES = ("breakdowns", "kernel_families", "idle_gaps", "kernels", "memory_curves", "lines")
+TABLES = ("steps_by_any", "kernel_families", "idle_gaps", "kernels", "memory_curves", "lines")
 """The analyses that are shown, if they have rows."""
 _BARS = 12
 """Up to this many steps are drawn below one another; more are drawn side by side."""
@@ -45,7 +45,7 @@ def details(tables: Mapping[str, Table[Any]]) -> Markup | None:
 
     beside = [shown("kernel_families", _families), shown("idle_gaps", _idle)]
     panels = [
-        shown("breakdowns", _steps),
+        shown("steps_by_any", _steps),
         el("div", *beside, class_="pair") if all(beside) else joined(beside),
         shown("kernels", _kernels),
         shown("memory_curves", _memory),
@@ -56,7 +56,7 @@ def details(tables: Mapping[str, Table[Any]]) -> Markup | None:
     return el("section", el("h2", "Details"), *panels, id="details")
 
 
-def _steps(table: Table[Breakdown]) -> Markup:
+def _steps(table: Table[Step]) -> Markup:
     rows = list(table)
     every = -(-len(rows) // _STEPS)
     # Of every stretch the longest step stays: no outlier is lost.
@@ -79,7 +79,7 @@ def _steps(table: Table[Breakdown]) -> Markup:
     return panel("Step by step", chart, el("ul", *keys, class_="legend keys"), notes(table, *more))
 
 
-def _pieces(row: Breakdown) -> list[Piece]:
+def _pieces(row: Step) -> list[Piece]:
     return [
         Piece(COLOURS[part], ns, f"step {row.step}, {name}: {units.duration(ns)}")
         for part, name in PARTS.items()
@@ -87,7 +87,7 @@ def _pieces(row: Breakdown) -> list[Piece]:
     ]
 
 
-def _bars(rows: Sequence[Breakdown], bars: Sequence[tuple[str, Sequence[Piece]]], longest: float) -> Markup:
+def _bars(rows: Sequence[Step], bars: Sequence[tuple[str, Sequence[Piece]]], longest: float) -> Markup:
     cells: list[Markup] = []
     for row, (label, pieces) in zip(rows, bars, strict=True):
         took = units.duration(row.dur_ns)

@@ -1,0 +1,148 @@
+"""What a trace and its limited forms have in common: one database, the tables made so far, answers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.store import connection as fenced
+from stepscope.store.derived import DerivedTableBuilder
+from stepscope.store.layout import read_meta
+from stepscope.store.views import VIEWS
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from stepscope.store.views import View
+
+__all__ = ["SMALL_EVENTS", "Database", "Reads"]
+
+Reads = dict[str, tuple[str, ...]]
+"""Which views and which of their columns an analysis reads."""
+
+SMALL_EVENTS = 100_000
+"""Up to so many events what a question costs is its planning, not its rows."""
+
+_WHOLE = "stored_whole"
+"""The schema of views that were made tables. All schemas but those of analyses begin with `stored`."""
+_VIEWS = {view.name: view for view in VIEWS}
+
+
+class Database:
+    """The database of a trace, with a schema for every set of views and columns that is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.meta = read_meta(folder)
+        self.is_small = self.meta.events <= SMALL_EVENTS
+        self._threads = 1 if self.is_small else 2
+        self.derived_tables = DerivedTableBuilder()
+        self._answers: dict[Any, Any] = {}
+        self._locks: dict[Any, threading.RLock] = {}
+        self._connecting = threading.Lock()
+        self._database: duckdb.DuckDBPyConnection | None = None
+        self._seen: set[str] = set()
+        self._schemas: dict[Any, str] = {}
+        self._made: set[tuple[str, str]] = set()
+        self._cursors: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
+
+    def once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What `make` gives, worked out once; who asks meanwhile waits for it."""
+        with self._locks.setdefault(key, threading.RLock()):
+            if key not in self._answers:
+                self._answers[key] = make()
+            return self._answers[key]
+
+    def cursor(
+        self, reads: Reads | None, names: Iterable[str] | None, *, own: bool
+    ) -> duckdb.DuckDBPyConnection:
+        """A cursor in a schema that has the named views, as far as they are read, or all for None.
+
+        A thread has one cursor for each schema, unless it asks for one of its own.
+        """
+        with self._connecting:
+            database = self._connected()
+            schema = self._schema(reads)
+            for name in _VIEWS if names is None else names:
+                self._have_view(schema, _VIEWS[name], reads)
+            asked = (threading.get_ident(), schema)
+            cursor = None if own else self._cursors.get(asked)
+            if cursor is None:
+                cursor = database.cursor()
+                cursor.execute(f"USE {schema}")
+                if not own:
+                    self._cursors[asked] = cursor
+            return cursor
+
+    @contextmanager
+    def beside(self, tables: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor that sees some files as tables of the schema `stored`, for as long as it is in use."""
+        if any(path.parent != self.folder for path in tables.values()):
+            # A database sees the folders that it was opened with: for others it takes one of their own.
+            found = {**self.derived_tables.paths, **tables}
+            yield fenced.connect(self.folder, self.meta, found, threads=self._threads)
+            return
+        with self._connecting:
+            cursor = self._connected().cursor()
+            undo = [fenced.add_parquet(cursor, name, path) for name, path in tables.items()]
+        try:
+            yield cursor
+        finally:
+            cursor.execute("; ".join(undo))
+
+    def _schema(self, reads: Reads | None) -> str:
+        asked = None if reads is None else tuple(sorted(reads.items()))
+        if asked not in self._schemas:
+            self._schemas[asked] = f"stored_views_{len(self._schemas)}"
+            self._execute(f"CREATE SCHEMA {self._schemas[asked]}")
+        return self._schemas[asked]
+
+    def _have_view(self, schema: str, view: View, reads: Reads | None) -> None:
+        if (schema, view.name) in self._made or (view.derived and view.derived not in self._seen):
+            return
+        if reads is None:
+            self._make("VIEW", schema, view, view.sql(self.meta))
+        elif view.name in reads and self.is_small:
+            # To plan the joins of a view again in every query costs more than to have its rows.
+            self._have_whole(view)
+            columns = ", ".join(f'"{name}"' for name in view.names if name in reads[view.name])
+            self._make("VIEW", schema, view, f"SELECT {columns} FROM {_WHOLE}.{view.name}")
+        elif view.name in reads:
+            self._make("VIEW", schema, view, view.sql(self.meta, reads[view.name]))
+
+    def _have_whole(self, view: View) -> None:
+        if (_WHOLE, view.name) in self._made:
+            return
+        sql = view.sql(self.meta)
+        around, where = view.part_of
+        if around:
+            self._have_whole(_VIEWS[around])
+            sql = f"SELECT * FROM {_WHOLE}.{around} WHERE {where}"
+        self._make("TABLE", _WHOLE, view, sql)
+
+    def _make(self, kind: str, schema: str, view: View, sql: str) -> None:
+        self._execute(f"CREATE {kind} {schema}.{view.name} AS {sql}")
+        self._made.add((schema, view.name))
+
+    def _execute(self, sql: str) -> None:
+        self._connected().execute(sql)
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        paths = self.derived_tables.paths
+        fresh = {name: path for name, path in paths.items() if name not in self._seen}
+        # A database sees the folders that it was opened with, and no others.
+        elsewhere = any(path.parent != self.folder for path in fresh.values())
+        if self._database is None or elsewhere:
+            self._database = fenced.connect(self.folder, self.meta, paths, threads=self._threads)
+            self._database.execute(f"CREATE SCHEMA {_WHOLE}")
+            self._schemas.clear()
+            self._made.clear()
+            self._cursors.clear()
+        else:
+            for name, path in fresh.items():
+                fenced.add_parquet(self._database, name, path)
+        self._seen.update(fresh)
+        return self._database

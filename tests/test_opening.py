@@ -201,7 +201,7 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize("name", ["run[1]", "a*", "what?"])
     def test_a_place_that_is_a_pattern(self, name: str, tmp_path: Path) -> None:
-        with pytest.raises(StepscopeError, match="a store cannot lie in") as found:
+        with pytest.raises(StepscopeError, match="a store cannot be in") as found:
             open_trace(DRAWN.write(tmp_path / "a.json"), store=tmp_path / name)
         assert "--store" in found.value.hint
         assert not (tmp_path / name).exists()
@@ -262,7 +262,7 @@ class TestFullDisk:
     def test_a_full_disk_is_said_and_left_as_it_was(self, small_disk: Path) -> None:
         message = said(stepscope("info", SLOW_ITEM, cache=small_disk / "cache"))
         assert "is full" in message
-        assert "nothing half-made was left" in message
+        assert "no partial store was left" in message
         assert "stepscope cache --clear" in message
         assert not leftovers(small_disk / "cache")
 

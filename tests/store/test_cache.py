@@ -117,7 +117,7 @@ class TestLimit:
         self, text: str, tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("STEPSCOPE_CACHE_LIMIT", text)
-        with pytest.raises(StepscopeError, match="is no size") as found:
+        with pytest.raises(StepscopeError, match="is not a size") as found:
             stepscope.open(DRAWN.write(tmp_path / "a.json"))
         assert "STEPSCOPE_CACHE_LIMIT=20GB" in found.value.hint
         # Said before the reading, not after it.

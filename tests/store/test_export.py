@@ -169,7 +169,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     out.write_text("before", encoding="utf-8")
     nothing = Selection(dict.fromkeys(trace.meta.rows, "false"), always=0)
-    with pytest.raises(StepscopeError, match="no event of the trace lies in the window"):
+    with pytest.raises(StepscopeError, match="the trace has no event in the window"):
         export(trace, str(out), nothing)
     assert out.read_text(encoding="utf-8") == "before"
     assert {path.name for path in tmp_path.iterdir()} == {"store", "out.json"}

@@ -132,7 +132,7 @@ def test_no_store_and_no_meta(tmp_path: Path) -> None:
 def test_signs_of_patterns_are_refused_anywhere_in_the_path(sign: str, tmp_path: Path) -> None:
     check_place(tmp_path)
     for folder in (tmp_path / f"a{sign}", tmp_path / sign / "b"):
-        with pytest.raises(StepscopeError, match="a store cannot lie in"):
+        with pytest.raises(StepscopeError, match="a store cannot be in"):
             check_place(folder)
 
 

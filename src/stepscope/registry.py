@@ -89,6 +89,12 @@ def _manifest() -> dict[str, dict[str, str]]:
 def _entry_points(folder: str) -> EntryPoints:
     from importlib.metadata import entry_points
 
+    return _asked(entry_points, folder)
+
+
+@cache
+def _asked(entry_points: Callable[..., EntryPoints], folder: str) -> EntryPoints:
+    """Looks once: every package of the machine is asked for its entry points."""
     return entry_points(group=f"stepscope.{folder}")
 
 

@@ -17,8 +17,9 @@ _COMMANDS = "cli.commands"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
-    # Modules and tables stay until the end: to look for garbage among them every few hundred objects is idle.
-    gc.set_threshold(50_000, 20, 20)
+    if argv is None:
+        # Modules and tables stay until the end: to look for garbage among them again and again finds none.
+        gc.set_threshold(50_000, 20, 20)
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows its code instead of failing the command.
         if hasattr(stream, "reconfigure"):

@@ -19,7 +19,7 @@ PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader",
 
 def test_parts_of_marked_steps_are_those_of_steps(tmp_path: Path) -> None:
     trace = opened(training_step(), tmp_path)
-    (step,), (same,) = analysed("steps", trace), analysed("steps_by_any", trace)
+    (step,), (same,) = analysed("steps", trace), analysed("steps", trace, by="any")
     assert [getattr(step, f"{part}_ns") for part in PARTS] == [getattr(same, f"{part}_ns") for part in PARTS]
     assert (same.step, same.dur_ns) == (5, 200_000)
 
@@ -32,7 +32,7 @@ def test_steps_that_nobody_marked_are_divided_too(tmp_path: Path) -> None:
         drawing.launch("cudaLaunchKernel", at + 2, 4, corr=step + 1).kernel(
             "gemm", at + 20, 30, corr=step + 1
         )
-    table = analysed("steps_by_any", opened(drawing, tmp_path))
+    table = analysed("steps", opened(drawing, tmp_path), by="any")
     assert len(table) == 3
     for row in table:
         assert sum(getattr(row, f"{part}_ns") for part in PARTS) == row.dur_ns

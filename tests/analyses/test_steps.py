@@ -59,4 +59,4 @@ def test_without_marks_there_are_no_rows_and_a_reason(tmp_path: Path) -> None:
     table = table_of(drawing, tmp_path)
     assert len(table) == 0
     assert len(table.notes) == 1
-    assert "`iterations`" in table.notes[0]
+    assert "stepscope show steps TRACE --by any" in table.notes[0]

@@ -30,7 +30,7 @@ def test_equal_steps_of_one_run_leave_what_is_assumed() -> None:
     assert interval is not None
     assert interval.assumed_share == BETWEEN_RUNS
     assert "5 and 5 steps" in interval.basis
-    assert "3 % is assumed" in interval.basis
+    assert "assuming that runs differ by 3 %" in interval.basis
 
 
 def test_a_change_below_what_runs_differ_by_is_noise() -> None:
@@ -45,7 +45,7 @@ def test_single_steps_assume_more() -> None:
     assert interval is not None
     assert interval.low_ns < 0 < interval.high_ns
     assert interval.assumed_share == LONE_STEPS
-    assert "10 % are assumed" in interval.basis
+    assert "10 % is assumed" in interval.basis
 
 
 def test_a_single_step_borrows_how_the_other_side_varies() -> None:
@@ -62,7 +62,7 @@ def test_runs_tell_how_runs_vary() -> None:
     interval = interval_of(before, after)
     assert interval is not None
     assert interval.assumed_share is None
-    assert interval.basis == "From the means of 3 and 3 runs."
+    assert interval.basis == "Based on the means of 3 and 3 runs."
     # Welch on the means: they differ by 3, with deviations of 1 in three runs each, and t of 4 degrees.
     assert shares(interval, 100 * MS) == pytest.approx((-0.052, -0.007), abs=0.002)
 

@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 from stepscope import registry
+from stepscope.findings import analysis_of
 from stepscope.present.formats import Needs, needs_of
 
 FOLDERS = [folder for folder in registry.FOLDERS if folder.startswith("present.")]
@@ -33,7 +34,7 @@ def test_a_format_takes_what_it_shows_and_declares_the_rest(folder: str, name: s
 def test_what_a_format_declares_exists(folder: str, name: str) -> None:
     needs = needs_of(registry.load(folder, name))
     analyses = dict(registry.names("analyses"))
-    assert set(needs.tables) <= set(analyses)
+    assert {analysis_of(table)[0] for table in needs.tables} <= set(analyses)
     assert not needs.job_summary or needs.job_summary in dict(registry.names(folder))
     assert needs.ending.startswith(".")
 

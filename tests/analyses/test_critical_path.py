@@ -358,7 +358,7 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
     trace = opened(Drawing().mark(1, 0, 50).op("a", 0, 30), tmp_path)
     with pytest.raises(StepscopeError, match="no step 7"):
         critical_path(trace, step=7)
-    with pytest.raises(StepscopeError, match="two tables"):
+    with pytest.raises(StepscopeError, match="cannot be combined"):
         critical_path(trace, items=1, segments=1)
 
 

@@ -141,7 +141,7 @@ def test_what_is_missing_is_said(by: Any, note: str, tmp_path: Path) -> None:
 def test_without_operators_that_is_said(tmp_path: Path) -> None:
     trace = opened(Drawing().kernel("k", 0, 10_000), tmp_path)
     assert ops(trace).notes == (
-        "Device work launched outside any operator: 0 ns.",
+        "Device work launched outside any operator: none.",
         "Device work whose launch is not in the profile: 10.0 ms.",
         "No operators: record with ProfilerActivity.CPU.",
     )

@@ -23,6 +23,7 @@ from stepscope.store import connection
 from stepscope.store.trace import Trace
 
 ROOT = Path(__file__).parent.parent.parent
+PAGES = ROOT / "src" / "stepscope" / "findings" / "pages"
 RULES = [name for name, _ in registry.names("findings.rules")]
 GIVEN = ("mean_step", "facts")
 
@@ -204,7 +205,7 @@ def test_a_rule_asks_for_what_there_is(name: str) -> None:
 def test_a_rule_has_its_page(name: str) -> None:
     """What it means, how it is computed with every threshold, how to fix it, when to ignore it."""
     rule_id = name.replace("_", "-")
-    text = (ROOT / "src" / "stepscope" / "findings" / "pages" / f"{rule_id}.md").read_text(encoding="utf-8")
+    text = (PAGES / f"{rule_id}.md").read_text(encoding="utf-8")
     headings = re.findall(r"^#+ .*$", text, re.MULTILINE)
     assert headings == [
         f"# {rule_id}",
@@ -226,9 +227,7 @@ def test_a_rule_has_tests_of_its_own(name: str) -> None:
 
 
 def test_there_is_a_page_for_every_rule_and_no_other() -> None:
-    pages = {page.stem for page in (ROOT / "src" / "stepscope" / "findings" / "pages").glob("*.md")} - {
-        "README"
-    }
+    pages = {page.stem for page in PAGES.glob("*.md")} - {"README"}
     assert pages == {name.replace("_", "-") for name in RULES}
 
 

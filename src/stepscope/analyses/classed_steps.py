@@ -40,4 +40,5 @@ def classed_steps(
         for member in like.members
     ]
     rows.sort(key=lambda row: (row.start_ns, row.step))
-    return Table.of(ClassedStep, rows, how_steps_were_found(trace))
+    notes = how_steps_were_found(trace) if rows else ["The profile has no events."]
+    return Table.of(ClassedStep, rows, notes)

@@ -159,9 +159,9 @@ def _notes(own: list[dict[str, Any]], outside: list[dict[str, Any]], inside: lis
         notes.append(f"Left out: the profiler's own {own[0]['name']} when it stopped ({took}).")
     if outside:
         calls, waited = (sum(row[key] for row in outside) for key in ("calls", "waited_ns"))
-        starved = units.duration(sum(row["starved_ns"] for row in outside))
+        starved = sum(row["starved_ns"] for row in outside)
         notes.append(
-            f"Outside the marks of steps: {units.count(calls)} calls, waited {units.duration(waited)}, "
-            f"devices starved {starved}."
+            f"Outside the marks of steps: {units.counted(calls, 'call')}, waited {units.duration(waited)}"
+            + (f", devices starved {units.duration(starved)}." if starved else ".")
         )
     return notes

@@ -138,11 +138,15 @@ def ops(
         table = _with_totals(table, trace, by)
     beside = trace.rows(_BESIDE)[0]
     notes = [
-        f"Device work launched outside any operator: {units.duration(beside['outside'])}.",
-        f"Device work whose launch is not in the profile: {units.duration(beside['unlinked'])}.",
+        f"Device work launched outside any operator: {_some(beside['outside'])}.",
+        f"Device work whose launch is not in the profile: {_some(beside['unlinked'])}.",
     ]
     # Rows of a class with more columns are rows of an operator too.
     return cast("Table[Op]", Table(_ROWS[by], table, [*notes, *_missing(trace, table, by)]))
+
+
+def _some(ns: int) -> str:
+    return units.duration(ns) if ns else "none"
 
 
 def _missing(trace: Trace, table: pa.Table, by: str) -> Iterator[str]:

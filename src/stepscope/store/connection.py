@@ -32,6 +32,8 @@ __all__ = [
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "1GB",
+    # For small traces too: which of several equally frequent values is taken depends on it.
+    "threads": 2,
     # Variables of the program are no tables.
     "python_enable_replacements": False,
     # Where it guesses that few events come, it would compare each with every step.
@@ -51,15 +53,13 @@ _SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECAS
 """Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
 
 
-def connect(
-    folder: Path, meta: TraceMeta, extra: dict[str, Path], *, threads: int = 2
-) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
     import duckdb
     import pyarrow as pa
 
     check_place(folder)
-    connection = duckdb.connect(":memory:", config={**_EVERY_CURSOR, "threads": threads})
+    connection = duckdb.connect(":memory:", config=dict(_EVERY_CURSOR))
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.

@@ -38,7 +38,6 @@ class Database:
         self.folder = folder
         self.meta = read_meta(folder)
         self.is_small = self.meta.events <= SMALL_EVENTS
-        self._threads = 1 if self.is_small else 2
         self.derived_tables = DerivedTableBuilder()
         self._answers: dict[Any, Any] = {}
         self._locks: dict[Any, threading.RLock] = {}
@@ -83,7 +82,7 @@ class Database:
         if any(path.parent != self.folder for path in tables.values()):
             # A database sees the folders that it was opened with: for others it takes one of their own.
             found = {**self.derived_tables.paths, **tables}
-            yield fenced.connect(self.folder, self.meta, found, threads=self._threads)
+            yield fenced.connect(self.folder, self.meta, found)
             return
         with self._connecting:
             cursor = self._connected().cursor()
@@ -136,7 +135,7 @@ class Database:
         # A database sees the folders that it was opened with, and no others.
         elsewhere = any(path.parent != self.folder for path in fresh.values())
         if self._database is None or elsewhere:
-            self._database = fenced.connect(self.folder, self.meta, paths, threads=self._threads)
+            self._database = fenced.connect(self.folder, self.meta, paths)
             self._database.execute(f"CREATE SCHEMA {_WHOLE}")
             self._schemas.clear()
             self._made.clear()

@@ -130,7 +130,8 @@ class Database:
         self._connected().execute(sql)
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
-        paths = self.derived_tables.paths
+        # A copy: another thread may add a table meanwhile, which would then count as seen and not be there.
+        paths = dict(self.derived_tables.paths)
         fresh = {name: path for name, path in paths.items() if name not in self._seen}
         # A database sees the folders that it was opened with, and no others.
         elsewhere = any(path.parent != self.folder for path in fresh.values())

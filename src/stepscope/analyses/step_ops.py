@@ -37,12 +37,7 @@ class StepOp:
 _TREE = """
     WITH begun AS (
         SELECT p.node, count(*) AS calls, coalesce(sum(l.work_ns), 0) AS device_ns,
-<<<<<<< HEAD
-               count(*) FILTER (l.work_events > 0) AS launches,
-               mode(p.user_frame ORDER BY p.event) AS user_frame
-=======
                count(*) FILTER (l.work_events > 0) AS launches, mode(p.user_frame) AS user_frame
->>>>>>> start
         FROM call_sites p ANTI JOIN memory_events m ON m.event = p.event
         LEFT JOIN launches l ON l.event = p.event WHERE p.step IS NOT NULL GROUP BY p.node)
     SELECT t.parent, t.stored_in = 'ops' AND t.recursive = 0 AS counts, t.stored_in = 'ops' AS is_op, t.name,

@@ -192,6 +192,7 @@ def test_what_a_gpu_recorded(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_what_this_torch_records(torch: Any, tmp_path: Path) -> None:
     """A graph break, and a second shape in step 2 that compiles both halves anew."""

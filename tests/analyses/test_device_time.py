@@ -33,7 +33,6 @@ def test_a_recorded_profile(name: str, tmp_path: Path) -> None:
     check(stepscope.open(HERE / "recordings" / name, store=tmp_path))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     check(open_shared(sample(name)))

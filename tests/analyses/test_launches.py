@@ -124,6 +124,7 @@ REAL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REAL)
 def test_launches_as_in_the_file(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)

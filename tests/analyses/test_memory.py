@@ -272,6 +272,7 @@ def by_device(events: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     return devices
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RECORDED)
 def test_a_replay_event_by_event_agrees(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)

@@ -355,6 +355,7 @@ def test_recomputation_counts_for_hardware_not_for_the_model(tmp_path: Path) -> 
         assert row.hfu_share / row.mfu_share == pytest.approx(sum(counted.values()) / (3 * forward))
 
 
+@pytest.mark.slow
 def test_a_profile_without_devices_tells_the_hosts_work(torch: Any, tmp_path: Path) -> None:
     layer = torch.nn.Linear(8, 4)
     with torch.profiler.profile(

@@ -235,6 +235,7 @@ MOST_QUERIES = 140
 """What a report on a small trace may ask the database: each question costs milliseconds at any size."""
 
 
+@pytest.mark.slow
 def test_a_small_report_asks_few_questions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     for name in ("fetch", "few", "run"):
@@ -253,6 +254,7 @@ def _counting(ask: Callable[..., Any], asked: list[str]) -> Callable[..., Any]:
     return counted
 
 
+@pytest.mark.slow
 def test_a_report_is_the_same_however_large_a_trace_is_taken_to_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def said_something(reading: Reading) -> bool:
 # ------------------------------------------------ cut
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [*OBJECTS, *LISTS], ids=lambda layout: f"{layout.root}-{layout.style}")
 def test_a_file_may_be_cut_anywhere(layout: Layout) -> None:
     text = drawn(6).json(layout)

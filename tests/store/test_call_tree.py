@@ -145,7 +145,6 @@ def assert_sums(trace: Trace) -> None:
     assert sums["call_sites"] == sums["events"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLES)
 def test_real_calls(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)

@@ -211,6 +211,7 @@ def test_an_error_that_comes_late(trace: Trace) -> None:
         read()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_in_memory_goes_to_a_temporary_place(
     trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

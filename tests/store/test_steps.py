@@ -439,6 +439,7 @@ AS_MANY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AS_MANY)
 def test_a_real_profile_without_its_marks(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     marked = rows_of(open_shared(sample(name)))

@@ -176,6 +176,7 @@ def test_no_place_at_all(tmp_path: Path) -> None:
     assert "Traceback" not in child.stderr
 
 
+@pytest.mark.slow
 def test_two_processes_at_once(tmp_path: Path) -> None:
     folder = open_trace(SLOW_ITEM, store=tmp_path).folder
     command = [*STEPSCOPE, "query", str(folder), COUNT, "--format", "json"]

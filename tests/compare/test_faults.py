@@ -161,7 +161,7 @@ def test_a_mended_fault_is_faster_and_resolved(name: str) -> None:
 def test_a_recording_that_points_the_other_way_says_that_it_may(name: str) -> None:
     change = changed(name)
     assert change.word == "slower"
-    assert any("Recording stretches" in said for said in change.caveats)
+    assert any("Profiling made these steps longer" in said for said in change.caveats)
 
 
 @pytest.mark.exhaustive

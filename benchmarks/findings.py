@@ -1,8 +1,8 @@
-"""How true the report is: programs with a planted fault, their mended twins, and what was measured of both.
+"""How true the report is: programs with a planted fault, their fixed twins, and what was measured of both.
 
 Prints a table: whether the planted cause is found, at which rank, whether the measured gain lies in the
 predicted interval, how wide that is, and which alarms sound on programs that have nothing planted in them.
-An alarm of late launches there is true if a CUDA graph of the step was measured to gain as much.
+An alarm about launches there is true if a CUDA graph of the step was measured to gain as much.
 
     python -m benchmarks.findings                  all programs
     python -m benchmarks.findings anomaly_mode …   some of them
@@ -23,7 +23,7 @@ from stepscope.findings.ranking import HIGH_SHARE, MEDIUM_SHARE
 from stepscope.findings.report import Report
 
 GRAPHED = ("launch-bound", "eager-decode", "missed-graphs")
-"""Findings that a CUDA graph of the step mends."""
+"""Findings that a CUDA graph of the step fixes."""
 NEAR = 0.20
 """A measured gain this part beyond an end of the interval still counts as predicted."""
 
@@ -139,7 +139,7 @@ def print_pairs(pairs: list[Pair]) -> None:
 
 def print_alarms(alarms: list[Alarm], programs: int) -> None:
     """What sounded where nothing was planted, beside what a CUDA graph of the step gains there."""
-    print(f"alarms on {programs} programs whose planted fault is mended, or that have none:")
+    print(f"alarms on {programs} programs whose planted fault is fixed, or that have none:")
     for one in alarms:
         said = {None: "not measured", True: "true", False: "FALSE"}[one.true]
         gain = "" if one.graph_gain is None else f"a graph of the step gains {one.graph_gain:.0%}"

@@ -78,7 +78,7 @@ def _around(means: Sequence[float], half: float, basis: str, assumed: float | No
 
 
 def _half_width(samples: Sequence[Sequence[float]], least: Sequence[float] = (0.0, 0.0)) -> float:
-    """Of the logarithm of the ratio of two means, by Welch; squared errors are the least ones at the least.
+    """Of the logarithm of the ratio of two means, by Welch; squared errors are at least the smallest ones.
 
     A side with one value is taken to vary by the same part as the other one.
     """

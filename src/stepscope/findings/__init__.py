@@ -62,7 +62,7 @@ class Category(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What a fix takes off a step as it was recorded, on average: at the least and at the most, in ns."""
+    """What a fix takes off a step as it was recorded, on average: at least and at most, in ns."""
 
     starved_ns: Bounds = (0.0, 0.0)
     """Time in which the device was idle and waited for the host. Recording stretched it."""

@@ -27,7 +27,7 @@ COSTS_NS = {
 itself are recorded from Python; the kernels of a graph are entered one by one when it is launched."""
 
 DOUBT = (0.75, 1.25)
-"""At the least and at the most, as parts of that, where the host's speed can be told."""
+"""At least and at most, as parts of that, where the host's speed is known."""
 VAGUE = (0.5, 1.7)
 """The same where it cannot."""
 TRANSPOSE_NS = 1_700

@@ -1,9 +1,9 @@
 """Links and nesting, made when a profile has been read: work to launch, launch and operator to operator.
 
-Operators, launches and device work wait in runs of one thread sorted by time: the first of them in memory, more
-of them in staging files, uncompressed. Then each thread's runs are merged and swept, and the rows go to their
-final tables with what was found out. Memory is bounded by what may wait there and by a batch of every run that is
-open at the same time, whatever the size of the trace.
+Operators, launches and device work wait in runs of one thread sorted by time: the first of them in memory,
+more of them in staging files, uncompressed. Then each thread's runs are merged and swept, and the rows go to
+their final tables with what was found out. Memory is bounded by what may wait there and by a batch of every
+run that is open at the same time, whatever the size of the trace.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Run:
 class Staged:
     """A table that waits for its links, in pieces, each of one thread: in memory, then in an Arrow file."""
 
-    def __init__(self, folder: Path, table: StoredTable, in_memory: int = IN_MEMORY) -> None:
+    def __init__(self, folder: Path, table: StoredTable) -> None:
         self.table = table
         self.path = folder / f"staged-{table.name}.arrow"
         self.runs: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
         self.first_rows: list[int] = []
         self._rows = 0
-        self._room = in_memory
+        self._room = IN_MEMORY
         self._kept: list[pa.RecordBatch] = []
         self._writer: Any = None
         self._file: Any = None

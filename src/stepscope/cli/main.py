@@ -38,8 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough. The interpreter flushes once more as it ends: into nothing.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    if argv is None:
-        gc.freeze()  # the process ends: what is left is not worth a last search
     return code
 
 

@@ -11,6 +11,7 @@ turns, because a machine is rarely quiet.
 from __future__ import annotations
 
 import argparse
+import compileall
 import importlib.util
 import json
 import os
@@ -203,6 +204,13 @@ def budgets_of(small: dict[str, Cost], large: dict[str, Cost]) -> list[Budget]:
     ]
 
 
+def compile_package() -> None:
+    """Give the modules the bytecode that an installed package has; some set-ups would not keep any."""
+    if (found := importlib.util.find_spec("stepscope")) and found.submodule_search_locations:
+        for folder in found.submodule_search_locations:
+            compileall.compile_dir(folder, quiet=2)
+
+
 def print_budgets(budgets: list[Budget]) -> None:
     """Print each budget, what was measured, and whether it was kept."""
     print(f"\n{'budget':<42}{'measured':>10}{'limit':>8}")
@@ -245,6 +253,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the stores in this folder")
     options = parser.parse_args(arguments)
     print(f"{os.cpu_count()} x {traces.cpu_name()}, load before: {os.getloadavg()[0]:.1f}")
+    compile_package()
     with store_folder(options.keep) as stores:
         if not options.scale:
             repeats = options.repeats or (3 if options.size < LARGE_BYTES else 2)

@@ -17,22 +17,42 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
 // ---- nesting
 
+// Columns that grew row by row would be copied, and their pages be cleared, several times over.
+void Nested::make_room(size_t rows, bool paths) {
+  if (event.size() + rows <= event.capacity()) return;
+  const size_t wanted = std::max(event.size() + rows, 2 * event.capacity());
+  for (auto* column : {&event, &start, &dur, &inside, &marked, &self, &uncovered, &fresh, &weight_self, &weight_once})
+    column->reserve(wanted);
+  depth.reserve(wanted);
+  for (auto& column : payload) column.reserve(wanted);
+  if (paths) node.reserve(wanted), in_steps.reserve(wanted), late.reserve(wanted);
+}
+
 void Nested::sort() {
-  const auto before = [this](uint32_t a, uint32_t b) {
-    if (start[a] != start[b]) return start[a] < start[b];
-    return dur[a] != dur[b] ? dur[a] > dur[b] : event[a] < event[b];
+  struct Key {
+    int64_t start, dur, event;
+    size_t row;
+    bool operator<(const Key& other) const {
+      if (start != other.start) return start < other.start;
+      return dur != other.dur ? dur > other.dur : event < other.event;
+    }
   };
-  std::vector<uint32_t> order(event.size());
-  std::iota(order.begin(), order.end(), 0u);
+  Column<Key> order(event.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = {start[i], dur[i], event[i], i};
+  bool sorted = true;
   size_t first = 0;
   threads.push_back(order.size());
   for (const size_t last : threads) {
-    std::sort(order.begin() + static_cast<long>(first), order.begin() + static_cast<long>(last), before);
+    const auto from = order.begin() + static_cast<long>(first), to = order.begin() + static_cast<long>(last);
     first = last;
+    if (std::is_sorted(from, to)) continue;  // what encloses nothing is given back as it came
+    std::sort(from, to);
+    sorted = false;
   }
+  if (sorted) return;
   const auto reorder = [&order](auto& column) {
     std::remove_reference_t<decltype(column)> moved(column.size());
-    for (size_t i = 0; i < order.size(); ++i) moved[i] = column[order[i]];
+    for (size_t i = 0; i < order.size(); ++i) moved[i] = column[order[i].row];
     column.swap(moved);
   };
   reorder(inside), reorder(marked), reorder(self), reorder(uncovered), reorder(fresh);
@@ -59,6 +79,7 @@ void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64
   r.event = std::move(event), r.start = std::move(start), r.dur = std::move(dur), r.payload = std::move(payload);
   r.at = 0;
   if (r.event.empty()) return;
+  if (r.spec.table >= 0) out_[static_cast<size_t>(r.spec.table)].make_room(r.event.size(), tree_ != nullptr);
   std::erase(hungry_, run);
   push_head(run);
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "batch.hpp"
 #include "call_tree.hpp"
 #include "numbers.hpp"
 
@@ -14,11 +15,12 @@ namespace stepscope {
 // Rows of one table as the sweep gives them back: thread by thread, and there in the order in which the events ended.
 struct Nested {
   std::vector<size_t> threads;  // where the rows of a thread end
-  std::vector<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
-  std::vector<int64_t> node, in_steps, late;  // only where paths are followed
-  std::vector<int32_t> depth;
-  std::vector<std::vector<int64_t>> payload;
+  Column<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
+  Column<int64_t> node, in_steps, late;  // only where paths are followed
+  Column<int32_t> depth;
+  std::vector<Column<int64_t>> payload;
 
+  void make_room(size_t rows, bool paths);  // for so many more
   void sort();  // by start, the longer first, then the earlier in the file; the threads stay in order
 };
 

@@ -292,7 +292,7 @@ class TestInterruption:
         child.stdin.flush()
         # Not before its last file is open: a library that is being imported may swallow an interrupt.
         patience = time.monotonic() + PATIENCE_S
-        while not list(cache.glob(".*/staged-device_work.arrow")) and time.monotonic() < patience:
+        while not list(cache.glob(".*/other_events.parquet")) and time.monotonic() < patience:
             time.sleep(0.02)
         assert len(leftovers(cache)) == 1
         return child

@@ -174,7 +174,7 @@ def _ingest(words: list[str], target: Path, progress: Progress | None, *, replac
     inputs = [Input(word, progress) for word in words]
 
     def make(folder: Path) -> None:
-        writer = StoreWriter(folder)
+        writer = StoreWriter(folder, len(inputs))
         for given, (kind, reader) in zip(inputs, readers, strict=True):
             writer.end_source(given.completed(reader(given, writer), kind))
         writer.finish()

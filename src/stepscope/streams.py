@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import sys
 import threading
 import zlib
@@ -26,11 +25,8 @@ Progress = Callable[[str, float | None, int, int], None]
 
 READ = 1 << 15
 HEAD = 1 << 12
-PIECE = 1 << 20
+PIECE = 1 << 18  # eight of them fit into the cache that a core has for itself
 AHEAD = 8
-
-Piece = bytes | memoryview
-"""Some bytes; a view is only good until the next piece is asked for, because its buffer is used again."""
 
 
 def is_url(source: str) -> bool:
@@ -56,10 +52,9 @@ class ByteStream:
         self.packed = False
         self.broken = ""
         self._raw = raw
-        self._pieces: Iterator[Piece] | None = None
-        self._first: Piece = b""
-        self._queue: BoundedQueue[Piece | BaseException | None] = BoundedQueue(AHEAD)
-        self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+        self._pieces: Iterator[bytes] | None = None
+        self._first: bytes = b""
+        self._queue: BoundedQueue[bytes | BaseException | None] = BoundedQueue(AHEAD)
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
 
@@ -70,19 +65,17 @@ class ByteStream:
             self._first = next(self._pieces, b"")
         return bytes(self._first[:size])
 
-    def __iter__(self) -> Iterator[Piece]:
+    def __iter__(self) -> Iterator[bytes]:
         self.head()
         worker = self._worker = threading.Thread(target=self._work, name="decompress", daemon=True)
         worker.start()
-        piece: Piece | BaseException | None = self._first
+        piece: bytes | BaseException | None = self._first
         try:
             while piece is not None:
                 if isinstance(piece, BaseException):
                     raise piece
                 self.given_bytes += len(piece)
                 yield piece
-                if isinstance(piece, memoryview):
-                    self._free.put(piece.obj)  # type: ignore[arg-type]  # a view of one of our buffers
                 piece = self._queue.get()
         finally:
             self._stop.set()
@@ -112,7 +105,7 @@ class ByteStream:
         self.read_bytes += len(piece)
         return piece
 
-    def _decompress(self) -> Iterator[Piece]:
+    def _decompress(self) -> Iterator[bytes]:
         first = self._read()
         while len(first) < HEAD and (more := self._read()):
             first += more  # a pipe gives a few bytes at a time
@@ -125,37 +118,30 @@ class ByteStream:
             return self._inflate(first, _zstd_decoder())
         return self._plain(first)
 
-    def _plain(self, first: bytes) -> Iterator[Piece]:
+    def _plain(self, first: bytes) -> Iterator[bytes]:
         piece = first
         while piece:
             yield piece
             piece = self._read(PIECE)
 
-    def _whole_gzip(self, fast: Callable[..., Any]) -> Iterator[Piece]:
-        """The fast way, into buffers that are used again; a broken file is read once more, with care."""
+    def _whole_gzip(self, fast: Callable[..., Any]) -> Iterator[bytes]:
+        """The fast way; a broken file is read once more, with care."""
         self._raw.seek(0)
         file = fast(fileobj=self._raw)
         given = 0
         while True:
-            buffer = self._buffer()
             try:
-                size = file.readinto(buffer)
+                piece = file.read1(PIECE)  # straight into the piece; readinto would copy it once more
             except Exception:  # noqa: BLE001 - whatever is wrong, the careful way finds out and says it
                 yield from self._rescue(given)
                 return
             self.read_bytes = self._raw.tell()
-            if not size:
+            if not piece:
                 return
-            given += size
-            yield memoryview(buffer)[:size]
+            given += len(piece)
+            yield piece
 
-    def _buffer(self) -> bytearray:
-        try:
-            return self._free.get_nowait()
-        except queue.Empty:  # at most as many as can wait in the queue, and two more
-            return bytearray(PIECE)
-
-    def _rescue(self, given: int) -> Iterator[Piece]:
+    def _rescue(self, given: int) -> Iterator[bytes]:
         """What comes after the first `given` bytes, up to the very byte at which the stream breaks."""
         self._raw.seek(0)
         self.read_bytes = 0
@@ -164,7 +150,7 @@ class ByteStream:
                 yield piece[given:]
             given = max(0, given - len(piece))
 
-    def _inflate(self, data: bytes, make: Callable[[], Any]) -> Iterator[Piece]:
+    def _inflate(self, data: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
         """Members or frames one after the other; what follows the last whole one is damage."""
         decoder = make()
         while True:

@@ -17,7 +17,8 @@ from tests.samples import open_shared
 
 import stepscope
 from stepscope.schema import STORED
-from stepscope.store.columns import ROW_GROUP
+from stepscope.store import links
+from stepscope.store.columns import ROW_GROUP, arrow_schema
 from stepscope.store.trace import Trace
 
 REAL = [
@@ -199,3 +200,52 @@ class TestRowGroups:
             json.loads((large.folder / "meta.json").read_text())["sources"][0]["events"]
             == 4 * THREADS * CALLS
         )
+
+
+class TestWaiting:
+    """Rows wait for their links in memory, and beyond a bound on disk."""
+
+    def test_a_table_that_waits_on_disk_is_linked_the_same(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        in_memory = stepscope.open(SLOW_ITEM, store=tmp_path / "memory").folder
+        monkeypatch.setattr(links, "IN_MEMORY", 0)
+        sizes: list[int] = []
+        remove = links.Staged.remove
+
+        def noted(staged: links.Staged) -> None:
+            sizes.append(staged.path.stat().st_size)
+            remove(staged)
+
+        monkeypatch.setattr(links.Staged, "remove", noted)
+        on_disk = stepscope.open(SLOW_ITEM, store=tmp_path / "disk").folder
+        assert len(sizes) == 3
+        assert all(sizes)
+        assert not list(on_disk.glob("staged*"))
+        for table in ("ops", "launches", "device_work"):
+            found = pq.read_table(on_disk / f"{table}.parquet")
+            assert found.num_rows > 0
+            assert found.equals(pq.read_table(in_memory / f"{table}.parquet"))
+
+    def test_pieces_come_back_in_order_from_both(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        table = next(table for table in STORED if table.name == "launches")
+        schema = arrow_schema(table.read_columns)
+        batches = [
+            pa.RecordBatch.from_arrays(
+                [pa.array([at, at + 1], field.type) for field in schema], schema=schema
+            )
+            for at in range(0, 10, 2)
+        ]
+        monkeypatch.setattr(links, "IN_MEMORY", 2 * batches[0].nbytes)
+        staged = links.Staged(tmp_path, table)
+        for number, batch in enumerate(batches):
+            staged.add(batch, [(number, 0, 1, 0), (number + 1, 1, 1, 0)])
+        staged.close()
+        assert pa.ipc.open_file(staged.path).num_record_batches == 6  # two batches of five are in memory
+        assert [event for piece in staged.pieces() for event in piece["event"].to_pylist()] == [*range(10)]
+        assert staged.first_rows == [*range(10)]
+        assert staged.piece(7).equals(batches[3].slice(1, 1))
+        staged.remove()
+        assert not staged.path.exists()

@@ -60,8 +60,7 @@ def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
         reported = 0
         for piece in stream:
             reader.feed(piece)
-            for batch in reader.take_batches():
-                aside.run(partial(writer.add, batch))
+            _hand_over(reader, writer, aside)
             if reader.dictionary_full:
                 aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=False)))
             if reader.refusal:
@@ -71,14 +70,31 @@ def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
                 done = min(stream.read_bytes / stream.size, 0.999) if stream.size else None
                 progress("reading", done, reader.bytes, reader.events)
         reader.finish(bool(stream.broken))
-        for batch in reader.take_batches():
-            aside.run(partial(writer.add, batch))
+        _hand_over(reader, writer, aside)
         _refuse(stream, reader)
         aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=True)))
+        writer.link_early()  # beside the last batches
     if reader.events and not any(writer.phases):
         raise _not_a_trace(stream, "none of its objects has the phase of an event")
     writer.add_threads(reader.threads)
     return _meta(stream, reader)
+
+
+def _hand_over(reader: _native.Reader, writer: StoreWriter, aside: BackgroundWorker) -> None:
+    """Full batches: those that wait for links only wait, and are there at the end; others are encoded."""
+    others = []
+    for batch in reader.take_batches():
+        if writer.waits(batch):
+            writer.add(batch)
+        else:
+            others.append(batch)
+    if others:  # one job, for the many of the end too: nothing is to wait for room there
+        aside.run(partial(_add_all, writer, others))
+
+
+def _add_all(writer: StoreWriter, batches: list[_native.Batch]) -> None:
+    for batch in batches:
+        writer.add(batch)
 
 
 def _not_a_trace(stream: ByteStream, why: str) -> StepscopeError:

@@ -84,4 +84,5 @@ def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
         use_dictionary=texts,
         column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
         write_statistics=["thread", "start_ns"],
+        write_batch_size=ROW_GROUP,
     )

@@ -1,8 +1,9 @@
 """Links and nesting, made when a profile has been read: work to launch, launch and operator to operator.
 
-Operators, launches and device work wait in staging files, uncompressed, in runs of one thread sorted by time.
-Then each thread's runs are merged and swept, and the rows go to their final tables with what was found out.
-Memory is bounded by a batch of every run that is open at the same time, whatever the size of the trace.
+Operators, launches and device work wait in runs of one thread sorted by time: the first of them in memory,
+more of them in staging files, uncompressed. Then each thread's runs are merged and swept, and the rows go to
+their final tables with what was found out. Memory is bounded by what may wait there and by a batch of every
+run that is open at the same time, whatever the size of the trace.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "Staged", "sweep_thread", "write_linked"]
 
 PIECE = 1 << 16
+IN_MEMORY = 24 << 20  # bytes of a table; what comes after them waits on disk
 FOREVER = 2**63 - 1
 _OPS, _LAUNCHES = 0, 1
 _NARROW = 3  # name, thread and shape are stored as int32
@@ -46,51 +48,66 @@ class Run:
 
 
 class Staged:
-    """A table that waits for its links: an Arrow file of pieces, each of one thread."""
+    """A table that waits for its links, in pieces, each of one thread: in memory, then in an Arrow file."""
 
     def __init__(self, folder: Path, table: StoredTable) -> None:
-        import pyarrow as pa
-
         self.table = table
         self.path = folder / f"staged-{table.name}.arrow"
         self.runs: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
         self.first_rows: list[int] = []
         self._rows = 0
-        self._schema = arrow_schema(table.read_columns)
-        self._writer = pa.ipc.new_file(self.path, self._schema)
+        self._room = IN_MEMORY
+        self._kept: list[pa.RecordBatch] = []
+        self._writer: Any = None
+        self._file: Any = None
 
     def add(self, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]) -> None:
         """Keeps a sorted batch, cut by thread."""
+        self._room -= records.nbytes
         for thread, first, rows, min_start in runs:
             pieces = []
             for at in range(first, first + rows, PIECE):
                 piece = records.slice(at, min(PIECE, first + rows - at))
-                self._writer.write_batch(piece)
+                self._keep(piece)
                 pieces.append(len(self.first_rows))
                 self.first_rows.append(self._rows)
                 self._rows += piece.num_rows
             self.runs[thread].append((min_start, pieces))
 
+    def _keep(self, piece: pa.RecordBatch) -> None:
+        if self._room >= 0:
+            self._kept.append(piece)
+            return
+        if self._writer is None:
+            import pyarrow as pa
+
+            self._writer = pa.ipc.new_file(self.path, piece.schema)
+        self._writer.write_batch(piece)
+
     def close(self) -> None:
         """Ends writing; from now on pieces can be read."""
         import pyarrow as pa
 
-        self._writer.close()
-        self._file = pa.OSFile(str(self.path))
-        self._reader = pa.ipc.open_file(self._file)
+        if self._writer is not None:
+            self._writer.close()
+            self._file = pa.OSFile(str(self.path))
+            self._reader = pa.ipc.open_file(self._file)
 
     def piece(self, number: int) -> pa.RecordBatch:
-        """One piece, read from disk."""
-        return self._reader.get_batch(number)
+        """One piece, from memory or from disk."""
+        on_disk = number - len(self._kept)
+        return self._kept[number] if on_disk < 0 else self._reader.get_batch(on_disk)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """All pieces, in the order in which they were kept."""
         return (self.piece(number) for number in range(len(self.first_rows)))
 
     def remove(self) -> None:
-        """Deletes the staging file."""
-        self._file.close()
-        self.path.unlink()
+        """Lets go of the rows, and deletes the staging file."""
+        self._kept.clear()
+        if self._file is not None:
+            self._file.close()
+            self.path.unlink()
 
 
 def sweep_thread(sweep: _native.ThreadSweep, runs: list[Run], flush: Callable[[], None]) -> None:

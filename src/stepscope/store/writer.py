@@ -26,8 +26,12 @@ __all__ = ["StoreWriter"]
 class StoreWriter:
     """Takes the rows of one source or several, in any order, and leaves a finished store in `folder`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, expected: int | None = None) -> None:
+        """`expected` is the number of sources that will be read, where it is known."""
         self.folder = folder
+        self._expected = expected
+        self._staged = {table.name: Staged(folder, table) for table in STORED if table.linked}
+        self._linked = False
         self.rows = dict.fromkeys((table.name for table in STORED), 0)
         self._row_groups = dict.fromkeys((table.name for table in STORED), 0)
         self._dictionaries: dict[str, Any] = {}
@@ -40,7 +44,7 @@ class StoreWriter:
 
     def open_files(self) -> None:
         """Imports pyarrow and opens the files, which the first rows would do otherwise."""
-        _ = self._schemas, self._parquet, self._staged
+        _ = self._schemas, self._parquet
 
     @cached_property
     def _schemas(self) -> list[pa.Schema]:
@@ -53,10 +57,6 @@ class StoreWriter:
             for table in STORED
             if not table.linked
         }
-
-    @cached_property
-    def _staged(self) -> dict[str, Staged]:
-        return {table.name: Staged(self.folder, table) for table in STORED if table.linked}
 
     def add_rows(self, table: str, rows: pa.RecordBatch | pa.Table) -> None:
         """Stores rows of a table: names, threads and categories as texts, times in ns.
@@ -82,6 +82,10 @@ class StoreWriter:
             self._staged[table.name].add(records, runs)
         else:
             self._write(table, records, runs)
+
+    def waits(self, batch: Batch) -> bool:
+        """Whether the rows wait for their links: one thread is to add all of these, and one all others."""
+        return STORED[batch.table].name in self._staged
 
     def add(self, batch: Batch) -> None:
         """Stores one batch of a table that a native reader filled; its numbers count from 0."""
@@ -163,12 +167,22 @@ class StoreWriter:
             if rows:
                 self._filled.setdefault(table, meta.source)
 
-    def finish(self) -> None:
-        """Sweeps, links and closes; after this the store is whole."""
-        self._append_plain()
+    def link_early(self) -> None:
+        """Sweeps and links if no other source follows; rows of other tables may still be added meanwhile."""
+        if self._expected == len(self.sources) + 1:
+            self._link()
+
+    def _link(self) -> None:
         for staged in self._staged.values():
             staged.close()
         write_linked(self.folder, self._staged)
+        self._linked = True
+
+    def finish(self) -> None:
+        """Sweeps, links and closes; after this the store is whole."""
+        self._append_plain()
+        if not self._linked:
+            self._link()
         for writer in self._parquet.values():
             writer.close()
         self._append("runs", list(zip(*self._runs, strict=True)) or [()] * 6)

@@ -24,7 +24,7 @@ void reorder(Column<T>& column, const std::vector<Stretch>& stretches) {
 
 void Batch::make_room(size_t rows, size_t columns) {
   event.resize(rows), start.resize(rows), dur.resize(rows);
-  thread.resize(rows), name.resize(rows), shape.resize(rows);
+  thread.resize(rows), name.resize(rows), skeleton.resize(rows);
   values.resize(columns);
   numbers = {start.data(), dur.data()};
   for (auto& v : values) {
@@ -59,7 +59,7 @@ void Batch::sort() {
   }
   if (stretches.size() <= 1) return;  // sorted already
   reorder(event, stretches), reorder(start, stretches), reorder(dur, stretches);
-  reorder(thread, stretches), reorder(name, stretches), reorder(shape, stretches);
+  reorder(thread, stretches), reorder(name, stretches), reorder(skeleton, stretches);
   for (auto& v : values) reorder(v, stretches);
 }
 

@@ -34,7 +34,7 @@ struct Batch {
   int table = 0;
   size_t count = 0;
   Column<int64_t> event, start, dur;
-  Column<int32_t> thread, name, shape;
+  Column<int32_t> thread, name, skeleton;
   std::vector<Column<int64_t>> values;
   std::vector<int64_t*> numbers;  // start, dur and the values, while rows are added
 

@@ -34,7 +34,7 @@ nb::tuple take_columns(PyBatch& self) {
     bits.push_back(validity(b.name, -1));
     bits.push_back(validity(b.start, kNull));
     bits.push_back(validity(b.dur, kNull));
-    bits.push_back(validity(b.shape, -1));
+    bits.push_back(validity(b.skeleton, -1));
     for (const auto& v : b.values) bits.push_back(validity(v, kNull));
   }
   nb::list runs, out;
@@ -45,7 +45,7 @@ nb::tuple take_columns(PyBatch& self) {
   }
   size_t at = 0;
   const auto add = [&](auto& column) { out.append(to_column(std::move(column), std::move(bits[at++]))); };
-  add(b.event), add(b.thread), add(b.name), add(b.start), add(b.dur), add(b.shape);
+  add(b.event), add(b.thread), add(b.name), add(b.start), add(b.dur), add(b.skeleton);
   for (auto& v : b.values) add(v);
   return nb::make_tuple(out, runs);
 }
@@ -98,8 +98,8 @@ nb::dict take_dictionary(Reader& self, bool last) {
   nb::dict out;
   out["first_name"] = d.first_name;
   out["names"] = d.names;
-  out["first_shape"] = d.first_shape;
-  out["shapes"] = d.shapes;
+  out["first_skeleton"] = d.first_skeleton;
+  out["skeletons"] = d.skeletons;
   out["phases"] = phases;
   out["categories"] = categories;
   out["tables"] = to_buffer(std::move(d.tables));

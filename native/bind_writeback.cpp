@@ -41,15 +41,15 @@ void add_names(PyEventWriter& self, int64_t first, const Shorts& offsets, const 
   hold(self, self.writer.names, first, offsets, bytes);
 }
 
-void add_shapes(PyEventWriter& self, int64_t first, const Shorts& offsets, const Bytes& bytes, const Shorts& tables) {
-  self.writer.add_shapes(first, {tables.data(), tables.data() + tables.shape(0)});
-  hold(self, self.writer.shapes, first, offsets, bytes);
+void add_skeletons(PyEventWriter& self, int64_t first, const Shorts& offsets, const Bytes& bytes, const Shorts& tables) {
+  self.writer.add_skeletons(first, {tables.data(), tables.data() + tables.shape(0)});
+  hold(self, self.writer.skeletons, first, offsets, bytes);
 }
 
 // The texts as Arrow lays them out: bytes, and one more offset than events.
 nb::tuple write(PyEventWriter& self, int table, const Ints& thread, const Ints& name, const Ints& start, const Ints& dur,
-                const Ints& shape, const std::vector<Ints>& values) {
-  EventColumns columns{table, shape.shape(0), thread.data(), name.data(), start.data(), dur.data(), shape.data(), {}};
+                const Ints& skeleton, const std::vector<Ints>& values) {
+  EventColumns columns{table, skeleton.shape(0), thread.data(), name.data(), start.data(), dur.data(), skeleton.data(), {}};
   const auto check = [&](const Ints& column) {
     if (column.shape(0) != columns.rows) throw std::invalid_argument("columns of different lengths");
   };
@@ -69,9 +69,9 @@ void bind_writeback(nb::module_& m) {
   nb::class_<PyEventWriter>(m, "EventWriter")
       .def("__init__", &make_writer, nb::arg("tables"), nb::arg("threads"))
       .def("add_names", &add_names, nb::arg("first"), nb::arg("offsets"), nb::arg("text"))
-      .def("add_shapes", &add_shapes, nb::arg("first"), nb::arg("offsets"), nb::arg("text"), nb::arg("tables"))
+      .def("add_skeletons", &add_skeletons, nb::arg("first"), nb::arg("offsets"), nb::arg("text"), nb::arg("tables"))
       .def("write", &write, nb::arg("table"), nb::arg("thread"), nb::arg("name"), nb::arg("start"), nb::arg("dur"),
-           nb::arg("shape"), nb::arg("values"));
+           nb::arg("skeleton"), nb::arg("values"));
 }
 
 }  // namespace stepscope

@@ -301,7 +301,7 @@ void undo(const Template& t, size_t from, size_t to, Fields& out) {
   }
 }
 
-std::string shape_text(const Template& t, const Fields& fields) {
+std::string skeleton_text(const Template& t, const Fields& fields) {
   std::string out;
   size_t next = 0;
   bool after_name = false;

@@ -72,8 +72,8 @@ struct Template {
   bool whole = false;  // twin keys: every value stays in the text
   uint64_t serial = 0;
   size_t seat = 0;  // its place in the table of shared beginnings
-  bool plain = false;        // no opaque slot: one shape for all
-  int32_t plain_shape = -1;  // that shape, if numbered since the dictionary was drained
+  bool plain = false;        // no opaque slot: one skeleton for all
+  int32_t plain_skeleton = -1;  // that skeleton, if numbered since the dictionary was drained
 
   std::string_view literal(const Part& part) const { return {text.data() + part.literal_at, part.literal_size}; }
 };
@@ -114,6 +114,6 @@ void undo(const Template& t, size_t from, size_t to, Fields& out);
 const char* read_real(const char* p, const char* end, int64_t& out);
 
 // The event's text with null for every value that went to a column.
-std::string shape_text(const Template& t, const Fields& fields);
+std::string skeleton_text(const Template& t, const Fields& fields);
 
 }  // namespace stepscope

@@ -45,7 +45,7 @@ const char* read_known(const Known& known, const char* p, const char* end, int64
 
 KnownEvents::Sighting& KnownEvents::sighting_of(const Identity& is, bool& first) {
   const auto wide = [](int32_t v) { return static_cast<uint64_t>(static_cast<uint32_t>(v)); };
-  const uint64_t mark = mix(wide(is.name) << 32 ^ wide(is.shape) ^ 0x9e3779b97f4a7c15ull, wide(is.thread) ^ 0xe7037ed1a0b428dbull) | 1;
+  const uint64_t mark = mix(wide(is.name) << 32 ^ wide(is.skeleton) ^ 0x9e3779b97f4a7c15ull, wide(is.thread) ^ 0xe7037ed1a0b428dbull) | 1;
   Sighting& sighting = sightings_[mark >> 8 & (kSlots - 1)];
   first = sighting.mark != mark;
   if (first) sighting = {mark, nullptr};

@@ -1,5 +1,5 @@
 // Events that were seen before but for their numbers. Their text is compared as a whole and only the numbers are read:
-// no name, thread or shape is looked up again. The numbers go straight into the columns of a batch.
+// no name, thread or skeleton is looked up again. The numbers go straight into the columns of a batch.
 //
 // A trace has thousands of these and comes back to each in turn, so what is kept of one is small and lies together: its
 // name, and by address what it shares with others.
@@ -20,7 +20,7 @@ namespace stepscope {
 
 // What an event is, apart from its numbers.
 struct Identity {
-  int32_t table = 0, thread = 0, name = 0, shape = 0;
+  int32_t table = 0, thread = 0, name = 0, skeleton = 0;
 };
 
 // How some events begin: all bytes up to the name, or up to the first number where the name comes later.

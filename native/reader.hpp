@@ -32,10 +32,10 @@ struct Damage {
   std::vector<int64_t> offsets;  // of the first few
 };
 
-// The texts numbered since the last draining; shapes come with what was counted for them.
+// The texts numbered since the last draining; skeletons come with what was counted for them.
 struct Dictionary {
-  int32_t first_name = 0, first_shape = 0;
-  std::vector<std::string> names, shapes, phases, categories;
+  int32_t first_name = 0, first_skeleton = 0;
+  std::vector<std::string> names, skeletons, phases, categories;
   std::vector<uint8_t> has_phase, has_category;
   std::vector<int32_t> tables;
   std::vector<int64_t> events, total;
@@ -55,8 +55,8 @@ class Reader {
   void finish(bool source_cut);  // source_cut: the bytes ended too early (a broken gzip stream, say)
 
   std::vector<std::unique_ptr<Batch>> take_batches();
-  bool dictionary_full() const { return shapes_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
-  // Names keep their numbers as long as memory allows, because events are told apart by them; shapes do not matter so.
+  bool dictionary_full() const { return skeletons_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
+  // Names keep their numbers as long as memory allows, because events are told apart by them; skeletons do not matter so.
   Dictionary take_dictionary(bool last);
 
   std::vector<std::pair<std::string, std::string>> metadata;  // key and raw JSON of the root's other members
@@ -68,7 +68,7 @@ class Reader {
   bool saw_events = false;  // a list of events was found
 
  private:
-  struct ShapeInfo {
+  struct SkeletonInfo {
     int32_t phase, category, table;  // numbers in small_, -1 for none
     int64_t events, total;
     unsigned repairs;
@@ -93,15 +93,15 @@ class Reader {
   bool accepts(bool lenient, bool must_be_event) const;
   bool at_metadata(const char* quote, const char* end) const;
   bool may_start_event(const char* brace, const char* end) const;
-  Identity store(const Template& t, int32_t shape, int64_t offset);
+  Identity store(const Template& t, int32_t skeleton, int64_t offset);
   void add_row(Batch& batch, const Identity& is, int64_t dur);
   Batch& batch_of(int table) {
     const auto& batch = open_[static_cast<size_t>(table)];
     return batch ? *batch : open_batch(table);
   }
   Batch& open_batch(int table);
-  int32_t shape_of(Template& t);
-  int32_t new_shape(const Template& t, bool lenient);
+  int32_t skeleton_of(Template& t);
+  int32_t new_skeleton(const Template& t, bool lenient);
   int32_t name_of(std::string_view raw);
   int32_t thread_of(std::string_view pid, std::string_view tid);
   int table_of(const Template& t) const;
@@ -126,7 +126,7 @@ class Reader {
 
   std::vector<Member> members_;
   Fields fields_;
-  std::string spelling_;  // the opaque values of an event, joined: with its template they determine the shape
+  std::string spelling_;  // the opaque values of an event, joined: with its template they determine the skeleton
   std::vector<std::unique_ptr<Template>> templates_;
   KnownEvents known_;
   uint64_t templates_learned_ = 0;
@@ -136,10 +136,10 @@ class Reader {
   Progress progress_;
   size_t last_ = 0;  // the template that fitted last
 
-  Interner names_, raw_names_, shapes_, spellings_, small_, thread_keys_;
+  Interner names_, raw_names_, skeletons_, spellings_, small_, thread_keys_;
   std::vector<int32_t> raw_name_ids_, spelling_ids_;
   std::vector<unsigned> raw_name_repairs_;
-  std::vector<ShapeInfo> shape_infos_;
+  std::vector<SkeletonInfo> skeleton_infos_;
   std::string last_pid_, last_tid_;
   int32_t last_thread_ = -1;
   std::vector<std::unique_ptr<Batch>> open_, ready_;

@@ -109,8 +109,8 @@ bool Reader::read_by_template(const char*& p, const char* end) {
       disagreed(p);
       return false;
     }
-    const Identity is = store(t, shape_of(t), offset_of(p));
-    const bool repaired = shape_infos_[static_cast<size_t>(is.shape - shapes_.first())].repairs != 0;
+    const Identity is = store(t, skeleton_of(t), offset_of(p));
+    const bool repaired = skeleton_infos_[static_cast<size_t>(is.skeleton - skeletons_.first())].repairs != 0;
     if (!repaired && !fields_.bad_time && !fields_.negative_dur && fields_.name_is_simple == fields_.has_name)
       known_.learn(t, progress_, after, fields_, is);
     else
@@ -150,7 +150,7 @@ bool Reader::agrees(const Template& t, const char* p, const char* end) {
   const bool same = own.table == t.table && match(own, 0, end, false, slow, progress_) == c.p && slow.name == fast.name &&
                     slow.pid == fast.pid && slow.tid == fast.tid && slow.start == fast.start && slow.dur == fast.dur &&
                     std::equal(slow.values.begin(), slow.values.begin() + static_cast<long>(columns), fast.values.begin()) &&
-                    shape_text(own, slow) == shape_text(t, fast);
+                    skeleton_text(own, slow) == skeleton_text(t, fast);
   return same;
 }
 
@@ -167,11 +167,11 @@ bool Reader::agrees(const Known& known, const char* p, const char* after, size_t
   for (size_t i = 0; i < own.columns; ++i)
     if (fields_.values[i] != batch.values[i][row]) return false;
   unsigned repairs = 0;
-  const std::string shape = normalise(shape_text(own, fields_), false, repairs);
+  const std::string skeleton = normalise(skeleton_text(own, fields_), false, repairs);
   return fields_.start == batch.start[row] && fields_.dur == batch.dur[row] &&
          thread_of(fields_.pid, fields_.tid) == known.is.thread &&
          (fields_.has_name ? name_of(fields_.name) : kNone) == known.is.name && repairs == 0 &&
-         shape == shapes_.texts()[static_cast<size_t>(known.is.shape - shapes_.first())];
+         skeleton == skeletons_.texts()[static_cast<size_t>(known.is.skeleton - skeletons_.first())];
 }
 
 // Whether members_ may stand for an event that was found or mended after damage.
@@ -192,7 +192,7 @@ Scan Reader::read_general(const char*& p, const char* end, bool lenient, bool mu
   fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
   progress_.at[0] = p;
   if (match(t, 0, c.p, lenient, fields_, progress_) != c.p) return Scan::bad;
-  store(t, new_shape(t, lenient), offset_of(p));
+  store(t, new_skeleton(t, lenient), offset_of(p));
   known_.found_another();
   p = c.p;
   if (spec_.templates && !lenient && !must_be_event && !t.whole) learn(std::move(t));
@@ -231,25 +231,25 @@ Batch& Reader::open_batch(int table) {
 
 // Adds an event to a batch that has its numbers already.
 [[gnu::always_inline]] inline void Reader::add_row(Batch& batch, const Identity& is, int64_t dur) {
-  ShapeInfo& info = shape_infos_[static_cast<size_t>(is.shape - shapes_.first())];
+  SkeletonInfo& info = skeleton_infos_[static_cast<size_t>(is.skeleton - skeletons_.first())];
   ++info.events;
   if (dur != kNull) info.total = saturating_add(info.total, dur);
   const size_t row = batch.count++;
   batch.event[row] = events++;
   batch.thread[row] = is.thread;
   batch.name[row] = is.name;
-  batch.shape[row] = is.shape;
+  batch.skeleton[row] = is.skeleton;
   if (batch.count >= spec_.batch_rows) ready_.push_back(std::move(open_[static_cast<size_t>(is.table)]));
 }
 
-Identity Reader::store(const Template& t, int32_t shape, int64_t offset) {
+Identity Reader::store(const Template& t, int32_t skeleton, int64_t offset) {
   Batch& batch = batch_of(t.table);
-  const ShapeInfo& info = shape_infos_[static_cast<size_t>(shape - shapes_.first())];
+  const SkeletonInfo& info = skeleton_infos_[static_cast<size_t>(skeleton - skeletons_.first())];
   if (info.repairs) note_repairs(info.repairs, offset);
   if (fields_.negative_dur) note("a negative duration, counted as 0", 0, offset);
   if (fields_.bad_time) note("a time that is no number", 0, offset);
   const int32_t thread = thread_of(fields_.pid, fields_.tid);
-  const Identity is{t.table, thread, fields_.has_name ? name_of(fields_.name) : kNone, shape};
+  const Identity is{t.table, thread, fields_.has_name ? name_of(fields_.name) : kNone, skeleton};
   const size_t row = batch.count;
   batch.start[row] = fields_.start;
   batch.dur[row] = fields_.dur;
@@ -260,9 +260,9 @@ Identity Reader::store(const Template& t, int32_t shape, int64_t offset) {
 
 // ---- numbering
 
-// The shape of the event just matched: by its template alone, or by the template and the values that stay in the text.
-int32_t Reader::shape_of(Template& t) {
-  if (t.plain && t.plain_shape >= 0) return t.plain_shape;
+// The skeleton of the event just matched: by its template alone, or by the template and the values that stay in the text.
+int32_t Reader::skeleton_of(Template& t) {
+  if (t.plain && t.plain_skeleton >= 0) return t.plain_skeleton;
   spelling_.assign(reinterpret_cast<const char*>(&t.serial), sizeof t.serial);
   for (const std::string_view value : fields_.opaque) {
     spelling_.push_back('\0');
@@ -272,27 +272,27 @@ int32_t Reader::shape_of(Template& t) {
   int32_t known = spellings_.find(spelling_, hash);
   if (known < 0) {
     known = spellings_.add(spelling_, hash);
-    spelling_ids_.push_back(new_shape(t, false));
+    spelling_ids_.push_back(new_skeleton(t, false));
   }
-  const int32_t shape = spelling_ids_[static_cast<size_t>(known - spellings_.first())];
-  if (t.plain) t.plain_shape = shape;
-  return shape;
+  const int32_t skeleton = spelling_ids_[static_cast<size_t>(known - spellings_.first())];
+  if (t.plain) t.plain_skeleton = skeleton;
+  return skeleton;
 }
 
-int32_t Reader::new_shape(const Template& t, bool lenient) {
+int32_t Reader::new_skeleton(const Template& t, bool lenient) {
   unsigned repairs = 0;
-  const std::string text = normalise(shape_text(t, fields_), lenient, repairs);
+  const std::string text = normalise(skeleton_text(t, fields_), lenient, repairs);
   const uint64_t hash = hash_bytes(text);
-  int32_t shape = shapes_.find(text, hash);
-  if (shape >= 0) {
+  int32_t skeleton = skeletons_.find(text, hash);
+  if (skeleton >= 0) {
     // The same text may have come from another spelling; what was repaired is counted by event all the same.
-    shape_infos_[static_cast<size_t>(shape - shapes_.first())].repairs |= repairs;
-    return shape;
+    skeleton_infos_[static_cast<size_t>(skeleton - skeletons_.first())].repairs |= repairs;
+    return skeleton;
   }
-  shape = shapes_.add(text, hash);
-  shape_infos_.push_back({t.has_phase ? small_.intern(t.phase) : kNone, t.has_category ? small_.intern(t.category) : kNone,
+  skeleton = skeletons_.add(text, hash);
+  skeleton_infos_.push_back({t.has_phase ? small_.intern(t.phase) : kNone, t.has_category ? small_.intern(t.category) : kNone,
                           t.table, 0, 0, repairs});
-  return shape;
+  return skeleton;
 }
 
 int32_t Reader::name_of(std::string_view raw) {
@@ -328,7 +328,7 @@ int32_t Reader::thread_of(std::string_view pid, std::string_view tid) {
     thread = thread_keys_.add(key, hash);
     unsigned repairs = 0;
     threads.emplace_back(scalar_json(pid, repairs), scalar_json(tid, repairs));
-    repairs &= ~static_cast<unsigned>(kBareWord);  // which stays in the shape, and is noted there
+    repairs &= ~static_cast<unsigned>(kBareWord);  // which stays in the skeleton, and is noted there
     if (repairs) note_repairs(repairs, offset_of(pid.empty() ? tid.data() : pid.data()));
   }
   last_pid_ = pid, last_tid_ = tid, last_thread_ = thread;
@@ -342,14 +342,14 @@ std::vector<std::unique_ptr<Batch>> Reader::take_batches() { return std::exchang
 Dictionary Reader::take_dictionary(bool last) {
   Dictionary d;
   d.first_name = names_.first();
-  d.first_shape = shapes_.first();
+  d.first_skeleton = skeletons_.first();
   if (last || names_full()) {
     d.names.assign(names_.texts().begin(), names_.texts().end());
     names_.drain(), raw_names_.drain();
     raw_name_ids_.clear(), raw_name_repairs_.clear();
   }
-  d.shapes.assign(shapes_.texts().begin(), shapes_.texts().end());
-  for (const ShapeInfo& info : shape_infos_) {
+  d.skeletons.assign(skeletons_.texts().begin(), skeletons_.texts().end());
+  for (const SkeletonInfo& info : skeleton_infos_) {
     d.has_phase.push_back(info.phase >= 0);
     d.has_category.push_back(info.category >= 0);
     d.phases.emplace_back(info.phase >= 0 ? small_.texts()[static_cast<size_t>(info.phase)] : std::string_view());
@@ -358,9 +358,9 @@ Dictionary Reader::take_dictionary(bool last) {
     d.events.push_back(info.events);
     d.total.push_back(info.total);
   }
-  shapes_.drain(), spellings_.drain();
-  spelling_ids_.clear(), shape_infos_.clear();
-  for (auto& t : templates_) t->plain_shape = -1;
+  skeletons_.drain(), spellings_.drain();
+  spelling_ids_.clear(), skeleton_infos_.clear();
+  for (auto& t : templates_) t->plain_skeleton = -1;
   known_.forget();
   return d;
 }

@@ -49,23 +49,23 @@ std::string_view Texts::at(int64_t id) const {
 
 // ---- events
 
-void EventWriter::add_shapes(int64_t first, std::vector<int32_t> tables) {
-  if (first < 0 || static_cast<size_t>(first) != shape_tables_.size()) throw std::invalid_argument("shapes must be numbered from 0, without gaps");
+void EventWriter::add_skeletons(int64_t first, std::vector<int32_t> tables) {
+  if (first < 0 || static_cast<size_t>(first) != skeleton_tables_.size()) throw std::invalid_argument("skeletons must be numbered from 0, without gaps");
   for (const int32_t table : tables)
-    if (table < 0 || static_cast<size_t>(table) >= tables_.size()) throw std::out_of_range("a shape of no table");
-  shape_tables_.insert(shape_tables_.end(), tables.begin(), tables.end());
+    if (table < 0 || static_cast<size_t>(table) >= tables_.size()) throw std::out_of_range("a skeleton of no table");
+  skeleton_tables_.insert(skeleton_tables_.end(), tables.begin(), tables.end());
 }
 
 // A null stands for a column's value unless its key stands twice in one object: such an event kept all of its text.
 // A null of the profile itself is filled with a NULL, that is with null.
-const EventWriter::Layout& EventWriter::layout_of(int64_t shape) {
-  if (const auto known = layouts_.find(shape); known != layouts_.end()) return known->second;
-  if (shape < 0 || static_cast<size_t>(shape) >= shape_tables_.size()) throw std::out_of_range("an event without its shape");
-  const int32_t table = shape_tables_[static_cast<size_t>(shape)];
-  Layout layout{table, std::string(shapes.at(shape)), {}};
+const EventWriter::Layout& EventWriter::layout_of(int64_t skeleton) {
+  if (const auto known = layouts_.find(skeleton); known != layouts_.end()) return known->second;
+  if (skeleton < 0 || static_cast<size_t>(skeleton) >= skeleton_tables_.size()) throw std::out_of_range("an event without its skeleton");
+  const int32_t table = skeleton_tables_[static_cast<size_t>(skeleton)];
+  Layout layout{table, std::string(skeletons.at(skeleton)), {}};
   const char* text = layout.text.data();
   Cursor c{text, text + layout.text.size()};
-  if (layout.text.empty() || *text != '{' || scan_event(c, members_) != Scan::ok) throw std::invalid_argument("a shape that is no event");
+  if (layout.text.empty() || *text != '{' || scan_event(c, members_) != Scan::ok) throw std::invalid_argument("a skeleton that is no event");
   for (const Member& m : members_) {
     if (m.value != "null") continue;
     const auto twin = [&](const Member& other) { return other.in_args == m.in_args && other.key == m.key; };
@@ -77,7 +77,7 @@ const EventWriter::Layout& EventWriter::layout_of(int64_t shape) {
   }
   if (layout_bytes_ > kLayoutBytes) layouts_.clear(), layout_bytes_ = 0;
   layout_bytes_ += layout.text.size() + layout.gaps.size() * sizeof(Gap) + sizeof(Layout);
-  return layouts_.emplace(shape, std::move(layout)).first->second;
+  return layouts_.emplace(skeleton, std::move(layout)).first->second;
 }
 
 void EventWriter::append(std::string& out, const EventColumns& columns, size_t row, const Gap& gap) const {
@@ -109,8 +109,8 @@ Written EventWriter::write(const EventColumns& columns) {
   for (size_t row = 0; row < columns.rows; ++row) {
     out.offsets.push_back(static_cast<int64_t>(out.text.size()));
     out.text += ",\n";
-    const Layout& layout = layout_of(columns.shape[row]);
-    if (layout.table != columns.table) throw std::out_of_range("an event with a shape of another table");
+    const Layout& layout = layout_of(columns.skeleton[row]);
+    if (layout.table != columns.table) throw std::out_of_range("an event with a skeleton of another table");
     size_t from = 0;
     for (const Gap& gap : layout.gaps) {
       out.text.append(layout.text, from, gap.at - from);

@@ -1,4 +1,4 @@
-// Events back to JSON: the shape's text with the columns' values where it has null.
+// Events back to JSON: the skeleton's text with the columns' values where it has null.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ class Texts {
 struct EventColumns {
   int table = 0;
   size_t rows = 0;
-  const int64_t *thread = nullptr, *name = nullptr, *start = nullptr, *dur = nullptr, *shape = nullptr;
+  const int64_t *thread = nullptr, *name = nullptr, *start = nullptr, *dur = nullptr, *skeleton = nullptr;
   std::vector<const int64_t*> values;
 };
 
@@ -48,12 +48,12 @@ class EventWriter {
   EventWriter(const EventWriter&) = delete;  // Python asks
   EventWriter& operator=(const EventWriter&) = delete;
 
-  void add_shapes(int64_t first, std::vector<int32_t> tables);  // which table each shape's events are in
+  void add_skeletons(int64_t first, std::vector<int32_t> tables);  // which table each skeleton's events are in
 
   // The events as JSON, a comma and a line end before each.
   Written write(const EventColumns& columns);
 
-  Texts names, shapes;
+  Texts names, skeletons;
   std::vector<std::pair<std::string, std::string>> threads;  // pid and tid as JSON
 
  private:
@@ -69,12 +69,12 @@ class EventWriter {
     std::vector<Gap> gaps;
   };
 
-  const Layout& layout_of(int64_t shape);
+  const Layout& layout_of(int64_t skeleton);
   void append(std::string& out, const EventColumns& columns, size_t row, const Gap& gap) const;
 
   std::vector<TableSpec> tables_;
-  std::unordered_map<int64_t, Layout> layouts_;  // of the shapes met so far
-  std::vector<int32_t> shape_tables_;
+  std::unordered_map<int64_t, Layout> layouts_;  // of the skeletons met so far
+  std::vector<int32_t> skeleton_tables_;
   size_t layout_bytes_ = 0;
   std::vector<Member> members_;
 };

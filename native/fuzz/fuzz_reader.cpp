@@ -37,17 +37,17 @@ void check(bool holds, const char* what) {
 
 struct Row {
   int64_t event, start, dur;
-  int32_t thread, name, shape, table;
+  int32_t thread, name, skeleton, table;
   std::vector<int64_t> values;
   auto operator<=>(const Row&) const = default;
 };
 
 struct Said {
   std::vector<Row> rows;
-  std::vector<std::string> names, shapes;
+  std::vector<std::string> names, skeletons;
   std::vector<std::pair<std::string, std::string>> threads, metadata;
   std::vector<std::tuple<std::string, int64_t, int64_t, std::vector<int64_t>>> damage;
-  std::vector<int64_t> shape_events;
+  std::vector<int64_t> skeleton_events;
   std::string refusal;
   int64_t events = 0;
   bool operator==(const Said&) const = default;
@@ -79,7 +79,7 @@ void take(Reader& reader, Said& said, bool last) {
     const auto bounds = batch->thread_bounds();
     check(bounds.empty() || bounds.back() == static_cast<int64_t>(batch->rows()), "the runs of a batch do not fill it");
     for (size_t i = 0; i < batch->rows(); ++i) {
-      Row row{batch->event[i], batch->start[i], batch->dur[i], batch->thread[i], batch->name[i], batch->shape[i], batch->table, {}};
+      Row row{batch->event[i], batch->start[i], batch->dur[i], batch->thread[i], batch->name[i], batch->skeleton[i], batch->table, {}};
       for (const auto& column : batch->values) row.values.push_back(column[i]);
       check(row.dur == kNull || row.dur >= 0, "a negative duration");
       said.rows.push_back(std::move(row));
@@ -88,10 +88,10 @@ void take(Reader& reader, Said& said, bool last) {
   if (!last && !reader.dictionary_full()) return;
   const Dictionary d = reader.take_dictionary(last);
   check(d.names.empty() || static_cast<size_t>(d.first_name) == said.names.size(), "names are not numbered in order");
-  check(static_cast<size_t>(d.first_shape) == said.shapes.size(), "shapes are not numbered in order");
+  check(static_cast<size_t>(d.first_skeleton) == said.skeletons.size(), "skeletons are not numbered in order");
   said.names.insert(said.names.end(), d.names.begin(), d.names.end());
-  said.shapes.insert(said.shapes.end(), d.shapes.begin(), d.shapes.end());
-  said.shape_events.insert(said.shape_events.end(), d.events.begin(), d.events.end());
+  said.skeletons.insert(said.skeletons.end(), d.skeletons.begin(), d.skeletons.end());
+  said.skeleton_events.insert(said.skeleton_events.end(), d.events.begin(), d.events.end());
 }
 
 void check_account(const Reader& reader, const Said& said, const std::string& text) {
@@ -99,12 +99,12 @@ void check_account(const Reader& reader, const Said& said, const std::string& te
   check(reader.bytes == size, "not all bytes were counted");
   check(static_cast<int64_t>(said.rows.size()) == said.events, "rows and events differ");
   int64_t counted = 0, lost = 0;
-  for (const int64_t n : said.shape_events) counted += n;
-  check(counted == said.events, "the events of the shapes are not all events");
+  for (const int64_t n : said.skeleton_events) counted += n;
+  check(counted == said.events, "the events of the skeletons are not all events");
   for (size_t i = 0; i < said.rows.size(); ++i) {
     const Row& row = said.rows[i];
     check(row.event == static_cast<int64_t>(i), "events are not numbered in order");
-    check(row.shape >= 0 && static_cast<size_t>(row.shape) < said.shapes.size(), "a shape that is not there");
+    check(row.skeleton >= 0 && static_cast<size_t>(row.skeleton) < said.skeletons.size(), "a skeleton that is not there");
     check(row.name < static_cast<int32_t>(said.names.size()), "a name that is not there");
     check(row.thread >= 0 && static_cast<size_t>(row.thread) < said.threads.size(), "a thread that is not there");
   }
@@ -117,7 +117,7 @@ void check_account(const Reader& reader, const Said& said, const std::string& te
   check(reader.template_mismatches == 0, "the two paths disagreed");
 }
 
-// Shapes and threads must be valid JSON, for others will parse them.
+// Skeletons and threads must be valid JSON, for others will parse them.
 void check_json(const std::string& text) {
   const std::string padded = text + " ";
   Cursor c{padded.data(), padded.data() + padded.size()};
@@ -153,10 +153,10 @@ void check_drained(const Said& all, const Said& drained) {
   check(all.rows.size() == drained.rows.size() && all.damage == drained.damage, "draining changed the events");
   for (size_t i = 0; i < all.rows.size(); ++i) {
     Row a = all.rows[i], b = drained.rows[i];
-    check(all.shapes[static_cast<size_t>(a.shape)] == drained.shapes[static_cast<size_t>(b.shape)], "draining changed a shape");
+    check(all.skeletons[static_cast<size_t>(a.skeleton)] == drained.skeletons[static_cast<size_t>(b.skeleton)], "draining changed a skeleton");
     const auto name = [](const Said& s, int32_t n) { return n < 0 ? std::string() : s.names[static_cast<size_t>(n)]; };
     check(name(all, a.name) == name(drained, b.name) && (a.name < 0) == (b.name < 0), "draining changed a name");
-    a.shape = b.shape, a.name = b.name;
+    a.skeleton = b.skeleton, a.name = b.name;
     check(a == b, "draining changed a row");
   }
 }
@@ -231,7 +231,7 @@ void fuzz_reader(Dice& dice, const std::vector<std::string>& samples) {
   const size_t piece = 1 + draw(dice, draw(dice, 2) ? 40 : 3000);
   check(read(text, piece, true, kAll) == slow, "the size of the pieces changed what was read");
   check_drained(slow, read(text, piece, draw(dice, 2), draw(dice, 3000)));
-  for (const std::string& shape : slow.shapes) check_json(shape);
+  for (const std::string& skeleton : slow.skeletons) check_json(skeleton);
   for (const auto& [key, value] : slow.metadata) check_json(value);
   for (const auto& [pid, tid] : slow.threads) {
     if (!pid.empty()) check_json(pid);

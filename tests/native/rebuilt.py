@@ -44,7 +44,7 @@ class Reading:
     threads: list[tuple[str, str]] = field(default_factory=list)
     damage: dict[str, tuple[int, int, list[int]]] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
-    shapes: list[str] = field(default_factory=list)
+    skeletons: list[str] = field(default_factory=list)
     shape_tables: list[int] = field(default_factory=list)
     shape_events: list[int] = field(default_factory=list)
     shape_total: list[int] = field(default_factory=list)
@@ -58,13 +58,13 @@ class Reading:
     template_mismatches: int = 0
 
     def events(self) -> list[Event]:
-        """The events in file order, from columns, shapes, names and threads alone."""
-        parsed = [loads(shape) for shape in self.shapes]
+        """The events in file order, from columns, skeletons, names and threads alone."""
+        parsed = [loads(skeleton) for skeleton in self.skeletons]
         scalars = [tuple(loads(text) if text else None for text in pair) for pair in self.threads]
-        return [self._event(row, parsed[row["shape"]], scalars[row["thread"]]) for row in self.rows]
+        return [self._event(row, parsed[row["skeleton"]], scalars[row["thread"]]) for row in self.rows]
 
-    def _event(self, row: dict[str, Any], shape: Event, thread: tuple[Any, ...]) -> Event:
-        event = dict(shape)
+    def _event(self, row: dict[str, Any], skeleton: Event, thread: tuple[Any, ...]) -> Event:
+        event = dict(skeleton)
         start, dur = row["start_ns"], row["dur_ns"]
         top = {
             "name": None if row["name"] is None else self.names[row["name"]],
@@ -148,9 +148,9 @@ def plain_list(values: memoryview, validity: memoryview | None, *, as_double: bo
 
 def add_dictionary(reading: Reading, drained: dict[str, Any]) -> None:
     assert drained["first_name"] == len(reading.names)
-    assert drained["first_shape"] == len(reading.shapes)
+    assert drained["first_skeleton"] == len(reading.skeletons)
     reading.names += drained["names"]
-    reading.shapes += drained["shapes"]
+    reading.skeletons += drained["skeletons"]
     reading.phases += drained["phases"]
     reading.categories += drained["categories"]
     reading.shape_tables += drained["tables"].tolist()
@@ -163,7 +163,7 @@ def check(reading: Reading, size: int) -> None:
     assert reading.bytes_read == size
     assert [row["event"] for row in reading.rows] == list(range(reading.events_read))
     assert sum(reading.shape_events) == reading.events_read
-    assert all(row["table"] == reading.shape_tables[row["shape"]] for row in reading.rows)
+    assert all(row["table"] == reading.shape_tables[row["skeleton"]] for row in reading.rows)
     assert all(0 <= at <= size for _, _, places in reading.damage.values() for at in places)
     assert sum(lost for _, lost, _ in reading.damage.values()) <= size
     assert all(count >= len(places) > 0 for count, _, places in reading.damage.values())

@@ -77,7 +77,7 @@ def test_known_events_are_forgotten_with_the_texts_they_name() -> None:
     drained, slow = read(raw, 4096, dictionary_bytes=4000), read(raw, templates=False)
     assert drained.known_hits > 100
     assert drained.events() == slow.events()
-    assert len(drained.shapes) > len(slow.shapes)
+    assert len(drained.skeletons) > len(slow.skeletons)
 
 
 @pytest.mark.parametrize("name", CUT_DOWN)

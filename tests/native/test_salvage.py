@@ -75,7 +75,7 @@ def test_a_file_may_be_cut_anywhere(layout: Layout) -> None:
         whole = sum(end <= cut for _, end in places)
         assert reading.rows == all_of_it.rows[:whole], cut
         assert reading.names == all_of_it.names[: len(reading.names)]
-        assert reading.shapes == all_of_it.shapes[: len(reading.shapes)]
+        assert reading.skeletons == all_of_it.skeletons[: len(reading.skeletons)]
         assert said_something(reading), cut
         assert reading.template_mismatches == 0
 
@@ -490,12 +490,12 @@ def test_draining_the_dictionary_changes_nothing() -> None:
     numbers = [*range(100_000), *range(9000)]
     raw = trace(*(kernel(f"k{k % 5000}", f', "args": {{"stream": {k}, "text": "{k}"}}') for k in numbers))
     whole, drained = read(raw, 1 << 16), read(raw, 1 << 16, dictionary_bytes=100_000, batch_rows=999)
-    assert (len(whole.shapes), len(drained.shapes)) == (100_000, 109_000)
+    assert (len(whole.skeletons), len(drained.skeletons)) == (100_000, 109_000)
     assert (len(whole.names), len(drained.names) > 5000) == (5000, True)
     for row, other in zip(whole.rows, drained.rows, strict=True):
-        assert whole.shapes[row["shape"]] == drained.shapes[other["shape"]]
+        assert whole.skeletons[row["skeleton"]] == drained.skeletons[other["skeleton"]]
         assert whole.names[row["name"]] == drained.names[other["name"]]
-        assert {**row, "shape": 0, "name": 0} == {**other, "shape": 0, "name": 0}
+        assert {**row, "skeleton": 0, "name": 0} == {**other, "skeleton": 0, "name": 0}
     assert [row["stream"] for row in whole.rows] == numbers
     assert drained.threads == whole.threads
     assert drained.damage == whole.damage == {}

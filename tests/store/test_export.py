@@ -113,7 +113,7 @@ def test_an_odd_event_comes_back(text: str, tmp_path: Path) -> None:
 
 
 def test_odd_events_stay_apart(tmp_path: Path) -> None:
-    """Events that differ only in what is null share a shape; each keeps its own."""
+    """Events that differ only in what is null share a skeleton; each keeps its own."""
     usual = '{"ph": "X", "cat": "kernel", "name": "k", "pid": 1, "tid": 1, "ts": 1, "args": {"device": %s}}'
     texts = [usual % value for value in ("1", "null", "2", '"3"', "1.5", "null")]
     path = tmp_path / "odd.json"
@@ -190,12 +190,12 @@ class TestEventWriter:
 
     def write(self, tmp_path: Path, table: int | None = None, **numbers: int) -> bytes:
         trace = stepscope.open(SMALL[0], store=tmp_path)
-        stored_in = trace.arrow("SELECT stored_in FROM stored.shapes WHERE id = 0")["stored_in"][0].as_py()
+        stored_in = trace.arrow("SELECT stored_in FROM stored.skeletons WHERE id = 0")["stored_in"][0].as_py()
         table = [table.name for table in STORED].index(stored_in) if table is None else table
         writer = event_writer(trace)
-        given = {"thread": 0, "name": 0, "start": 5, "dur": 6, "shape": 0} | numbers
-        thread, name, start, dur, shape = (self.column(number) for number in given.values())
-        text, _ = writer.write(table, thread, name, start, dur, shape, [self.column(_native.NULL)] * 30)
+        given = {"thread": 0, "name": 0, "start": 5, "dur": 6, "skeleton": 0} | numbers
+        thread, name, start, dur, skeleton = (self.column(number) for number in given.values())
+        text, _ = writer.write(table, thread, name, start, dur, skeleton, [self.column(_native.NULL)] * 30)
         return text.removeprefix(b",\n")
 
     def test_writes_valid_json(self, tmp_path: Path) -> None:
@@ -203,12 +203,12 @@ class TestEventWriter:
         assert (event["ts"], event["dur"]) == (0.005, 0.006)
 
     @pytest.mark.parametrize("number", [10**9, 2**62])
-    @pytest.mark.parametrize("column", ["thread", "name", "shape"])
+    @pytest.mark.parametrize("column", ["thread", "name", "skeleton"])
     def test_a_number_without_a_text_is_an_error(self, column: str, number: int, tmp_path: Path) -> None:
         with pytest.raises(IndexError):
             self.write(tmp_path, **{column: number})
 
-    @pytest.mark.parametrize("column", ["thread", "shape"])
+    @pytest.mark.parametrize("column", ["thread", "skeleton"])
     def test_a_negative_number_is_an_error(self, column: str, tmp_path: Path) -> None:
         with pytest.raises(IndexError):
             self.write(tmp_path, **{column: -1})
@@ -230,6 +230,6 @@ class TestEventWriter:
         writer = _native.EventWriter([("ops", [])], [])
         offsets, text = memoryview(b"\0" * 8).cast("i"), memoryview(b"")
         with pytest.raises(IndexError):
-            writer.add_shapes(0, offsets, text, memoryview(b"\1\0\0\0").cast("i"))
+            writer.add_skeletons(0, offsets, text, memoryview(b"\1\0\0\0").cast("i"))
         with pytest.raises(ValueError, match="without gaps"):
-            writer.add_shapes(5, offsets, text, memoryview(b"\0\0\0\0").cast("i"))
+            writer.add_skeletons(5, offsets, text, memoryview(b"\0\0\0\0").cast("i"))

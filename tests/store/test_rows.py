@@ -43,7 +43,7 @@ def as_plain(trace: Trace, table: StoredTable) -> pa.Table:
         f"""SELECT n.text AS name, h.pid AS process, h.tid AS thread, s.category, s.phase, t.start_ns,
             t.dur_ns, (s.text->'$.args')::VARCHAR AS args{own}
             FROM stored.{table.name} t LEFT JOIN stored.names n ON n.id = t.name
-            JOIN stored.shapes s ON s.id = t.shape JOIN stored.threads h ON h.id = t.thread
+            JOIN stored.skeletons s ON s.id = t.skeleton JOIN stored.threads h ON h.id = t.thread
             ORDER BY t.event"""
     )
     keys = {column.key for column in table.columns if not column.top}
@@ -81,7 +81,7 @@ def test_what_kineto_says_said_in_plain_rows_is_the_same_trace(name: str, tmp_pa
         "SELECT * EXCLUDE (event, name_id, thread, args) FROM flows ORDER BY ALL",
         "SELECT * EXCLUDE (event, name_id, thread, args) FROM python_frames ORDER BY ALL",
         "SELECT * EXCLUDE (event, name_id, thread, args) FROM other_events ORDER BY ALL",
-        "SELECT category, phase, sum(events), sum(total_ns) FROM shapes GROUP BY ALL ORDER BY ALL",
+        "SELECT category, phase, sum(events), sum(total_ns) FROM skeletons GROUP BY ALL ORDER BY ALL",
         """SELECT w.name, w.start_ns, l.start_ns AS launched, o.name AS op, o.start_ns AS began,
            p.name AS parent FROM device_work w LEFT JOIN launches l ON l.event = w.launch
            LEFT JOIN ops o ON o.event = w.op LEFT JOIN ops p ON p.event = o.parent ORDER BY ALL""",
@@ -145,7 +145,7 @@ def test_what_is_null_and_what_is_left_out(tmp_path: Path) -> None:
         (1, None, "x", "2", None, 2, None, None),
         (2, "c", "y", "1", 3, 1, None, None),
     ]
-    assert rows(trace, "SELECT events, total_ns FROM shapes ORDER BY text") == [(1, 0), (1, 1), (1, 2)]
+    assert rows(trace, "SELECT events, total_ns FROM skeletons ORDER BY text") == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_no_rows_are_fine(tmp_path: Path) -> None:

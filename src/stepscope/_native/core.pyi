@@ -152,7 +152,9 @@ class EventWriter:
         threads: Sequence[tuple[str, str]],
     ) -> None: ...
     def add_names(self, first: int, offsets: memoryview, text: memoryview) -> None: ...
-    def add_shapes(self, first: int, offsets: memoryview, text: memoryview, tables: memoryview) -> None: ...
+    def add_skeletons(
+        self, first: int, offsets: memoryview, text: memoryview, tables: memoryview
+    ) -> None: ...
     def write(
         self,
         table: int,
@@ -160,7 +162,7 @@ class EventWriter:
         name: memoryview,
         start: memoryview,
         dur: memoryview,
-        shape: memoryview,
+        skeleton: memoryview,
         values: Sequence[memoryview],
     ) -> tuple[bytes, memoryview]: ...
 

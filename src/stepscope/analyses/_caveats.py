@@ -25,7 +25,7 @@ CAVEAT_READS: Reads = {
     "python_frames": _TIMES,
     "annotations": _TIMES,
     "other_events": _TIMES,
-    "shapes": ("category", "phase", "stored_in", "events", "text"),
+    "skeletons": ("category", "phase", "stored_in", "events", "text"),
 }
 """What all checks read."""
 

@@ -22,7 +22,7 @@ class Category:
     total_ns: Annotated[int | None, "Summed duration; NULL for phases without one."]
 
 
-@analysis(reads={"shapes": ("category", "phase", "events", "total_ns")})
+@analysis(reads={"skeletons": ("category", "phase", "events", "total_ns")})
 def categories(trace: Trace) -> Table[Category]:
     """Counts events and their time by category, exactly as the profile writes them."""
     found = trace.query(
@@ -30,7 +30,7 @@ def categories(trace: Trace) -> Table[Category]:
         """
         SELECT category, phase, sum(events)::BIGINT AS events,
                CASE WHEN phase = 'X' THEN sum(total_ns)::BIGINT END AS total_ns
-        FROM shapes GROUP BY category, phase
+        FROM skeletons GROUP BY category, phase
         ORDER BY total_ns DESC NULLS LAST, events DESC, category, phase
         """,
     )

@@ -92,9 +92,9 @@ def profiler_options(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 _RECORDED = """
     SELECT (SELECT count(*) FROM python_frames) > 0 AS stacks,
            (SELECT count(*) FROM ops) > 0 AS ops,
-           (SELECT count(*) FROM shapes WHERE stored_in = 'ops' AND contains(text, 'Input Dims')) > 0
+           (SELECT count(*) FROM skeletons WHERE stored_in = 'ops' AND contains(text, 'Input Dims')) > 0
                AS shapes,
-           (SELECT count(*) FROM shapes WHERE stored_in = 'memory_events') > 0 AS memory
+           (SELECT count(*) FROM skeletons WHERE stored_in = 'memory_events') > 0 AS memory
 """
 
 
@@ -149,7 +149,7 @@ def several_processes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 def events_without_category(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events with a duration and no category, which count for nothing."""
-    sql = "SELECT coalesce(sum(events), 0)::BIGINT AS n FROM shapes WHERE category IS NULL AND phase = 'X'"
+    sql = "SELECT coalesce(sum(events), 0)::BIGINT AS n FROM skeletons WHERE category IS NULL AND phase = 'X'"
     count = trace.rows(sql)[0]["n"]
     if count:
         yield steps.vague(

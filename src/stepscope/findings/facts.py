@@ -57,8 +57,8 @@ def facts_of(trace: Trace) -> Facts:
     group = told.get("distributedInfo")
     group = group if isinstance(group, dict) else {}
     size, backend = group.get("world_size"), group.get("backend")
-    shapes = trace.reading({"shapes": ("stored_in", "text")}).rows(
-        "SELECT 1 AS one FROM shapes WHERE stored_in = 'ops' AND contains(text, 'Input Dims') LIMIT 1"
+    shapes = trace.reading({"skeletons": ("stored_in", "text")}).rows(
+        "SELECT 1 AS one FROM skeletons WHERE stored_in = 'ops' AND contains(text, 'Input Dims') LIMIT 1"
     )
     return Facts(
         source=PurePath(trace.path).name,

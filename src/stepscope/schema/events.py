@@ -1,8 +1,9 @@
 """The stored tables: every file of a store, every column, and what it means.
 
 The native reader is driven by these declarations: a column with a `key` is filled from that member of an
-event, and everything an event says beyond its columns stays in its *shape*, the text of the event with `null`
-in place of each value that went to a column. Shapes are few, so nothing is lost and nothing is kept twice.
+event, and everything an event says beyond its columns stays in its *skeleton*: the text of the event with
+`null` in place of each value that went to a column. Skeletons are few, so nothing is lost and nothing is
+kept twice.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 
-FORMAT = 4
+FORMAT = 5
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")
@@ -114,7 +115,7 @@ EVERY_EVENT = (
     Column("name", "int32", "Its name: a row of `names`."),
     Column("start_ns", "int64", "When it began, in ns after the trace's base time."),
     Column("dur_ns", "int64", "How long it took; NULL where the profile gives no duration."),
-    Column("shape", "int32", "Everything else it says: a row of `shapes`.", always=True),
+    Column("skeleton", "int32", "Everything else it says: a row of `skeletons`.", always=True),
 )
 
 _EXTERNAL = Column("external_id", "int64", "The profiler's number for the operator around it.", "External id")
@@ -252,10 +253,10 @@ DICTIONARIES = (
         (Column("id", "int32", "Number of the name."), Column("text", "string", "The name.")),
     ),
     StoredTable(
-        "shapes",
+        "skeletons",
         "The distinct texts of events, null for each value that has a column, and what was counted for them.",
         (
-            Column("id", "int32", "Number of the shape."),
+            Column("id", "int32", "Number of the skeleton."),
             Column("text", "string", "The event as JSON."),
             Column("phase", "string", "Its phase: X complete, i instant, M metadata, s and f arrows."),
             Column("category", "string", "Its category as written; NULL without one."),

@@ -19,7 +19,7 @@ from stepscope.schema import STEP_MARK, derived_table
 from stepscope.store import phases
 from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
-from stepscope.store.tree import OPEN_RUNS, host_runs, host_shapes, stretch
+from stepscope.store.tree import OPEN_RUNS, host_runs, host_skeletons, stretch
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -113,14 +113,14 @@ class _Labels:
         own = pc.and_(pc.is_valid(piece["sequence"]), pc.invert(_is_backward(piece)))
         return pc.add(label, own.cast(label.type))
 
-    def calls(self, table: str, piece: Any, shapes: Any) -> Any:
+    def calls(self, table: str, piece: Any, skeletons: Any) -> Any:
         """The rows that are calls: complete events of host threads, no marks of steps."""
         import pyarrow.compute as pc
 
         if table not in ("annotations", "other_events"):
             return piece
         marks = pc.is_in(piece["name"], self._marks)
-        return piece.filter(pc.and_(pc.is_in(piece["shape"], shapes), pc.invert(marks)))
+        return piece.filter(pc.and_(pc.is_in(piece["skeleton"], skeletons), pc.invert(marks)))
 
 
 def _is_backward(piece: Any) -> pa.Array:
@@ -173,7 +173,7 @@ class _Follower:
     ) -> None:
         self._labels, self._files = labels, files
         self._writing, self._reading = asides
-        self._shapes = host_shapes(trace.folder)
+        self._skeletons = host_skeletons(trace.folder)
         self._runs = host_runs(trace.folder, files)
         self._handed_by = handing_threads(trace)
         self.workers = set(self._handed_by)
@@ -253,10 +253,10 @@ class _Follower:
 
         columns = ["event", "start_ns", "dur_ns"]
         columns += [] if name == "memory_events" else ["name"]
-        columns += ["shape"] if name in ("annotations", "other_events") else []
+        columns += ["skeleton"] if name in ("annotations", "other_events") else []
         columns += {"ops": ["sequence", "forward_thread"], "launches": ["work_ns"]}.get(name, [])
         for whole in stretch(self._files[name], group, first, rows, columns):
-            piece = self._labels.calls(name, whole, self._shapes)
+            piece = self._labels.calls(name, whole, self._skeletons)
             if backward is not None:
                 mask = _is_backward(piece)
                 piece = piece.filter(mask if backward else pc.invert(mask))

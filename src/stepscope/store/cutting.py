@@ -30,7 +30,7 @@ def extent(trace: Trace) -> tuple[int, int]:
     """When the first event of the trace began and the last one ended, metadata left out."""
     parts = " UNION ALL ".join(
         f"SELECT min(start_ns) AS first, max(start_ns::HUGEINT + coalesce(dur_ns, 0)) AS last "
-        f"FROM stored.{table.name} WHERE shape NOT IN (SELECT id FROM stored.shapes WHERE phase = 'M')"
+        f"FROM stored.{table.name} WHERE skeleton NOT IN (SELECT id FROM stored.skeletons WHERE phase = 'M')"
         for table in STORED
     )
     found = trace.arrow(f"SELECT min(first), least(max(last), {2**63 - 1})::BIGINT FROM ({parts})")
@@ -74,15 +74,17 @@ def inside(trace: Trace, window: Window) -> Selection:
         "launches": "t.event IN (SELECT event FROM kept)",
         "device_work": f"({_overlaps(window)} OR t.launch IN (SELECT event FROM kept))",
         "annotations": f"{_overlaps(window)} AND (t.name IN (SELECT id FROM other_marks)) IS NOT TRUE",
-        "flows": """CASE WHEN t.shape IN (SELECT id FROM of_launches)
+        "flows": """CASE WHEN t.skeleton IN (SELECT id FROM of_launches)
             THEN t.flow IN (SELECT correlation FROM kept)
             ELSE EXISTS (SELECT 1 FROM arrows a
-                         JOIN stored.shapes s ON s.category IS NOT DISTINCT FROM a.category
-                         WHERE s.id = t.shape AND a.flow = t.flow) END""",
+                         JOIN stored.skeletons s ON s.category IS NOT DISTINCT FROM a.category
+                         WHERE s.id = t.skeleton AND a.flow = t.flow) END""",
     }
-    always = trace.arrow("SELECT coalesce(sum(events), 0)::BIGINT FROM stored.shapes WHERE phase = 'M'")[0][0]
+    always = trace.arrow("SELECT coalesce(sum(events), 0)::BIGINT FROM stored.skeletons WHERE phase = 'M'")[
+        0
+    ][0]
     return Selection(
-        {name: f"({text} OR t.shape IN (SELECT id FROM metadata))" for name, text in where.items()},
+        {name: f"({text} OR t.skeleton IN (SELECT id FROM metadata))" for name, text in where.items()},
         _prelude(window),
         always.as_py(),
     )
@@ -99,16 +101,16 @@ def _prelude(window: Window) -> str:
         )
     # Unlinked work keeps the calls of its correlation: one left alone would be taken for its launch.
     return f"""
-        metadata AS (SELECT id FROM stored.shapes WHERE phase = 'M'),
+        metadata AS (SELECT id FROM stored.skeletons WHERE phase = 'M'),
         other_marks AS (SELECT id FROM stored.names WHERE {others}),
-        of_launches AS (SELECT id FROM stored.shapes WHERE category IN ({arrows})),
+        of_launches AS (SELECT id FROM stored.skeletons WHERE category IN ({arrows})),
         kept AS MATERIALIZED (
             SELECT t.event, t.correlation FROM stored.launches t WHERE {overlaps}
             OR t.event IN (SELECT t.launch FROM stored.device_work t WHERE {overlaps})
             OR t.correlation IN (SELECT t.correlation FROM stored.device_work t
                                  WHERE t.launch IS NULL AND {overlaps})),
         arrows AS MATERIALIZED (
-            SELECT s.category, t.flow FROM stored.flows t JOIN stored.shapes s ON s.id = t.shape
+            SELECT s.category, t.flow FROM stored.flows t JOIN stored.skeletons s ON s.id = t.skeleton
             WHERE s.id NOT IN (SELECT id FROM of_launches) GROUP BY ALL HAVING bool_and({overlaps}))
     """
 

@@ -1,8 +1,8 @@
 """Writes a stored trace, or a part of it, back to the JSON that it was read from.
 
-Events come out in the order of the profile and say what they said there: their shape's text with the values
-of their columns put back. Memory is bounded, whatever the size of the trace: tables are read batch by batch,
-texts wait on disk in stretches of the profile, and one stretch at a time is put in order.
+Events come out in the order of the profile and say what they said there: the text of their skeleton with
+the values of their columns put back. Memory is bounded, whatever the size of the trace: tables are read
+batch by batch, texts wait on disk in stretches of the profile, and one stretch at a time is put in order.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _head(metadata: dict[str, Any]) -> bytes:
 
 
 def event_writer(trace: Trace) -> _native.EventWriter:
-    """A native writer that knows the names, shapes and threads of a trace."""
+    """A native writer that knows the names, skeletons and threads of a trace."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -101,10 +101,10 @@ def event_writer(trace: Trace) -> _native.EventWriter:
     for batch in _batches(_dictionary(trace, "names")):
         writer.add_names(batch["id"][0].as_py(), *_arrow_text(batch["text"]))
     tables = pa.array([table.name for table in STORED])
-    for batch in _batches(_dictionary(trace, "shapes")):
+    for batch in _batches(_dictionary(trace, "skeletons")):
         numbers = pc.index_in(batch["stored_in"], tables).fill_null(-1)
         stored_in = memoryview(numbers.buffers()[1]).cast("b").cast("i")[: len(numbers)]
-        writer.add_shapes(batch["id"][0].as_py(), *_arrow_text(batch["text"]), stored_in)
+        writer.add_skeletons(batch["id"][0].as_py(), *_arrow_text(batch["text"]), stored_in)
     return writer
 
 
@@ -142,8 +142,8 @@ def _texts(writer: _native.EventWriter, table: int, batch: pa.RecordBatch) -> pa
     import pyarrow as pa
 
     # By place, not by name: a table may have a column called like one of those that every event has.
-    _, thread, name, start, dur, shape, *values = (_bits(column) for column in batch.columns)
-    text, offsets = writer.write(table, thread, name, start, dur, shape, values)
+    _, thread, name, start, dur, skeleton, *values = (_bits(column) for column in batch.columns)
+    text, offsets = writer.write(table, thread, name, start, dur, skeleton, values)
     return pa.Array.from_buffers(
         pa.large_binary(), batch.num_rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     )

@@ -39,17 +39,17 @@ _EVENTS = f"""
              UNION ALL
              SELECT id, {_COMMUNICATION} FROM stored.names
              WHERE regexp_matches(text, '{COMMUNICATION_RANGE}')),
-         host AS (SELECT id FROM stored.shapes
+         host AS (SELECT id FROM stored.skeletons
                   WHERE phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category))),
          wanted AS (SELECT unnest($threads::INT[]) AS thread),
          ranged AS (
              SELECT thread, start_ns, dur_ns, name, {_PYTHON} AS kind
-             FROM stored.annotations SEMI JOIN host ON shape = id
+             FROM stored.annotations SEMI JOIN host ON skeleton = id
              UNION ALL
              SELECT thread, start_ns, dur_ns, name, {_OP} FROM stored.ops
              UNION ALL
              SELECT thread, start_ns, dur_ns, name, NULL
-             FROM stored.other_events SEMI JOIN host ON shape = id),
+             FROM stored.other_events SEMI JOIN host ON skeleton = id),
          events AS (
              SELECT r.thread, r.start_ns, r.dur_ns, coalesce(t.meaning, r.kind) AS kind
              FROM ranged r LEFT JOIN told t ON t.id = r.name WHERE coalesce(t.meaning, r.kind) IS NOT NULL

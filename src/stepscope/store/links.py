@@ -29,7 +29,7 @@ PIECE = 1 << 16
 IN_MEMORY = 24 << 20  # bytes of a table; what comes after them waits on disk
 FOREVER = 2**63 - 1
 _OPS, _LAUNCHES = 0, 1
-_NARROW = 3  # name, thread and shape are stored as int32
+_NARROW = 3  # name, thread and skeleton are stored as int32
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linke
 
 def _payload(table: StoredTable) -> list[str]:
     """The columns that travel through the sweep unread: all but event, start and duration."""
-    return ["name", "thread", "shape", *(column.name for column in table.columns)]
+    return ["name", "thread", "skeleton", *(column.name for column in table.columns)]
 
 
 def _op_pieces(ops: Staged, numbers: list[int]) -> Iterator[Any]:

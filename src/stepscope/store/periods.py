@@ -65,7 +65,7 @@ def graph_launches(trace: Trace) -> list[Mark]:
 # ---------------------------------------------------------------- periods
 
 _KERNELS = """
-    FROM stored.device_work w JOIN stored.shapes s ON s.id = w.shape
+    FROM stored.device_work w JOIN stored.skeletons s ON s.id = w.skeleton
     WHERE list_contains($kernels, s.category) AND w.start_ns IS NOT NULL
 """
 _BUSIEST = f"""

@@ -66,7 +66,8 @@ def found_marks(trace: Trace) -> list[Mark]:
 _RANGES = """
     SELECT t.thread, n.text AS name, regexp_replace(n.text, '\\d+', '#', 'g') AS pattern, t.start_ns,
            t.start_ns + coalesce(t.dur_ns, 0) AS end_ns, t.event
-    FROM stored.annotations t JOIN stored.names n ON n.id = t.name JOIN stored.shapes s ON s.id = t.shape
+    FROM stored.annotations t JOIN stored.names n ON n.id = t.name
+    JOIN stored.skeletons s ON s.id = t.skeleton
     WHERE s.category = $category AND s.phase = 'X' AND t.start_ns IS NOT NULL
 """
 # Copies of a range on several streams are one; of ranges in one another the outermost counts.
@@ -149,10 +150,10 @@ def _share_inside(trace: Trace, ranges: list[tuple[str | None, int, int]], threa
 _OPTIMIZER = """
     WITH calls AS (
         SELECT t.event, t.thread, n.text AS name, t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) AS end_ns
-        FROM (SELECT event, thread, name, shape, start_ns, dur_ns FROM stored.annotations
-              UNION ALL SELECT event, thread, name, shape, start_ns, dur_ns FROM stored.ops) t
+        FROM (SELECT event, thread, name, skeleton, start_ns, dur_ns FROM stored.annotations
+              UNION ALL SELECT event, thread, name, skeleton, start_ns, dur_ns FROM stored.ops) t
         JOIN (SELECT * FROM stored.names WHERE starts_with(text, 'Optimizer.step#')) n ON n.id = t.name
-        JOIN stored.shapes s ON s.id = t.shape
+        JOIN stored.skeletons s ON s.id = t.skeleton
         WHERE t.start_ns IS NOT NULL AND s.category <> 'gpu_user_annotation'),
     chosen AS (
         SELECT thread, name FROM calls GROUP BY thread, name

@@ -33,18 +33,19 @@ _GRAPHS = """
         SELECT l.event FROM stored.launches l JOIN stored.names n ON n.id = l.name
         WHERE n.text LIKE '%GraphLaunch%' AND l.work_events > 0)
 """
-# Equal tokens: equal names and launch shapes. The rest of a shape differs between eager and replayed work.
+# Equal tokens: equal names and launch shapes. The rest of a skeleton differs between eager and replayed work.
 _TOKENS = """
-    looks AS (SELECT DISTINCT name, shape FROM stored.device_work),
+    looks AS (SELECT DISTINCT name, skeleton FROM stored.device_work),
     tokens AS (
-        SELECT looks.name, looks.shape, dense_rank() OVER (
+        SELECT looks.name, looks.skeleton, dense_rank() OVER (
                    ORDER BY n.text, s.category, json_extract_string(s.text, '$.args.grid'),
                             json_extract_string(s.text, '$.args.block')) AS token
         FROM looks LEFT JOIN stored.names n ON n.id = looks.name
-        LEFT JOIN stored.shapes s ON s.id = looks.shape),
+        LEFT JOIN stored.skeletons s ON s.id = looks.skeleton),
     work AS (
         SELECT w.event, w.thread, w.launch, w.start_ns, t.token
-        FROM stored.device_work w JOIN tokens t ON t.name IS NOT DISTINCT FROM w.name AND t.shape = w.shape
+        FROM stored.device_work w JOIN tokens t
+        ON t.name IS NOT DISTINCT FROM w.name AND t.skeleton = w.skeleton
         WHERE w.start_ns IS NOT NULL)
 """
 # Work without a launch may be that of another replay: it is like nothing.
@@ -133,7 +134,7 @@ _PLACED = f"""
                    ORDER BY r.place) AS kinds
         FROM stored.replayed r JOIN firsts USING (sequence, launch)
         JOIN stored.launches l ON l.event = r.launch JOIN stored.device_work w ON w.event = r.event
-        LEFT JOIN stored.shapes s ON s.id = w.shape GROUP BY ALL),
+        LEFT JOIN stored.skeletons s ON s.id = w.skeleton GROUP BY ALL),
     candidates AS (
         SELECT sequence, events, row_number() OVER (PARTITION BY sequence ORDER BY capture) - 1 AS stretch
         FROM graphs g JOIN captured c ON c.kinds = g.kinds AND c.end_ns <= g.launched_ns

@@ -2,7 +2,7 @@
 
 A source knows nothing of our numbers: it names the process, the thread, the category, and the writer numbers
 them. What an event says beyond its columns it gives as JSON in `args`; with it and the names of the columns
-the event's shape is built, so that such rows are read, shown and cut like those of a Kineto trace.
+the event's skeleton is built, so that such rows are read, shown and cut like those of a Kineto trace.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stepscope.store.columns import arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SHARED", "PlainRows", "Shape", "batches_of", "shown", "stored_table", "wrong"]
+__all__ = ["SHARED", "PlainRows", "Skeleton", "batches_of", "shown", "stored_table", "wrong"]
 
 SHARED = ("annotations", "other_events")
 """Tables that several sources may fill; in others the same thing would be counted twice."""
@@ -30,7 +30,7 @@ BATCH = 1 << 16
 _FAR = 1 << 62  # a time beyond this leaves no room for sums
 _EARLIEST = -(1 << 63)  # how native code sees NULL
 _TEXTS = ("name", "process", "thread", "category", "phase", "args")
-_NUMBERED = ("event", "shape")
+_NUMBERED = ("event", "skeleton")
 
 Runs = list[tuple[int, int, int, int]]
 """Stretches of one thread in a batch: thread, first row, rows, earliest start."""
@@ -62,8 +62,8 @@ def batches_of(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
 
 @dataclass(slots=True)
-class Shape:
-    """One row of `shapes`, and what was counted for it."""
+class Skeleton:
+    """One row of `skeletons`, and what was counted for it."""
 
     number: int
     text: str
@@ -82,12 +82,12 @@ class PlainRows:
         """Process and thread of every number, as JSON."""
         self.names: dict[str, int] = {}
         """Names that rows brought."""
-        self.shapes: dict[tuple[Any, ...], Shape] = {}
-        """Shapes that were built for rows."""
+        self.skeletons: dict[tuple[Any, ...], Skeleton] = {}
+        """Skeletons that were built for rows."""
         self.since_1970 = False
         """Whether rows gave absolute times."""
         self.first_name = 0
-        self.first_shape = 0
+        self.first_skeleton = 0
         self._known_threads: dict[tuple[str, str], int] = {}
         self._keep = keep
         self._waiting: defaultdict[str, list[pa.RecordBatch]] = defaultdict(list)
@@ -116,14 +116,14 @@ class PlainRows:
             "name": _numbers([given["name"]], self._name),
             "start_ns": start,
             "dur_ns": given.get("dur_ns", pa.nulls(count, pa.int64())),
-            "shape": self._shapes_of(table, given),
+            "skeleton": self._skeletons_of(table, given),
         }
         schema = arrow_schema(table.read_columns)
         arrays = [
             found[field.name] if field.name in found else given.get(field.name, pa.nulls(count, field.type))
             for field in schema
         ]
-        self._count(found["shape"], found["dur_ns"])
+        self._count(found["skeleton"], found["dur_ns"])
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
         for at in range(0, count, BATCH):
             waiting = self._waiting[table.name]
@@ -177,8 +177,8 @@ class PlainRows:
             self.threads.append((_scalar_json(process), _scalar_json(thread)))
         return number
 
-    def _shapes_of(self, table: StoredTable, given: dict[str, pa.Array]) -> pa.Array:
-        """The number of each row's shape: it depends on category, phase and args, and on what is NULL."""
+    def _skeletons_of(self, table: StoredTable, given: dict[str, pa.Array]) -> pa.Array:
+        """The number of each row's skeleton: it depends on category, phase and args, and on what is NULL."""
         import pyarrow.compute as pc
 
         filled = [name for name, array in given.items() if name not in _TEXTS[3:] and len(array)]
@@ -189,25 +189,25 @@ class PlainRows:
         def number(category: str | None, phase: str, args: str | None, *there: bool) -> int:
             has = whole | {name for name, one in zip(partly, there, strict=True) if one}
             key = (table.name, category, phase, args, has)
-            if key not in self.shapes:
-                text = _shape_text(table, category, phase, args, has)
-                place = self.first_shape + len(self.shapes)
-                self.shapes[key] = Shape(place, text, phase, category, table.name)
-            return self.shapes[key].number
+            if key not in self.skeletons:
+                text = _skeleton_text(table, category, phase, args, has)
+                place = self.first_skeleton + len(self.skeletons)
+                self.skeletons[key] = Skeleton(place, text, phase, category, table.name)
+            return self.skeletons[key].number
 
         told = [given["category"], given["phase"], given["args"]]
         return _numbers([*told, *(pc.is_valid(given[name]) for name in partly)], number)
 
-    def _count(self, shapes: pa.Array, durations: pa.Array) -> None:
+    def _count(self, skeletons: pa.Array, durations: pa.Array) -> None:
         import pyarrow as pa
 
-        known = list(self.shapes.values())
-        counted = pa.table({"shape": shapes, "dur": durations}).group_by("shape")
-        sums = counted.aggregate([("dur", "sum"), ("shape", "count")])
+        known = list(self.skeletons.values())
+        counted = pa.table({"skeleton": skeletons, "dur": durations}).group_by("skeleton")
+        sums = counted.aggregate([("dur", "sum"), ("skeleton", "count")])
         for row in sums.to_pylist():
-            shape = known[row["shape"] - self.first_shape]
-            shape.events += row["shape_count"]
-            shape.total_ns += row["dur_sum"] or 0
+            skeleton = known[row["skeleton"] - self.first_skeleton]
+            skeleton.events += row["skeleton_count"]
+            skeleton.total_ns += row["dur_sum"] or 0
 
 
 def shown(threads: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -241,7 +241,7 @@ def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.A
     return pa.array([number(*row) for row in rows], pa.int32()).take(which)
 
 
-def _shape_text(
+def _skeleton_text(
     table: StoredTable, category: str | None, phase: str, args: str | None, has: frozenset[str]
 ) -> str:
     """The event as JSON, null for each value that has a column."""

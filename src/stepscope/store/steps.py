@@ -36,16 +36,16 @@ _MARKS = """
     WITH named AS (
         SELECT id, text, regexp_extract(text, '#(\\d+)', 1)::HUGEINT AS number
         FROM stored.names WHERE regexp_full_match(text, '{STEP_MARK}')),
-    host AS (SELECT id FROM stored.shapes
+    host AS (SELECT id FROM stored.skeletons
              WHERE phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category)))
     SELECT least(n.number, 9223372036854775807)::BIGINT AS step, n.text AS name, t.thread,
            t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) AS end_ns
-    FROM ({tables}) t JOIN named n ON n.id = t.name JOIN host ON host.id = t.shape
+    FROM ({tables}) t JOIN named n ON n.id = t.name JOIN host ON host.id = t.skeleton
     WHERE t.start_ns IS NOT NULL ORDER BY t.start_ns, end_ns DESC, t.event
 """.replace("{STEP_MARK}", STEP_MARK).replace(
     "{tables}",
     " UNION ALL ".join(
-        f"SELECT event, thread, name, shape, start_ns, dur_ns FROM stored.{table}"
+        f"SELECT event, thread, name, skeleton, start_ns, dur_ns FROM stored.{table}"
         for table in ("annotations", "ops", "other_events")
     ),
 )

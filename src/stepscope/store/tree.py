@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from stepscope.store.trace import Trace
     from stepscope.streams import Progress
 
-__all__ = ["OPEN_RUNS", "host_runs", "host_shapes", "stretch", "write_host_tree"]
+__all__ = ["OPEN_RUNS", "host_runs", "host_skeletons", "stretch", "write_host_tree"]
 
 HOST_TREE = derived_table("host_tree").columns
 
@@ -44,7 +44,7 @@ def write_host_tree(trace: Trace, target: Path, *, progress: Progress | None = N
 
 
 def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progress | None) -> None:
-    shapes = host_shapes(store)
+    skeletons = host_skeletons(store)
     runs = host_runs(store, files)
     total = sum(rows for of_thread in runs.values() for _, _, _, rows, _ in of_thread)
     written = 0
@@ -64,7 +64,7 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
             pieces = [
                 Run(
                     start,
-                    reading.ahead(_pieces(files[name], group, first, rows, name, shapes)),
+                    reading.ahead(_pieces(files[name], group, first, rows, name, skeletons)),
                     0,
                     opens=True,
                     marks=name == "python_frames",
@@ -75,16 +75,16 @@ def _sweep_all(store: Path, files: dict[str, Any], writer: Any, progress: Progre
         flush(least=1)
 
 
-def host_shapes(store: Path) -> Any:
-    """Shapes of complete events that belong to host threads."""
+def host_skeletons(store: Path) -> Any:
+    """Skeletons of complete events that belong to host threads."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    with pa.memory_map(str(store / "shapes.arrow")) as file:
-        shapes = pa.ipc.open_file(file).read_all()
-    device = pc.is_in(shapes["category"], pa.array(NOT_HOST))  # false for NULL
-    kept = pc.and_(pc.is_in(shapes["phase"], pa.array(["X"])), pc.invert(device))
-    return shapes.filter(kept)["id"].combine_chunks()
+    with pa.memory_map(str(store / "skeletons.arrow")) as file:
+        skeletons = pa.ipc.open_file(file).read_all()
+    device = pc.is_in(skeletons["category"], pa.array(NOT_HOST))  # false for NULL
+    kept = pc.and_(pc.is_in(skeletons["phase"], pa.array(["X"])), pc.invert(device))
+    return skeletons.filter(kept)["id"].combine_chunks()
 
 
 def host_runs(store: Path, files: dict[str, Any]) -> dict[int, list[tuple[str, int, int, int, int]]]:
@@ -131,16 +131,16 @@ def stretch(file: Any, group: int, first: int, rows: int, columns: list[str]) ->
             return
 
 
-def _pieces(file: Any, group: int, first: int, rows: int, name: str, shapes: Any) -> Iterator[Any]:
+def _pieces(file: Any, group: int, first: int, rows: int, name: str, skeletons: Any) -> Iterator[Any]:
     """A stretch of rows as the sweep takes them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.scalar(_HOST.index(name), pa.int64())
-    columns = ["event", "thread", "name", "start_ns", "dur_ns", "shape"]
+    columns = ["event", "thread", "name", "start_ns", "dur_ns", "skeleton"]
     for piece in stretch(file, group, first, rows, columns):
         if name in ("annotations", "other_events"):
-            piece = piece.filter(pc.is_in(piece["shape"], shapes))  # noqa: PLW2901
+            piece = piece.filter(pc.is_in(piece["skeleton"], skeletons))  # noqa: PLW2901
         stored_in = pa.repeat(table, piece.num_rows)
         payload = [view(piece["name"]), view(piece["thread"]), view(stored_in)]
         yield view(piece["event"]), view(piece["start_ns"]), view(piece["dur_ns"]), payload

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VIEWS", "View"]
 
-_NUMBERED = ("thread", "name", "shape", "start_ns", "dur_ns", "event")
+_NUMBERED = ("thread", "name", "skeleton", "start_ns", "dur_ns", "event")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ _EVENT = (
 )
 
 
-def _dictionaries(of_shape: str = "", of_name: str = "") -> tuple[tuple[str, str], ...]:
+def _dictionaries(of_skeleton: str = "", of_name: str = "") -> tuple[tuple[str, str], ...]:
     """The dictionaries of a stored table; what is asked of a text is worked out once per text."""
-    shapes = f"(SELECT id, phase, category, text->'$.args' AS args{of_shape} FROM stored.shapes)"
+    skeletons = f"(SELECT id, phase, category, text->'$.args' AS args{of_skeleton} FROM stored.skeletons)"
     names = f"(SELECT id, text{of_name} FROM stored.names)"
     return (
         ("n", f"{names} n ON n.id = t.name"),
-        ("s", f"{shapes} s ON s.id = t.shape"),
+        ("s", f"{skeletons} s ON s.id = t.skeleton"),
         ("h", "stored.threads h ON h.id = t.thread"),
     )
 
@@ -212,7 +212,7 @@ VIEWS = (
         f"s.category = 'user_annotation' AND s.phase = 'X' AND regexp_full_match(n.text, '{STEP_MARK}')",
     ),
     View(
-        "shapes",
+        "skeletons",
         "Distinct texts of events with their counts: one row answers for many events.",
         tuple(
             (name, f"t.{name}", description)
@@ -225,7 +225,7 @@ VIEWS = (
                 ("text", "The event as JSON, null for each value that has a column."),
             )
         ),
-        "stored.shapes t",
+        "stored.skeletons t",
     ),
     View(
         "names",

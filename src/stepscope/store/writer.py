@@ -120,16 +120,16 @@ class StoreWriter:
         first = drained["first_name"]
         names = drained["names"]
         self._plain.first_name = first + len(names)
-        self._plain.first_shape = drained["first_shape"] + len(drained["shapes"])
+        self._plain.first_skeleton = drained["first_skeleton"] + len(drained["skeletons"])
         self._append("names", [range(first, first + len(names)), names])
-        first, shapes = drained["first_shape"], drained["shapes"]
+        first, skeletons = drained["first_skeleton"], drained["skeletons"]
         self.phases.update(drained["phases"])
         stored_in = [STORED[table].name for table in drained["tables"]]
         self._append(
-            "shapes",
+            "skeletons",
             [
-                range(first, first + len(shapes)),
-                shapes,
+                range(first, first + len(skeletons)),
+                skeletons,
                 drained["phases"],
                 drained["categories"],
                 stored_in,
@@ -198,5 +198,5 @@ class StoreWriter:
         columns += [[pid for pid, _ in threads], [tid for _, tid in threads]]
         self._append("threads", [range(len(threads)), *columns])
         self._append("names", [plain.names.values(), plain.names])
-        shapes = [astuple(shape) for shape in plain.shapes.values()]
-        self._append("shapes", list(zip(*shapes, strict=True)) or [()] * 7)
+        skeletons = [astuple(skeleton) for skeleton in plain.skeletons.values()]
+        self._append("skeletons", list(zip(*skeletons, strict=True)) or [()] * 7)

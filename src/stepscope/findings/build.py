@@ -151,7 +151,7 @@ def _run(
 
 def _crashed(what: str, error: Exception) -> NotRun:
     if isinstance(error, StepscopeError):
-        return NotRun(what, error.message, error.hint or "")
+        return NotRun(what, error.message, "")  # its hint is for who typed something, not for who records
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return NotRun(
         what, f"it crashed: {type(error).__name__}: {error} ({frame.name}, line {frame.lineno})", ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
-from stepscope.findings import Advice, Category, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Figure, Saving, locations_of, rule
 from stepscope.findings._copying import Bus, bus_of, moving, starved_by, trips_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
@@ -56,9 +56,8 @@ def pageable_copies(
     if mean_step.share(exposed - fast) < least_share:
         return None
     starved = min(mean_step.per_step(starved_by(host_syncs)), mean_step.starved_ns)
-    around = min(
-        mean_step.per_step(sum(row.host_ns - row.blocked_ns for row in found)), mean_step.starved_ns - starved
-    )
+    calls_ns = mean_step.per_step(sum(row.host_ns - row.blocked_ns for row in found))
+    around = min(calls_ns, mean_step.starved_ns - starved)
     return Advice(
         title="Batches are copied to the GPU from pageable memory",
         because=_because(mean_step, bus, total_ns, n_bytes),
@@ -77,9 +76,7 @@ def pageable_copies(
             "copies_per_step": mean_step.per_step(sum(row.calls for row in found)),
             "exposed_ns": round(exposed),
             "blocked_host_ns": round(mean_step.per_step(sum(row.host_ns for row in found))),
-            "gb_per_s": n_bytes / total_ns,
-            "pinned_gb_per_s_low": bus.slow,
-            "pinned_gb_per_s_high": bus.fast,
+            **_rates(bus, n_bytes / total_ns),
         },
         claims=frozenset({Claim(Time.WAITED, Part.COPY), Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of(
@@ -87,6 +84,10 @@ def pageable_copies(
             for row in moving(copies_by_frame, "HtoD", "pageable")
         ),
     )
+
+
+def _rates(bus: Bus, gb_per_s: float) -> dict[str, Figure]:
+    return {"gb_per_s": gb_per_s, "pinned_gb_per_s_low": bus.slow, "pinned_gb_per_s_high": bus.fast}
 
 
 def _because(mean_step: MeanStep, bus: Bus, total_ns: int, n_bytes: int) -> str:

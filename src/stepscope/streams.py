@@ -25,7 +25,7 @@ Progress = Callable[[str, float | None, int, int], None]
 
 READ = 1 << 15
 HEAD = 1 << 12
-PIECE = 1 << 18  # eight of them fit into the cache that a core has for itself
+PIECE = 1 << 20  # smaller pieces stay in a cache, but cost more hand-overs between threads than that saves
 AHEAD = 8
 
 

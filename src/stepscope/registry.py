@@ -27,7 +27,6 @@ FOLDERS = {
     "sources": "source",
     "analyses": "analysis",
     "findings.rules": "rule",
-    "views": "view",
     "present.report": "report format",
     "present.diff": "diff format",
     "present.check": "check format",

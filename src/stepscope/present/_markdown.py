@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from stepscope.present._printable import printable
 
-__all__ = ["code", "code_block", "escaped", "rows"]
+if TYPE_CHECKING:
+    from stepscope.findings.report import NextStep
+
+__all__ = ["code", "code_block", "escaped", "next_steps", "rows"]
 
 
 def escaped(said: str) -> str:
@@ -34,6 +38,16 @@ def code_block(said: str) -> Iterator[str]:
     yield f"{fence}text"
     yield printable(said, keep="\n\t")
     yield fence
+
+
+def next_steps(steps: Sequence[NextStep]) -> Iterator[str]:
+    """What to do next, numbered, under a heading; nothing where there is nothing to do."""
+    if steps:
+        yield "## Next steps"
+        yield ""
+        for place, step in enumerate(steps, 1):
+            command = f" {code(step.command)}" if step.command else ""
+            yield f"{place}. {escaped(step.text)}{command}"
 
 
 def _longest_ticks(said: str) -> int:

@@ -60,10 +60,8 @@ def graph_breaks(
       only happens after a break.
     """
     rows = [row for row in compiled_regions if row.calls]
-    nested = sum(row.regions_inside for row in rows) / mean_step.steps if mean_step.steps else 0.0
-    beside = (
-        sum(row.calls for row in rows if row.inside is None) / mean_step.steps if mean_step.steps else 0.0
-    )
+    nested = mean_step.per_step(sum(row.regions_inside for row in rows))
+    beside = mean_step.per_step(sum(row.calls for row in rows if row.inside is None))
     if not nested and beside < LEAST_RUNS:
         return None
     code = compiled_code(step_ops, compiled_regions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
@@ -55,9 +57,7 @@ def pageable_copies(
     fast, slow = bus.times(mean_step.per_step(n_bytes) * exposed_ns / total_ns)
     if mean_step.share(exposed - fast) < least_share:
         return None
-    starved = min(mean_step.per_step(starved_by(host_syncs)), mean_step.starved_ns)
-    calls_ns = mean_step.per_step(sum(row.host_ns - row.blocked_ns for row in found))
-    around = min(calls_ns, mean_step.starved_ns - starved)
+    starved, around = _idle_ns(mean_step, found, host_syncs)
     return Advice(
         title="Batches are copied to the GPU from pageable memory",
         because=_because(mean_step, bus, total_ns, n_bytes),
@@ -84,6 +84,13 @@ def pageable_copies(
             for row in moving(copies_by_frame, "HtoD", "pageable")
         ),
     )
+
+
+def _idle_ns(mean_step: MeanStep, found: Iterable[Copy], host_syncs: Table[HostSync]) -> tuple[float, float]:
+    """The GPU's idle time in a step after these copies, and in the rest of their calls."""
+    starved = min(mean_step.per_step(starved_by(host_syncs)), mean_step.starved_ns)
+    calls_ns = mean_step.per_step(sum(row.host_ns - row.blocked_ns for row in found))
+    return starved, min(calls_ns, mean_step.starved_ns - starved)
 
 
 def _rates(bus: Bus, gb_per_s: float) -> dict[str, Figure]:

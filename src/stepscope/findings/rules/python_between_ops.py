@@ -115,7 +115,7 @@ def _programs_ns(frames: Table[PythonFrame], mean_step: MeanStep) -> float:
 def _places(lines: Table[Line], mean_step: MeanStep, starved: Starvation) -> tuple[Location, ...]:
     """Functions in which the GPU waits far longer for each launch than operators and Python take."""
     rows = [row for row in lines if row.file and row.line is not None and row.function]
-    launches = sum(row.launches for row in rows) / mean_step.steps if mean_step.steps else 0.0
+    launches = mean_step.per_step(sum(row.launches for row in rows))
     usual = 2 * starved.dispatch_ns / launches if launches else 0.0
     beyond = [(mean_step.per_step(row.idle_ns - row.launches * usual), row) for row in rows]
     guilty = sorted(

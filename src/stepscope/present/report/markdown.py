@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
-from stepscope.present._markdown import code, code_block, escaped, rows
+from stepscope.present._markdown import code, code_block, escaped, next_steps, rows
 from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
 from stepscope.present.formats import format
 
@@ -44,7 +44,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from rows(["", "check", "this trace", "target"], checks)
     yield ""
     yield from _not_judged(report)
-    yield from _next(report)
+    yield from next_steps(report.next_steps)
 
 
 def _step(report: Report) -> Iterator[str]:
@@ -123,12 +123,3 @@ def _not_judged(report: Report) -> Iterator[str]:
         for why, rules in not_judged(report):
             yield f"- {', '.join(map(code, rules))}: {escaped(why)}"
         yield ""
-
-
-def _next(report: Report) -> Iterator[str]:
-    if report.next_steps:
-        yield "## Next steps"
-        yield ""
-        for place, step in enumerate(report.next_steps, 1):
-            command = f" {code(step.command)}" if step.command else ""
-            yield f"{place}. {escaped(step.text)}{command}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from stepscope import units
 from stepscope.findings.report import Report
-from stepscope.present._markdown import code, escaped, rows
+from stepscope.present._markdown import code, escaped, next_steps, rows
 from stepscope.present._phrases import devices, recorded_with, steps, worth
 from stepscope.present.formats import format
 from stepscope.tables import Table
@@ -34,7 +34,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield from _calls(report)
     yield from _kernels(report)
     yield from _causes(report)
-    yield from _next(report)
+    yield from next_steps(report.next_steps)
 
 
 def _run(report: Report) -> Iterator[str]:
@@ -154,12 +154,3 @@ def _causes(report: Report) -> Iterator[str]:
             yield f"  - {code(line)}" if line.strip() else ""
     if report.findings:
         yield ""
-
-
-def _next(report: Report) -> Iterator[str]:
-    if report.next_steps:
-        yield "## Next steps"
-        yield ""
-        for place, step in enumerate(report.next_steps, 1):
-            command = f" {code(step.command)}" if step.command else ""
-            yield f"{place}. {escaped(step.text)}{command}"

@@ -62,14 +62,14 @@ def test_junit_has_a_test_for_each_budget() -> None:
         ["system-out"],
         ["system-out"],
         ["failure"],
-        ["skipped"],
+        ["failure"],
     ]
     for element in (suites, suite):
         assert [element.get(name) for name in ("tests", "failures", "errors", "skipped")] == [
             "4",
-            "1",
+            "2",
             "0",
-            "1",
+            "0",
         ]
 
 
@@ -78,7 +78,7 @@ def test_a_broken_budget_is_an_error_where_it_is_written() -> None:
     assert whole.startswith("::error title=stepscope check::")
     assert unsure.startswith("::warning file=stepscope.toml,line=4,")
     assert failed.startswith("::error file=stepscope.toml,line=5,title=fail%3A utilization >= 0.8::")
-    assert unknown.startswith("::warning file=stepscope.toml,line=6,")
+    assert unknown.startswith("::error file=stepscope.toml,line=6,")
     assert github(kept()).startswith("::notice title=stepscope check::")
 
 

@@ -12,8 +12,10 @@ from stepscope.store.meta import NO_RANK, Damage
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["Caveat", "trust"]
+__all__ = ["LOST", "Caveat", "trust"]
 
+LOST = "lost bytes"
+"""The caveat about a file that is cut short, or of which parts could not be read."""
 _OPTIONS = {"with_stack": "Python stacks", "record_shapes": "shapes", "profile_memory": "memory"}
 
 
@@ -43,7 +45,7 @@ def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         place.append(one)
     for what, entries, text, advice in (
         (
-            "lost bytes",
+            LOST,
             lost,
             "Parts of the file could not be read",
             "Copy the file once more, or record again.",
@@ -65,7 +67,7 @@ def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             named = "; ".join(f"{units.count(one.count)} x {one.reason}" for one in entries)
             size = sum(one.bytes for one in entries)
             said = f"{text}: {named}" + (f" ({units.size(size)})." if size else ".")
-            reason = "What was there is not known." if what == "lost bytes" else "No event was lost."
+            reason = "What was there is not known." if what == LOST else "No event was lost."
             yield steps.vague(what, sum(one.count for one in entries), said, advice, reason)
 
 

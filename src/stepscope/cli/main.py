@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
-from stepscope import registry
+from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
 
 __all__ = ["main"]
@@ -17,17 +19,46 @@ _COMMANDS = "cli.commands"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
-    if argv is None:
-        # Modules and tables stay until the end: to look for garbage among them again and again finds none.
-        gc.set_threshold(50_000, 20, 20)
+    if argv is not None:
+        return _ended(list(argv))
+    interrupts.watch()
+    # Modules and tables stay until the end: to look for garbage among them again and again finds none.
+    gc.set_threshold(50_000, 20, 20)
+    try:
+        code = _ended(sys.argv[1:])
+        interrupts.unwatch()
+        interrupts.pass_on()
+    except BaseException:
+        # What fails because it was interrupted is no error.
+        if not interrupts.caught():
+            raise
+        code = interrupts.exit_code()
+    return _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    """Ends the process after its temporary files were removed.
+
+    Python would take every module and table apart first, which takes time, and libraries whose objects are in
+    use then say so on the terminal. What was not flushed is not printed: after a signal it is not whole.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001  # the public way is to end as Python does
+    os._exit(code)
+
+
+def _ended(argv: list[str]) -> int:
+    """Runs a command line; what the user can fix is said in words."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character shows its code instead of failing the command.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = _run(sys.argv[1:] if argv is None else list(argv))
+        code = _run(argv)
+        interrupts.pass_on()
         sys.stdout.flush()
     except StepscopeError as error:
+        interrupts.pass_on()
+        sys.stdout.flush()
         print(f"stepscope: {error.message}", file=sys.stderr)
         if error.hint:
             print(f"  hint: {error.hint}", file=sys.stderr)

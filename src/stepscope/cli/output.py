@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from stepscope import registry
+from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
 from stepscope.present.formats import needs_of, rendered
 
@@ -36,6 +36,7 @@ def show(folder: str, format: Format, built: Any, output: Path | None = None, *,
 
     On GitHub, a format that names a job summary also adds that page to the summary of the job.
     """
+    interrupts.pass_on()  # what was built while a signal came may lack a part
     width = shutil.get_terminal_size().columns
     if output is None:
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ

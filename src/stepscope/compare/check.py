@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stepscope import units
+from stepscope.analyses.trust import LOST
 from stepscope.compare import Side, StepChange
 from stepscope.compare.budgets import FIGURES, SEVERITIES, Budget, budget_of
 from stepscope.compare.intervals import spread_of
 from stepscope.errors import StepscopeError
+from stepscope.findings.overview import NO_STEPS
 
 __all__ = ["SCHEMA", "CheckResult", "Outcome", "checked"]
 
@@ -47,12 +49,12 @@ class CheckResult:
     """From the baseline to the trace."""
     outcomes: tuple[Outcome, ...]
     strict: bool = False
-    """Whether what is not sure or not known fails, too."""
+    """Whether what is not sure fails, too."""
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
-        """What breaks its budget."""
-        bad = ("fail", "not sure", "not known") if self.strict else ("fail",)
+        """What does not keep its budget: what breaks it, and what is not known to keep it."""
+        bad = ("fail", "not known", "not sure") if self.strict else ("fail", "not known")
         return tuple(one for one in self.outcomes if one.state in bad)
 
 
@@ -63,8 +65,31 @@ def checked(
     asked = list(budgets)
     if not asked and change:
         asked = [budget_of(NOT_SLOWER, "--baseline")]
-    outcomes = tuple(_judged(budget, side, change) for budget in asked)
+    unfit = _unfit(side) or (_unfit(change.before) if change else "")
+    outcomes = tuple(
+        Outcome(budget, "not known", None, unfit) if unfit else _judged(budget, side, change)
+        for budget in asked
+    )
     return CheckResult(side, change.before if change else None, change, outcomes, strict)
+
+
+def _unfit(side: Side) -> str:
+    """Why no budget can be judged by a side, or nothing: what is not there breaks no limit."""
+    for run in side.runs:
+        report = run.report
+        lost = next((one for one in report.trust if one.what == LOST), None)
+        crashed = next((one for one in report.not_run if one.crashed), None)
+        if lost:
+            return f"{side.name} is not whole. {lost.explanation} {lost.advice}"
+        if not sum(run.lengths_ns):
+            return f"{side.name} has no steps: nothing with a duration was recorded."
+        if report.overview.found_by == NO_STEPS:
+            return (
+                f"No steps were found in {side.name}. Call `prof.step()` after each step, and record again."
+            )
+        if crashed:
+            return f"The report on {side.name} is not whole: {crashed.id}: {crashed.reason}."
+    return ""
 
 
 def _judged(budget: Budget, side: Side, change: StepChange | None) -> Outcome:
@@ -124,9 +149,11 @@ def _finding(budget: Budget, side: Side) -> Outcome:
         over = [one for one in these if SEVERITIES.index(one.severity) > budget.limit]
         told = ", ".join(f"{one.id} ({one.severity}): {one.advice.title}" for one in over)
         return Outcome(budget, "fail", worst, f"{told}.")
-    missing = [one for one in side.report.not_run if one.id in budget.ids]
-    if missing and not these:
-        reason = missing[0].record or missing[0].reason
-        return Outcome(budget, "not known", None, f"{missing[0].id} could not be judged: {reason}.")
+    missing = [one for one in side.report.not_run if not budget.ids or one.id in budget.ids]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        record = f"; record with {missing[0].record}" if missing[0].record else ""
+        said = f"{missing[0].id}{more} could not be judged: {missing[0].reason}{record}."
+        return Outcome(budget, "not known", None, said)
     found = f"at most {SEVERITIES[worst]}" if these else "none"
     return Outcome(budget, "pass", worst, f"{budget.name}: {found}.")

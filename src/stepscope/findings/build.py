@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from stepscope import registry
+from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
 from stepscope.findings import Advice, NotKnown, Rule, analysis_of, wanted_by
 from stepscope.findings.checklist import checklist_of
@@ -108,12 +108,14 @@ def _rules(failed: list[NotRun]) -> dict[str, Rule]:
         try:
             loaded = registry.load("findings.rules", name)
         except Exception as error:  # noqa: BLE001
+            interrupts.pass_on()
             failed.append(_crashed(_id(name), error))
             continue
         if hasattr(loaded, "category"):
             rules[name] = cast("Rule", loaded)
         else:
-            failed.append(NotRun(_id(name), "it is no rule: it has no @rule(category=…)", ""))
+            reason = "it is no rule: it has no @rule(category=…)"
+            failed.append(NotRun(_id(name), reason, "", crashed=True))
     return rules
 
 
@@ -146,16 +148,17 @@ def _run(
     except NotKnown as unknown:
         return NotRun(rule_id, unknown.reason, unknown.record)
     except Exception as error:  # noqa: BLE001  # a crash is the result of this rule alone
+        interrupts.pass_on()
         return _crashed(rule_id, error)
 
 
 def _crashed(what: str, error: Exception) -> NotRun:
     if isinstance(error, StepscopeError):
-        return NotRun(what, error.message, "")  # its hint is for who typed something, not for who records
+        # Its hint is for who typed something, not for who records.
+        return NotRun(what, error.message, "", crashed=True)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return NotRun(
-        what, f"it crashed: {type(error).__name__}: {error} ({frame.name}, line {frame.lineno})", ""
-    )
+    reason = f"it crashed: {type(error).__name__}: {error} ({frame.name}, line {frame.lineno})"
+    return NotRun(what, reason, "", crashed=True)
 
 
 class _Tables:
@@ -209,4 +212,5 @@ class _Tables:
         try:
             self._found[name] = registry.load("analyses", analysis)(self._trace, **options)
         except Exception as error:  # noqa: BLE001  # each rule that wants it says so
+            interrupts.pass_on()
             self._found[name] = error

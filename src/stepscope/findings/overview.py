@@ -18,16 +18,18 @@ if TYPE_CHECKING:
     from stepscope.analyses.rooflines import Roofline
     from stepscope.analyses.steps import Step
 
-__all__ = ["overview_of"]
+__all__ = ["NO_STEPS", "overview_of"]
 
 PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu", "other")
+NO_STEPS = "nothing"
+"""What steps were found by if there are none, and the whole trace counts as one."""
 _FOUND_BY = {
     "mark": "marks",
     "annotation": "a repeating range",
     "optimizer": "optimizer steps",
     "graph": "graph launches",
     "period": "a repeating pattern of kernels",
-    "trace": "nothing",
+    "trace": NO_STEPS,
 }
 
 
@@ -40,7 +42,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
     low, high = mean_step.unprofiled_ns
     return Overview(
         steps=mean_step.steps,
-        found_by=_FOUND_BY.get(iterations[0].source, iterations[0].source) if iterations else "nothing",
+        found_by=_FOUND_BY.get(iterations[0].source, iterations[0].source) if iterations else NO_STEPS,
         step_ns=round(mean_step.step_ns),
         unprofiled_step_ns=(round(low), round(high)),
         parts={

@@ -95,6 +95,8 @@ class NotRun:
     id: str
     reason: str
     record: str
+    crashed: bool = False
+    """Whether the rule or a table that it reads failed, which is nobody's fault but ours or a plug-in's."""
 
 
 @dataclass(frozen=True, slots=True)

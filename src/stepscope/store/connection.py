@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_arrow",
+    "add_dictionaries",
     "add_parquet",
-    "check_read_only",
     "connect",
+    "damage_named",
+    "explained",
     "fetch",
     "few",
+    "lock",
     "names_of",
     "run",
+    "unlocked",
 ]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
@@ -46,49 +53,71 @@ MANY_NAMES = 200_000
 FEW_ROWS = 4096
 """To hand over so many rows one by one costs less than to plan their query once more."""
 
+_INTERRUPTED = re.compile(r"^Query interrupted$|^INTERRUPT Error")
+"""A RuntimeError of DuckDB's where a signal handler raised KeyboardInterrupt, and what Arrow makes of it."""
+
 SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
-
-_SWITCHES = re.compile(r"\b(enable|disable)_(logging|profiling)\b", re.IGNORECASE)
-"""Functions that a SELECT can call and that write files; DuckDB before 2.0 lets them in."""
 
 
 def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
-    import duckdb
-    import pyarrow as pa
-
     check_place(folder)
+    connection = unlocked()
+    folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
+    connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
+    with damage_named(folder):
+        connection.execute("CREATE SCHEMA stored; CREATE SCHEMA analyses")
+        add_dictionaries(connection, folder, meta)
+        files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
+        for name, path in files.items():
+            add_parquet(connection, name, path)
+    lock(connection)
+    return connection
+
+
+def unlocked() -> duckdb.DuckDBPyConnection:
+    """An empty database in memory, which still takes settings."""
+    import duckdb
+
     connection = duckdb.connect(":memory:", config=dict(_EVERY_CURSOR))
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.
     spill = Path(tempfile.gettempdir()) / f"stepscope-spill-{uuid.uuid4().hex[:12]}"
     connection.execute(f"SET temp_directory = {_literal(str(spill))}")
-    folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
-    connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
+    atexit.register(shutil.rmtree, spill, ignore_errors=True)
+    return connection
+
+
+def lock(connection: duckdb.DuckDBPyConnection) -> None:
+    """From now on it sees no other files, and no setting can be changed."""
+    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
+
+
+@contextmanager
+def damage_named(folder: Path) -> Iterator[None]:
+    """Says which store is damaged, where opening its files fails."""
+    import duckdb
+    import pyarrow as pa
+
     try:
-        connection.execute("CREATE SCHEMA stored; CREATE SCHEMA analyses")
-        add_arrow(connection, "stored.meta", _meta_table(meta))
-        _add_tables(connection, folder, extra)
+        yield
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
         raise StepscopeError(
             f"the store {folder} is damaged: {str(error).splitlines()[0]}",
             hint=f"remove it and ingest again: rm -r {folder}",
         ) from error
-    connection.execute("SET enable_external_access = false; SET lock_configuration = true")
-    return connection
 
 
-def _add_tables(connection: duckdb.DuckDBPyConnection, folder: Path, extra: dict[str, Path]) -> None:
+def add_dictionaries(connection: duckdb.DuckDBPyConnection, folder: Path, meta: TraceMeta) -> None:
+    """What the store says of itself, and the texts that the numbers in its tables stand for."""
     import pyarrow as pa
 
+    add_arrow(connection, "stored.meta", _meta_table(meta))
     for table in DICTIONARIES:
         with pa.memory_map(str(folder / f"{table.name}.arrow")) as file:
             add_arrow(connection, f"stored.{table.name}", pa.ipc.open_file(file).read_all())
-    files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
-    for name, path in files.items():
-        add_parquet(connection, name, path)
 
 
 def names_of(folder: Path) -> str | None:
@@ -149,30 +178,6 @@ def _meta_table(meta: TraceMeta) -> Any:
     )
 
 
-def check_read_only(sql: str) -> None:
-    """Refuses everything but one SELECT: the store is not to be changed, nor other files written."""
-    import duckdb
-
-    # To explain a COPY or an INSERT with ANALYZE is to do it: what is explained must be a SELECT, too.
-    sql = re.sub(r"^\s*EXPLAIN\s+(ANALYZE\s+)?", "", sql, flags=re.IGNORECASE)
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise _explained(error) from error
-    if len(statements) != 1:
-        raise StepscopeError(
-            f"{len(statements)} statements where one query is asked for",
-            hint='stepscope query TRACE "SELECT …"',
-        )
-    if found := _SWITCHES.search(sql):
-        raise StepscopeError(f"{found[0]} is not allowed: a store is only read", hint="leave it out")
-    if statements[0].type != duckdb.StatementType.SELECT:
-        kind = str(statements[0].type).rpartition(".")[2]
-        raise StepscopeError(
-            f"{kind} is not allowed: a store is only read", hint="write a SELECT, or WITH … SELECT"
-        )
-
-
 def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any], rows: int | None) -> Any:
     """Runs a query, whole or by batches of so many rows; what is wrong with it is said in a line."""
     import duckdb
@@ -182,8 +187,8 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
         if rows is None:
             return relation.to_arrow_table()
         return _explaining(relation.to_arrow_reader(rows))
-    except duckdb.Error as error:
-        raise _explained(error) from error
+    except (duckdb.Error, RuntimeError) as error:
+        raise explained(error) from error
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any]) -> list[dict[str, Any]]:
@@ -194,8 +199,8 @@ def fetch(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any
         found = connection.execute(sql, params or None)
         names = [column[0] for column in found.description]
         return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-    except duckdb.Error as error:
-        raise _explained(error) from error
+    except (duckdb.Error, RuntimeError) as error:
+        raise explained(error) from error
 
 
 def few(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any]) -> pa.Table | None:
@@ -211,8 +216,8 @@ def few(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any])
             *((name, kinds.get(str(kind))) for name, kind, *_ in found.description), strict=True
         )
         rows = found.fetchmany(FEW_ROWS) if None not in types else []
-    except duckdb.Error as error:
-        raise _explained(error) from error
+    except (duckdb.Error, RuntimeError) as error:
+        raise explained(error) from error
     if len(rows) == FEW_ROWS or None in types:
         if hasattr(found, "abort"):  # DuckDB 2.0 wants to be told that nobody fetches the rest
             found.abort()
@@ -223,17 +228,27 @@ def few(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any])
 
 
 def _explaining(reader: Any) -> Iterator[Any]:
-    """The batches of a query that may yet fail: some errors come only with the row that causes them."""
+    """The batches of a query that may yet fail: some errors come only with the row that causes them.
+
+    There is always one, for its columns.
+    """
     import duckdb
     import pyarrow as pa
 
     try:
+        first = next(reader, None)
+        yield first or pa.RecordBatch.from_pylist([], schema=reader.schema)
         yield from reader
     except (duckdb.Error, pa.ArrowException, OSError) as error:
-        raise _explained(error) from error
+        raise explained(error) from error
 
 
-def _explained(error: Exception) -> StepscopeError:
+def explained(error: Exception) -> StepscopeError:
+    """What is wrong with a query, in a line. An interrupt is no error, and nobody may take it for one."""
+    import duckdb
+
+    if isinstance(error, duckdb.InterruptException) or _INTERRUPTED.search(str(error)):
+        raise KeyboardInterrupt from error
     lines = [line for line in str(error).splitlines() if line.strip()]
     message = re.sub(r"^(Binder|Catalog|Parser|Permission|Invalid Input) Error: ", "", lines[0])
     message += "".join(

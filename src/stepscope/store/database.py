@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope import interrupts
 from stepscope.store import connection as fenced
 from stepscope.store.derived import DerivedTableBuilder
 from stepscope.store.layout import read_meta
+from stepscope.store.read_only import ReadOnlyDatabase
 from stepscope.store.views import VIEWS
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class Database:
         self._schemas: dict[Any, str] = {}
         self._made: set[tuple[str, str]] = set()
         self._cursors: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
+        self._read_only = ReadOnlyDatabase(folder, self.meta)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, worked out once; who asks meanwhile waits for it."""
@@ -55,26 +58,29 @@ class Database:
                 self._answers[key] = make()
             return self._answers[key]
 
-    def cursor(
-        self, reads: Reads | None, names: Iterable[str] | None, *, own: bool
-    ) -> duckdb.DuckDBPyConnection:
-        """A cursor in a schema that has the named views, as far as they are read, or all for None.
+    def cursor(self, reads: Reads | None, names: Iterable[str], *, own: bool) -> duckdb.DuckDBPyConnection:
+        """A cursor in a schema that has the named views, as far as they are read, or whole for None.
 
         A thread has one cursor for each schema, unless it asks for one of its own.
         """
         with self._connecting:
             database = self._connected()
             schema = self._schema(reads)
-            for name in _VIEWS if names is None else names:
+            for name in names:
                 self._have_view(schema, _VIEWS[name], reads)
             asked = (threading.get_ident(), schema)
             cursor = None if own else self._cursors.get(asked)
             if cursor is None:
                 cursor = database.cursor()
+                interrupts.interruptible(cursor)
                 cursor.execute(f"USE {schema}")
                 if not own:
                     self._cursors[asked] = cursor
             return cursor
+
+    def read_only_cursor(self) -> duckdb.DuckDBPyConnection:
+        """A cursor for a query that is not ours, which sees everything and can change nothing."""
+        return self._read_only.cursor(dict(self.derived_tables.paths))
 
     @contextmanager
     def beside(self, tables: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -86,6 +92,7 @@ class Database:
             return
         with self._connecting:
             cursor = self._connected().cursor()
+            interrupts.interruptible(cursor)
             undo = [fenced.add_parquet(cursor, name, path) for name, path in tables.items()]
         try:
             yield cursor

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from functools import lru_cache
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
-from stepscope import registry
+from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED
 from stepscope.store import connection as fenced
+from stepscope.store import read_only
 from stepscope.store.columns import ROW_GROUP
 from stepscope.store.database import Database, Reads
 from stepscope.store.views import VIEWS
@@ -72,6 +73,7 @@ class Trace:
         self._shared = Database(folder)
         # What analyses and the makers of tables ask is ours, and was looked at when it was written.
         self._trusted = False
+        self.time_limit_s = read_only.TIME_LIMIT_S
 
     @property
     def meta(self) -> TraceMeta:
@@ -146,7 +148,9 @@ class Trace:
 
     def rows(self, sql: str, /, **params: Any) -> list[dict[str, Any]]:
         """The answer to a query as dictionaries: for few rows, which cost less than an Arrow table."""
-        return fenced.fetch(self._cursor(sql), sql, params)
+        cursor = self._cursor(sql)
+        with self._limited(cursor):
+            return fenced.fetch(cursor, sql, params)
 
     def arrow(self, sql: str, /, **params: Any) -> pa.Table:
         """The answer to a query as an Arrow table."""
@@ -156,15 +160,34 @@ class Trace:
             and (found := fenced.few(self._cursor(sql), sql, params)) is not None
         ):
             return found
-        return fenced.run(self._cursor(sql), sql, params, None)
+        cursor = self._cursor(sql)
+        with self._limited(cursor):
+            return fenced.run(cursor, sql, params, None)
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
         if self._trusted and self.meta.events <= fenced.FEW_ROWS:
             return iter(self.arrow(sql, **params).to_batches())
         # A cursor of its own, for others are asked before the last batch has come.
-        batches: Iterator[pa.RecordBatch] = fenced.run(self._cursor(sql, own=True), sql, params, rows)
-        return batches
+        cursor = self._cursor(sql, own=True)
+        with self._limited(cursor):
+            batches: Iterator[pa.RecordBatch] = fenced.run(cursor, sql, params, rows)
+        return batches if self._trusted else self._each_limited(cursor, batches)
+
+    def _limited(self, cursor: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
+        """A limit on the time of a query that is not ours."""
+        return nullcontext() if self._trusted else read_only.time_limit(cursor, self.time_limit_s)
+
+    def _each_limited(
+        self, cursor: duckdb.DuckDBPyConnection, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Limits the wait for each batch, but not the time that somebody takes to use it."""
+        while True:
+            with self._limited(cursor):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
     @contextmanager
     def beside(self, tables: dict[str, Path]) -> Iterator[Callable[[str], Iterator[pa.RecordBatch]]]:
@@ -186,8 +209,7 @@ class Trace:
         return limited
 
     def _cursor(self, sql: str, *, own: bool = False) -> duckdb.DuckDBPyConnection:
-        if not self._trusted:
-            fenced.check_read_only(sql)
+        interrupts.pass_on()
         named = _named_in(sql)
         if named.stored and self._reads is not None:
             raise StepscopeError(
@@ -196,10 +218,15 @@ class Trace:
             )
         for name in named.derived:
             self._shared.derived_tables.have(name, self.reading(None), self._progress)
-        analyses = sorted({found.lower() for found in _ANALYSES.findall(sql)}) if self._analyst else ()
-        found = {name: self._analyst(self, name) for name in analyses} if self._analyst else {}
-        # In a query of the user's any view may be meant, as in SHOW TABLES.
-        cursor = self._shared.cursor(self._reads, named.views if self._trusted else None, own=own)
-        for name, table in found.items():
-            fenced.add_arrow(cursor, f"analyses.{name}", table)
+        if self._trusted:
+            return self._shared.cursor(self._reads, named.views, own=own)
+        return self._read_only_cursor(sql)
+
+    def _read_only_cursor(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """For a query that is not ours: a cursor that can only read, once it is seen that the query does."""
+        cursor = self._shared.read_only_cursor()
+        read_only.check(cursor, sql)
+        if self._analyst:
+            for name in sorted({found.lower() for found in _ANALYSES.findall(sql)}):
+                fenced.add_arrow(cursor, f"analyses.{name}", self._analyst(self, name))
         return cursor

@@ -26,11 +26,11 @@ def check(
     budget: Annotated[
         tuple[str, ...], "a budget, as 'step_time < +3 %', or a file of them (.toml); may be repeated"
     ] = (),
-    strict: Annotated[bool, "also fail if a budget is within the noise or cannot be judged"] = False,
+    strict: Annotated[bool, "also fail if a budget is broken within the noise"] = False,
     format: Annotated[str | None, NameIn(_FORMATS), "how to write the result; default: terminal"] = None,
     junit: Annotated[Path | None, "also write JUnit XML to this file"] = None,
 ) -> int:
-    """Says whether a trace meets its budgets. Exit code 3 if one is broken beyond noise, else 0.
+    """Says whether a trace meets its budgets. Exit code 3 if one does not hold or cannot be judged, else 0.
 
     A budget is a figure, a sign and a limit: step_time < 12 ms, utilization >= 0.8, peak_memory <= 70 GiB,
     exposed_communication <= 0.05. A limit with + or − is a change against the baseline: step_time < +3 %.
@@ -39,7 +39,9 @@ def check(
     another file. With a baseline and no budget, the step must not be slower.
 
     Step times and rates fail only if their whole 95 % interval is beyond the limit. If the figure is beyond
-    the limit but part of the interval is not, the check says so and passes.
+    the limit but part of the interval is not, the check says so and passes. A budget that cannot be judged
+    fails: its figure or finding needs more than was recorded, or the trace is empty, cut short or without
+    steps.
     """
     asked = _asked(budget)
     if not asked and baseline is None:

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["query"]
 
 _SHOWN = 1000
+_GRACE_S = 5.0
+_MEMORY = 3 << 30
+"""What a query may take beyond what the process has: 1 GB for the database, and what it holds beside."""
 
 
 def query(
@@ -27,6 +36,7 @@ def query(
     schema: Annotated[bool, "list the views and their columns instead"] = False,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
+    time_limit: Annotated[float, "stop a query that takes longer, in seconds"] = 600.0,
 ) -> None:
     """Answers one SQL query over a trace. It changes nothing and reads no other file.
 
@@ -44,14 +54,43 @@ def query(
             "Parquet is binary and cannot go to a terminal", hint="add > answer.parquet", exit_code=2
         )
     opened = open_with_progress(trace, store=store, demo=demo)
-    if format == "parquet":
-        import pyarrow.parquet
+    opened.time_limit_s = time_limit
+    with _limited_memory(), _limited_time(time_limit + _GRACE_S):
+        _write[format](_named(opened.batches(sql)))
 
-        answer = opened.arrow(sql)
-        answer = answer.rename_columns(_distinct(answer.column_names))
-        pyarrow.parquet.write_table(answer, sys.stdout.buffer, compression="zstd")
-    else:
-        sys.stdout.write(_rendered(opened.arrow(sql), format))
+
+@contextmanager
+def _limited_time(seconds: float) -> Iterator[None]:
+    """Ends the process where a single function of SQL takes so long that the database cannot stop it."""
+
+    def end() -> None:
+        text = f"stepscope: the query could not be stopped within {seconds:g} s, so stepscope ended\n"
+        os.write(2, text.encode())
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _limited_memory() -> Iterator[None]:
+    """Limits the memory of the process: functions of SQL can make texts that the database does not count."""
+    import resource
+
+    status = Path("/proc/self/status")
+    used = re.search(r"VmData:\s+(\d+)", status.read_text()) if status.exists() else None
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if used and soft == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(used[1]) * 1024 + _MEMORY, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def _schema() -> str:
@@ -78,20 +117,65 @@ def _distinct(names: list[str]) -> list[str]:
     return found
 
 
-def _rendered(answer: pa.Table, format: str) -> str:
-    answer = answer.rename_columns(_distinct(answer.column_names))
-    if format == "json":
-        records = _finite(answer).to_pylist()
-        return json.dumps(records, indent=1, ensure_ascii=False, default=_json_value) + "\n"
-    if format == "csv":
-        import io
+def _named(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Every batch as a table whose columns have distinct names."""
+    import pyarrow as pa
 
-        import pyarrow.csv
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        yield table.rename_columns(_distinct(table.column_names))
 
+
+def _write_json(answer: Iterator[pa.Table]) -> None:
+    before = "["
+    for part in answer:
+        records = _finite(part).to_pylist()
+        if records:
+            text = json.dumps(records, indent=1, ensure_ascii=False, default=_json_value)
+            sys.stdout.write(before + text[1:-2])
+            before = ","
+    sys.stdout.write("[]\n" if before == "[" else "\n]\n")
+
+
+def _write_csv(answer: Iterator[pa.Table]) -> None:
+    import io
+
+    import pyarrow.csv
+
+    header = True
+    for part in answer:
         sink = io.BytesIO()
-        pyarrow.csv.write_csv(_flat(answer), sink)
-        return sink.getvalue().decode()
-    return _aligned(answer)
+        options = pyarrow.csv.WriteOptions(include_header=header)
+        pyarrow.csv.write_csv(_flat(part), sink, options)
+        sys.stdout.write(sink.getvalue().decode())
+        header = False
+
+
+def _write_parquet(answer: Iterator[pa.Table]) -> None:
+    import pyarrow.parquet
+
+    first = next(answer)
+    with pyarrow.parquet.ParquetWriter(sys.stdout.buffer, first.schema, compression="zstd") as writer:
+        for part in chain([first], answer):
+            writer.write_table(part)
+
+
+def _write_table(answer: Iterator[pa.Table]) -> None:
+    import pyarrow as pa
+
+    shown, more = next(answer), 0
+    for part in answer:
+        if shown.num_rows < _SHOWN:
+            shown = pa.concat_tables([shown, part])
+        else:
+            more += part.num_rows
+    sys.stdout.write(_aligned(shown.slice(0, _SHOWN)))
+    more += max(0, shown.num_rows - _SHOWN)
+    if more:
+        sys.stdout.write(f"… {more:,} more rows: --format csv shows them all\n")
+
+
+_write = {"table": _write_table, "csv": _write_csv, "json": _write_json, "parquet": _write_parquet}
 
 
 def _json_value(value: Any) -> int | float | str:
@@ -130,9 +214,8 @@ def _flat(answer: pa.Table) -> pa.Table:
 
 def _aligned(answer: pa.Table) -> str:
     """Columns side by side as they are: a query means what it says, so nothing is rounded."""
-    shown = answer.slice(0, _SHOWN)
     rows = [
-        ["NULL" if value is None else _plain(value) for value in row.values()] for row in shown.to_pylist()
+        ["NULL" if value is None else _plain(value) for value in row.values()] for row in answer.to_pylist()
     ]
     widths = [max(map(len, column)) for column in zip(answer.column_names, *rows, strict=True)]
     numeric = [_is_number(field.type) for field in answer.schema]
@@ -144,10 +227,7 @@ def _aligned(answer: pa.Table) -> str:
         ]
         return "  ".join(padded).rstrip() + "\n"
 
-    text = line(answer.column_names) + line(["─" * width for width in widths]) + "".join(map(line, rows))
-    if answer.num_rows > _SHOWN:
-        text += f"… {answer.num_rows - _SHOWN:,} more rows: --format csv shows them all\n"
-    return text
+    return line(answer.column_names) + line(["─" * width for width in widths]) + "".join(map(line, rows))
 
 
 def _plain(value: Any) -> str:

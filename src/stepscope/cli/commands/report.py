@@ -8,6 +8,7 @@ from typing import Annotated
 from stepscope.cli.output import chosen, show
 from stepscope.cli.signature import NameIn
 from stepscope.cli.traces import open_with_progress
+from stepscope.errors import StepscopeError
 from stepscope.units import counted
 
 __all__ = ["report"]
@@ -46,3 +47,10 @@ def report(
     )
     done = f"{built.verdict.word}, {counted(len(built.findings), 'finding')}"
     show(_FORMATS, wanted, built, output, done=done)
+    crashed = [one for one in built.not_run if one.crashed]
+    if crashed:
+        raise StepscopeError(
+            f"the report is not whole: {counted(len(crashed), 'part')} failed, first {crashed[0].id}: "
+            f"{crashed[0].reason}",
+            hint="please report this, with the profile if you may",
+        )

@@ -11,10 +11,12 @@ __all__ = ["headline", "told", "why"]
 
 def headline(check: CheckResult) -> str:
     """How many budgets are met, in a sentence."""
-    whole, broken = len(check.outcomes), len(check.failed)
+    whole = len(check.outcomes)
     against = f" against {check.baseline.name}" if check.baseline else ""
-    if broken:
-        return f"{check.side.name}{against}: {broken} of {units.counted(whole, 'budget')} broken."
+    unknown = sum(one.state == "not known" for one in check.failed)
+    counts = ((len(check.failed) - unknown, "broken"), (unknown, "not judged"))
+    if told := " and ".join(f"{count} {what}" for count, what in counts if count):
+        return f"{check.side.name}{against}: of {units.counted(whole, 'budget')}, {told}."
     unsure = sum(one.state != "pass" for one in check.outcomes)
     rest = f", {unsure} of them not certain" if unsure else ""
     return f"{check.side.name}{against}: {whole} of {units.counted(whole, 'budget')} met{rest}."

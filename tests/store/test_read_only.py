@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from tests.drawing import Drawing
 
 import stepscope
 from stepscope.errors import StepscopeError
-from stepscope.store.connection import check_read_only
+from stepscope.store import read_only
+from stepscope.store.read_only import ReadOnlyDatabase
 from stepscope.store.trace import Trace
 
 DRAWN = Drawing().op("aten::mm", 0, 10).launch("cudaLaunchKernel", 2, 1, corr=7).kernel("gemm", 5, 3, corr=7)
@@ -121,6 +126,128 @@ CHANGES = [
 ]
 
 
+WRITES = [
+    "COPY (SELECT 1 AS a) TO '{store}/ops.parquet' (FORMAT parquet)",
+    "COPY (SELECT 1 AS a) TO '{store}/new.csv' (USE_TMP_FILE false)",
+    "COPY stored.meta TO '{store}/new.csv'",
+    "COPY stored.meta FROM '{root}/secret.txt'",
+    "INSERT INTO stored.meta VALUES ('a', 'b')",
+    "INSERT INTO stored.meta VALUES ('a', 'b') RETURNING *",
+    "UPDATE stored.meta SET value = '1'",
+    "DELETE FROM stored.names",
+    "TRUNCATE stored.names",
+    "MERGE INTO stored.names USING stored.names AS o ON true WHEN MATCHED THEN DELETE",
+    "CREATE TABLE views.a AS SELECT 1",
+    "DROP VIEW ops",
+    "ATTACH '{root}/a.db'",
+    "CALL pragma_version()",
+    "SET threads = 1",
+    "EXPLAIN ANALYZE DELETE FROM stored.names",
+]
+"""Statements that change something, to stand where only a query should."""
+
+AROUND = [
+    "WITH x AS ({}) SELECT * FROM x",
+    "WITH x AS ({}) SELECT 1",
+    "WITH x AS MATERIALIZED ({}) SELECT 1",
+    "WITH RECURSIVE x AS ({}) SELECT * FROM x",
+    "WITH a AS (WITH x AS ({}) SELECT 1) SELECT * FROM a",
+    "SELECT (WITH x AS ({}) SELECT count(*) FROM x)",
+    "SELECT 1 WHERE EXISTS (WITH x AS ({}) SELECT * FROM x)",
+    "FROM ops, LATERAL (WITH x AS ({}) SELECT 1)",
+    "SELECT 1 UNION ALL (WITH x AS ({}) SELECT 1)",
+    "SELECT list_transform([1], lambda i: (WITH x AS ({}) SELECT 1))",
+    "SELECT 1 ORDER BY (WITH x AS ({}) SELECT 1)",
+    "SELECT 1 LIMIT (WITH x AS ({}) SELECT 1)",
+    "DESCRIBE (WITH x AS ({}) SELECT * FROM x)",
+    "SUMMARIZE (WITH x AS ({}) SELECT * FROM x)",
+    "FROM (PIVOT (WITH x AS ({}) SELECT 1 AS a, 2 AS b) ON a IN (1) USING sum(b))",
+    "EXPLAIN ANALYZE WITH x AS ({}) SELECT * FROM x",
+    "FROM ({})",
+    "SELECT ({})",
+    "{}",
+]
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_no_statement_that_changes_something_hides_in_a_query(around: str, trace: Trace) -> None:
+    names = trace.arrow("FROM names ORDER BY id")
+    for write in WRITES:
+        refused(trace, around.replace("{}", write))
+    assert trace.arrow("FROM names ORDER BY id").equals(names)
+
+
+def test_what_only_the_tree_tells_is_refused_by_the_tree(trace: Trace) -> None:
+    """On a DuckDB that takes such statements for a SELECT; others do not parse them."""
+    error = refused(trace, "WITH x AS (INSERT INTO stored.meta VALUES ('a', 'b')) SELECT 1")
+    assert re.search("INSERT is not allowed|CTE needs a SELECT", error.message)
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_an_engine_that_is_asked_past_the_check_cannot_reach_a_file(write: str, trace: Trace) -> None:
+    root = trace.folder.parent.parent
+    before = digests(root)
+    cursor = ReadOnlyDatabase(trace.folder, trace.meta).cursor({})
+    # Tables in its own memory may change: they are gone with it.
+    with contextlib.suppress(duckdb.Error):
+        cursor.execute(write.replace("{root}", str(root)).replace("{store}", str(trace.folder))).fetchall()
+        assert "'{" not in write, "this names a file"
+    assert digests(root) == before
+
+
+def test_table_functions_that_are_not_known_to_only_read_are_refused(trace: Trace) -> None:
+    found = trace.arrow(
+        "SELECT DISTINCT function_name AS name FROM duckdb_functions() WHERE function_type = 'table'"
+    )
+    names = set(found["name"].to_pylist())
+    assert {"read_text", "query", "glob", "read_parquet"} <= names
+    allowed = {name for name in names if is_allowed(trace, f"SELECT * FROM {name}()")}
+    assert allowed <= read_only._TABLE_FUNCTIONS
+    assert {"range", "unnest", "duckdb_columns"} <= allowed
+
+
+def is_allowed(trace: Trace, sql: str) -> bool:
+    try:
+        trace.arrow(sql)
+    except StepscopeError as error:
+        return "is not allowed" not in error.message
+    return True
+
+
+@pytest.mark.parametrize("sql", ["SELECT write_log('a')", "SELECT sleep_ms(1)", "SELECT nextval('a')"])
+def test_functions_that_do_something_are_refused(sql: str, trace: Trace) -> None:
+    assert "is not allowed" in refused(trace, sql).message
+
+
+def test_a_long_query_is_refused_before_it_is_parsed(trace: Trace) -> None:
+    assert "characters" in refused(trace, f"SELECT {'(' * 60_000}1{')' * 60_000}").message
+
+
+@pytest.mark.parametrize("depth", [900, 2_000, 20_000])
+def test_a_deep_query_is_answered_or_refused(depth: int, trace: Trace) -> None:
+    with contextlib.suppress(StepscopeError):
+        trace.arrow(f"SELECT {'(' * depth}1{')' * depth}")
+
+
+def test_a_query_that_takes_too_long_is_stopped(trace: Trace) -> None:
+    fresh = Trace(trace.folder)
+    fresh.time_limit_s = 0.3
+    sql = "SELECT count(*) FROM range(1000000000) a(i), range(1000) b(j) WHERE hash(i + j) % 7 = 3"
+    for ask in (fresh.arrow, lambda sql: list(fresh.batches(sql)), fresh.rows):
+        began = time.monotonic()
+        with pytest.raises(StepscopeError, match=r"more than 0\.3 s") as found:
+            ask(sql)
+        assert "--time-limit" in found.value.hint
+        assert time.monotonic() - began < 20
+    assert fresh.arrow("SELECT 1 AS a")["a"].to_pylist() == [1]
+
+
+@pytest.mark.slow
+def test_a_query_that_wants_too_much_memory_is_refused(trace: Trace) -> None:
+    with pytest.raises(StepscopeError, match="Out of Memory"):
+        trace.arrow("SELECT len(list(i)) FROM range(1000000000) t(i)")
+
+
 @pytest.mark.parametrize("sql", READS)
 def test_no_other_file_is_read(sql: str, trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trace.folder.parent.parent)
@@ -155,10 +282,25 @@ def test_one_statement_is_asked_for(sql: str, trace: Trace) -> None:
         "explain analyze select 1",
         "(SELECT 1) UNION ALL (SELECT 2)",
         "SELECT 'COPY ops TO ''a''; DROP VIEW ops'",
+        "SELECT name, sum(dur_ns) OVER (PARTITION BY name ORDER BY start_ns) FROM ops QUALIFY true",
+        "SELECT list_transform([1, 2], lambda i: i + 1), [x * 2 FOR x IN [1, 2] IF x > 1]",
+        "SELECT {'a': 1}, MAP {'b': 2}, $$COPY$$, ['INSERT'][1], INTERVAL 1 DAY, TRY_CAST('a' AS INT)",
+        "SELECT * EXCLUDE (name) REPLACE (1 AS dur_ns) FROM ops ORDER BY ALL DESC NULLS LAST LIMIT 100%",
+        "SELECT o.name FROM ops o ASOF JOIN kernels k ON o.start_ns <= k.start_ns",
+        "SELECT * FROM ops, LATERAL (SELECT dur_ns + 1)",
+        "SELECT count(*) FROM ops GROUP BY GROUPING SETS ((name), ())",
+        "SELECT CASE WHEN dur_ns BETWEEN 1 AND 2 THEN 'a' ELSE name COLLATE NOCASE END FROM ops",
+        "SELECT CAST(dur_ns AS DECIMAL(18, 3)), NULL::STRUCT(a INT)[], dur_ns::HUGEINT FROM ops",
+        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT * FROM t",
+        "FROM (PIVOT ops ON name IN ('aten::mm') USING sum(dur_ns))",
+        "SELECT DISTINCT ON (name) name FROM ops USING SAMPLE 10 ROWS",
+        "SELECT unnest(range(3)), * FROM json_each('{\"a\": 1}')",
+        "SELECT args->>'$.a', name LIKE 'a%', regexp_matches(name, 'x') FROM ops",
+        "SELECT COLUMNS('dur.*') FROM ops",
+        "SELECT * FROM analyses.ops",
     ],
 )
 def test_reading_is_allowed(sql: str, trace: Trace) -> None:
-    check_read_only(sql)
     assert trace.arrow(sql).num_rows
 
 

@@ -1,0 +1,91 @@
+"""Ctrl-C and SIGTERM at any moment: the whole answer with exit code 0, or none with 130 or 143."""
+
+from __future__ import annotations
+
+import ast
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.trying import tries
+
+import stepscope
+from stepscope.cli.traces import DEMO
+
+COMMANDS = (
+    ("report", str(DEMO)),
+    ("report", str(DEMO), "--format", "json"),
+    ("check", str(DEMO), "--budget", "finding any = none"),
+    ("diff", str(DEMO), str(DEMO)),
+    ("query", str(DEMO), "SELECT name, sum(dur_ns) FROM ops GROUP BY name ORDER BY 2 DESC, 1"),
+)
+
+
+class Ended(NamedTuple):
+    code: int
+    out: bytes
+    err: bytes
+    left: list[str]
+    took_s: float
+
+
+def run(command: tuple[str, ...], cache: Path, number: int = 0, after_s: float = 0.0) -> Ended:
+    """Runs a command with an empty cache and sends a signal after a while."""
+    began = time.monotonic()
+    environment = {**os.environ, "STEPSCOPE_CACHE": str(cache), "TMPDIR": str(cache.parent)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "stepscope", *command],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    if number:
+        time.sleep(after_s)
+        process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    left = [str(one.relative_to(cache.parent)) for one in cache.parent.rglob("*.partial")]
+    left += [one.name for one in cache.parent.glob("stepscope-*")]
+    return Ended(process.returncode, out, err, left, time.monotonic() - began)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: "-".join(command[::2])[:20])
+def test_a_signal_at_any_moment(command: tuple[str, ...], tmp_path: Path) -> None:
+    whole = run(command, tmp_path / "whole" / "cache")
+    rng = random.Random(command[0])
+    ended: list[int] = []
+    for attempt in range(tries(8)):
+        number = rng.choice((signal.SIGINT, signal.SIGTERM))
+        # A process that has not reached the first line of stepscope yet ends as any Python does.
+        after_s = rng.uniform(0.25, 1.1) * whole.took_s
+        (tmp_path / str(attempt)).mkdir()
+        found = run(command, tmp_path / str(attempt) / "cache", number, after_s)
+        ended.append(found.code)
+        where = f"{number.name} after {after_s:.3f} of {whole.took_s:.3f} s: {found}"
+        if found.code == whole.code:
+            assert found.out == whole.out, where
+        else:
+            assert found.code == 128 + number, where
+            assert whole.out.startswith(found.out), where
+            assert not found.err, where
+        assert not found.left, where
+    assert any(code > 128 for code in ended), "no signal came in time"
+
+
+def test_every_catch_all_passes_a_signal_on() -> None:
+    handlers = 0
+    for file in Path(stepscope.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not isinstance(node, ast.ExceptHandler) or node.type is None:
+                continue
+            if ast.unparse(node.type) == "Exception":
+                handlers += 1
+                first = ast.unparse(node.body[0])
+                assert "interrupts." in first, f"{file.name}:{node.lineno} begins with {first}"
+    assert handlers

@@ -5,13 +5,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # What `make test-pythons` tries, as far as the machine has them.
-PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
+PYTHONS ?= 3.11 3.12 3.13 3.14
 
 NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
-.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons fuzz bench bench-findings manifest docs clean
+.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -45,6 +45,16 @@ exhaustive: develop $(VENV)/.torch $(VENV)/.browser
 # The part of the tests that another Python could change.
 quick: develop
 	$(PYTEST) -m "not slow and not exhaustive"
+
+# The fence around SQL, on the oldest and the newest DuckDB that may be installed.
+DUCKDB := $(shell sed -n 's/.*"\(duckdb[^"]*\)".*/\1/p' pyproject.toml)
+DUCKDB_OLDEST := duckdb==$(shell sed -n 's/.*"duckdb>=\([0-9.]*\),.*/\1/p' pyproject.toml).*
+test-duckdbs: develop
+	@set -e; for version in "$(DUCKDB_OLDEST)" "$(DUCKDB)"; do \
+	  echo "== $$version"; rm -rf build/duckdb; \
+	  $(PIP) install --quiet --no-deps --target build/duckdb "$$version"; \
+	  PYTHONPATH=build/duckdb $(PYTEST) tests/store tests/cli/test_query.py; \
+	done
 
 test-pythons:
 	@set -e; tried=""; for version in $(PYTHONS); do \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
@@ -22,7 +22,7 @@ __all__ = ["CAUSES", "IDLE_READS", "GapPart", "Idle", "Side", "SpentIn", "Window
 Window = Literal["steps", "span"]
 
 
-class Side(str, Enum):
+class Side(StrEnum):
     """What an idle device waited for."""
 
     HOST = "host"
@@ -31,7 +31,7 @@ class Side(str, Enum):
     UNKNOWN = "unknown"
 
 
-class SpentIn(str, Enum):
+class SpentIn(StrEnum):
     """What the time of a gap can have gone to: what the host did comes first, in the order of its kinds."""
 
     DATALOADER = HostKind.DATALOADER.value

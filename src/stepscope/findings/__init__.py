@@ -13,7 +13,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, Literal, Protocol, cast
 
 from stepscope.findings.claims import Claim
@@ -43,7 +43,7 @@ Certainty = Literal["certain", "likely", "possible"]
 Severity = Literal["high", "medium", "low"]
 
 
-class Category(str, Enum):
+class Category(StrEnum):
     """What a rule is about: the report and its reference put findings of one category together."""
 
     INPUT = "input"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope import units
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 
-class WaitCause(str, Enum):
+class WaitCause(StrEnum):
     """What made the host wait for the device."""
 
     READ = "scalar read"

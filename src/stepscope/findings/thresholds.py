@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import sys
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,6 @@ from typing import Any
 from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.findings import wanted_by
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["Thresholds", "nearest_thresholds", "thresholds_in", "toml_of"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ALLOCATION", "WAIT", "HostKind", "host_time"]
 
 
-class HostKind(str, Enum):
+class HostKind(StrEnum):
     """In this order: an instant belongs to the first of which an event is open."""
 
     DATALOADER = "dataloader"

@@ -30,7 +30,7 @@ def cache(
         print(f"removed {units.counted(len(found), 'store')}, {units.size(total)}, from {where}")
         return
     for entry in found:
-        used = dt.datetime.fromtimestamp(entry.used, dt.timezone.utc).astimezone()
+        used = dt.datetime.fromtimestamp(entry.used, dt.UTC).astimezone()
         print(f"{used:%Y-%m-%d %H:%M}  {units.size(entry.bytes):>8}  {entry.folder.name}  ({entry.source})")
     print(
         f"{units.counted(len(found), 'store')}, {units.size(total)} of {units.size(kept.limit())}, in {where}"

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from stepscope.present._printable import printable
 
-if TYPE_CHECKING:
-    from rich.text import Text
+__all__ = ["Line", "broken", "fitted", "printed", "styled", "unbroken", "wrapped"]
 
-__all__ = ["broken", "fitted", "printed", "styled", "unbroken", "wrapped"]
+Line = tuple[tuple[str, str], ...]
+"""The pieces of a line, each with its style: `bold white on red`."""
 
 _NO_BREAK = "\u00a0"
 _UNITS = re.compile(r"(\d) (%|[nµm]?s|[KMGT]iB|min|h)(?!\w)")
 """A number and its unit stay on one line."""
 _WIDEST = 118
+_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+_CODES = {"bold": 1, "bright_black": 90, **{color: 30 + number for number, color in enumerate(_COLORS)}}
 
 
 def fitted(width: int) -> int:
@@ -26,34 +26,28 @@ def fitted(width: int) -> int:
     return min(max(width, 60), _WIDEST)
 
 
-def printed(lines: Iterable[Text], *, color: bool) -> str:
+def printed(lines: Iterable[Line], *, color: bool) -> str:
     """The lines as text."""
-    from rich.console import Console
-
-    file = io.StringIO()
-    console = Console(
-        file=file,
-        width=1000,  # lines are broken here, not by rich
-        force_terminal=color,
-        color_system="standard" if color else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-    for line in lines:
-        console.print(line, soft_wrap=True)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
+    shown = ("".join(_colored(*piece) if color else piece[0] for piece in line) for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in shown)
 
 
-def styled(*pieces: tuple[str, str] | str) -> Text:
+def _colored(text: str, style: str) -> str:
+    """A piece with the codes of the 16 colors that every terminal has around it."""
+    if not (text and style):
+        return text
+    front, _, back = style.partition(" on ")
+    codes = [_CODES[word] for word in front.split()] + [_CODES[word] + 10 for word in back.split()]
+    return f"\x1b[{';'.join(map(str, codes))}m{text}\x1b[0m"
+
+
+def styled(*pieces: tuple[str, str] | str) -> Line:
     """A line of text; pieces may have a style."""
-    from rich.text import Text
-
     plain = ((piece, "") if isinstance(piece, str) else piece for piece in pieces)
-    return Text.assemble(*((printable(piece), style) for piece, style in plain))
+    return tuple((printable(piece), style) for piece, style in plain)
 
 
-def wrapped(said: str, width: int, *, indent: int = 0, first: str = "", style: str = "") -> Iterator[Text]:
+def wrapped(said: str, width: int, *, indent: int = 0, first: str = "", style: str = "") -> Iterator[Line]:
     """A paragraph; `first` stands in the margin of its first line."""
     margins = {"initial_indent": first.ljust(indent), "subsequent_indent": " " * indent}
     for line in broken(said, width, **margins):

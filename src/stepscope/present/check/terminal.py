@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from stepscope.compare.check import CheckResult
-from stepscope.present._lines import fitted, printed, styled, wrapped
+from stepscope.present._lines import Line, fitted, printed, styled, wrapped
 from stepscope.present.check._phrases import headline, why
 from stepscope.present.formats import format
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 __all__ = ["terminal"]
 
@@ -29,7 +25,7 @@ def terminal(check: CheckResult, *, width: int, color: bool) -> str:
     return printed(_lines(check, fitted(width)), color=color)
 
 
-def _lines(check: CheckResult, width: int) -> Iterator[Text]:
+def _lines(check: CheckResult, width: int) -> Iterator[Line]:
     yield from wrapped(headline(check), width, style="bold red" if check.failed else "bold green")
     for outcome in check.outcomes:
         sign, style = _STATES[outcome.state]

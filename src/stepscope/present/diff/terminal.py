@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart
@@ -23,12 +22,9 @@ from stepscope.present._changes import (
     unmatched,
     unprofiled,
 )
-from stepscope.present._lines import broken, fitted, printed, styled, unbroken, wrapped
+from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
 from stepscope.present._markup import shortened
 from stepscope.present.formats import format
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 __all__ = ["terminal"]
 
@@ -71,7 +67,7 @@ def terminal(comparison: Comparison, *, width: int, color: bool) -> str:
     return printed(_lines(comparison, fitted(width)), color=color)
 
 
-def _lines(comparison: Comparison, width: int) -> Iterator[Text]:
+def _lines(comparison: Comparison, width: int) -> Iterator[Line]:
     yield from wrapped(" · ".join(headline(comparison)), width)
     yield styled()
     if comparison.overall:
@@ -81,7 +77,7 @@ def _lines(comparison: Comparison, width: int) -> Iterator[Text]:
     yield from _change(comparison.whole, width)
 
 
-def _verdict(change: StepChange, width: int) -> Iterator[Text]:
+def _verdict(change: StepChange, width: int) -> Iterator[Line]:
     badge = f" {change.word.upper()} "
     indent = len(badge) + 2
     said = broken(sentence(change), width - indent)
@@ -93,7 +89,7 @@ def _verdict(change: StepChange, width: int) -> Iterator[Text]:
         yield from wrapped(more, width, indent=indent)
 
 
-def _history(comparison: Comparison, width: int) -> Iterator[Text]:
+def _history(comparison: Comparison, width: int) -> Iterator[Line]:
     """One line a side: what it takes, what it gets done, what it gained on the last and on the first."""
     heads = ("", "step", "", "since last", "", "since first")
     rows: list[tuple[str, ...]] = [heads]
@@ -127,7 +123,7 @@ def _main_rate(side: Side) -> str:
     return f"{units.number(side.rates[unit])} {unit}/s" if unit else ""
 
 
-def _grid(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> Iterator[Text]:
+def _grid(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> Iterator[Line]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for place, row in enumerate(rows):
         cells = [
@@ -137,7 +133,7 @@ def _grid(rows: Sequence[Sequence[str]], left: tuple[int, ...]) -> Iterator[Text
         yield styled((" " + "  ".join(cells).rstrip(), "bold" if place == 0 else ""))
 
 
-def _change(change: StepChange, width: int) -> Iterator[Text]:
+def _change(change: StepChange, width: int) -> Iterator[Line]:
     if change.parts:
         yield from _bars(change, width)
         yield styled()
@@ -152,7 +148,7 @@ def _change(change: StepChange, width: int) -> Iterator[Text]:
         yield from wrapped(said, width, indent=3, first=" !", style="yellow")
 
 
-def _bars(change: StepChange, width: int) -> Iterator[Text]:
+def _bars(change: StepChange, width: int) -> Iterator[Line]:
     longest = max(change.before.step_ns, change.after.step_ns)
     room = min(_BAR, width - 38)
     for side, name, end in ((change.before, " before", "before_ns"), (change.after, " after", "after_ns")):
@@ -170,7 +166,7 @@ def _bars(change: StepChange, width: int) -> Iterator[Text]:
     yield from wrapped(legend, width, indent=_INDENT)
 
 
-def _parts(change: StepChange, width: int) -> Iterator[Text]:
+def _parts(change: StepChange, width: int) -> Iterator[Line]:
     """What the change is made of: each level sums to the one above."""
     yield _row("", "before", "after", "change", width, "bold")
     least = _SMALL * max(change.before.step_ns, change.after.step_ns)
@@ -194,7 +190,7 @@ def _rows(
     most: int = 0,
     indent: int = 3,
     style: str = "",
-) -> Iterator[Text]:
+) -> Iterator[Line]:
     """The first of some parts, and the rest of all summed up; a rest of one is shown as it is."""
     shown = list(chosen[:most])
     left = [part for part in parts if part not in shown]
@@ -207,17 +203,17 @@ def _rows(
         yield _time_row(f"{' ' * indent}{len(left)} more", StepPart("", *ends), width, "bright_black")
 
 
-def _time_row(name: str, part: StepPart, width: int, style: str = "") -> Text:
+def _time_row(name: str, part: StepPart, width: int, style: str = "") -> Line:
     ends = units.duration(part.before_ns), units.duration(part.after_ns)
     return _row(name, *ends, signed(part.change_ns), width, style)
 
 
-def _row(name: str, before: str, after: str, change: str, width: int, style: str = "") -> Text:
+def _row(name: str, before: str, after: str, change: str, width: int, style: str = "") -> Line:
     room = min(width, 84) - 36
     return styled((f"{shortened(name, room):<{room}}{before:>12}{after:>12}{change:>12}", style))
 
 
-def _kernels(change: StepChange, width: int) -> Iterator[Text]:
+def _kernels(change: StepChange, width: int) -> Iterator[Line]:
     moved = kernels(change)
     if moved:
         yield styled()
@@ -241,7 +237,7 @@ def _kernels(change: StepChange, width: int) -> Iterator[Text]:
         yield from wrapped(said, width, indent=1)
 
 
-def _flat(what: str, parts: Sequence[StepPart], change: StepChange, width: int) -> Iterator[Text]:
+def _flat(what: str, parts: Sequence[StepPart], change: StepChange, width: int) -> Iterator[Line]:
     least = _SMALL * max(change.before.step_ns, change.after.step_ns)
     moved = [part for part in parts if abs(part.change_ns) >= least]
     if len(parts) < 2 or not moved:
@@ -252,7 +248,7 @@ def _flat(what: str, parts: Sequence[StepPart], change: StepChange, width: int) 
     yield from _rows(ordered, parts, width, most=_OPS)
 
 
-def _findings(change: StepChange, width: int) -> Iterator[Text]:
+def _findings(change: StepChange, width: int) -> Iterator[Line]:
     told = (
         (" ✓", "resolved", found(change.resolved), "green"),
         (" ✗", "new", found(change.appeared), "red"),

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
-from stepscope.present._lines import broken, fitted, printed, styled, unbroken, wrapped
+from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
 from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
 from stepscope.present.formats import format
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 __all__ = ["terminal"]
 
@@ -45,7 +41,7 @@ def terminal(report: Report, *, width: int, color: bool) -> str:
     return printed(_lines(report, fitted(width)), color=color)
 
 
-def _lines(report: Report, width: int) -> Iterator[Text]:
+def _lines(report: Report, width: int) -> Iterator[Line]:
     yield from wrapped(" · ".join(headline(report)), width)
     yield from _doubts(report, width)
     yield styled()
@@ -69,7 +65,7 @@ def _lines(report: Report, width: int) -> Iterator[Text]:
     yield from _next(report, width)
 
 
-def _doubts(report: Report, width: int) -> Iterator[Text]:
+def _doubts(report: Report, width: int) -> Iterator[Line]:
     """What could distort the numbers by 1 % or more, or by an unknown amount."""
     told = [
         f"{doubt.what} ({units.share(doubt.effect_share)} of {doubt.of})"
@@ -84,7 +80,7 @@ def _doubts(report: Report, width: int) -> Iterator[Text]:
         yield from wrapped(f"caution: {', '.join(told)}", width, style="yellow")
 
 
-def _verdict(report: Report, width: int) -> Iterator[Text]:
+def _verdict(report: Report, width: int) -> Iterator[Line]:
     verdict = report.verdict
     badge = f" {verdict.word.upper()} "
     style = _WORD_STYLES.get(verdict.word, "bold white on red")
@@ -96,7 +92,7 @@ def _verdict(report: Report, width: int) -> Iterator[Text]:
     yield from wrapped(verdict.promise, width, indent=indent)
 
 
-def _step(overview: Overview, width: int) -> Iterator[Text]:
+def _step(overview: Overview, width: int) -> Iterator[Line]:
     whole = sum(overview.parts.values())
     if whole:
         room = 36
@@ -124,7 +120,7 @@ def _step(overview: Overview, width: int) -> Iterator[Text]:
         yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")
 
 
-def _words(report: Report, width: int) -> Iterator[Text]:
+def _words(report: Report, width: int) -> Iterator[Line]:
     """Where to look up the words that this report uses and that not everybody knows."""
     checks = " ".join(check.name for check in report.checklist)
     said = f"{report.verdict.sentence} {_times(report.overview)} {checks}".lower()
@@ -158,7 +154,7 @@ def _figures(overview: Overview) -> list[str]:
     return figures
 
 
-def _finding(report: Report, finding: Finding, width: int) -> Iterator[Text]:
+def _finding(report: Report, finding: Finding, width: int) -> Iterator[Line]:
     advice = finding.advice
     number = f"{report.findings.index(finding) + 1:>2}  "
     right = f"{worth(finding)}  ({finding.severity})"
@@ -184,7 +180,7 @@ def _arrows() -> Iterator[str]:
         yield "  "
 
 
-def _checklist(report: Report, width: int) -> Iterator[Text]:
+def _checklist(report: Report, width: int) -> Iterator[Line]:
     if report.checklist:
         yield styled()
     by_state: dict[str, list[str]] = {}
@@ -198,14 +194,14 @@ def _checklist(report: Report, width: int) -> Iterator[Text]:
             yield from wrapped(said, width, indent=_MARGIN, first=f" {sign}", style=style)
 
 
-def _not_judged(report: Report, width: int) -> Iterator[Text]:
+def _not_judged(report: Report, width: int) -> Iterator[Line]:
     judged = [f"{', '.join(rules)} ({why})" for why, rules in not_judged(report)]
     if judged:
         yield styled()
         yield from wrapped(f"not judged: {' · '.join(judged)}", width, indent=1, style="bright_black")
 
 
-def _next(report: Report, width: int) -> Iterator[Text]:
+def _next(report: Report, width: int) -> Iterator[Line]:
     if report.next_steps:
         yield styled()
         yield styled((" next steps", "bold"))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,10 +19,12 @@ from tests.samples import KEPT
 
 import stepscope
 from stepscope import registry
+from stepscope.analyses import analysis
 from stepscope.analyses.kernels import Kernel, kernels
 from stepscope.errors import StepscopeError
 from stepscope.store.trace import Trace
 from stepscope.store.views import VIEWS
+from stepscope.tables import Table
 
 NAMES = {view.name: {name for name, _, _ in view.columns} for view in VIEWS}
 
@@ -153,6 +157,25 @@ class TestReading:
         with pytest.raises(StepscopeError, match="host_tree"):
             trace.reading({"ops": ("name",)}).arrow("SELECT depth FROM host_tree")
 
+    def test_of_small_traces_ours_sees_whole_tables_and_others_never(
+        self, any_size: Trace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def marked(module: str) -> Callable[[Trace], Table[Named]]:
+            def asking(trace: Trace) -> Table[Named]:
+                return trace.query(Named, "SELECT max(name) AS name, sum(dur_ns)::BIGINT AS calls FROM ops")
+
+            asking.__module__ = module
+            return analysis(reads={"ops": ("name",)})(asking)
+
+        theirs, ours = marked("their_package.asking"), marked("stepscope.analyses.asking")
+        with pytest.raises(StepscopeError, match="dur_ns"):
+            theirs(any_size)
+        with contextlib.nullcontext() if any_size.is_small else pytest.raises(StepscopeError, match="dur_ns"):
+            ours(any_size)
+        monkeypatch.setattr("stepscope.store.database.LIMIT_OURS", True)
+        with pytest.raises(StepscopeError, match="dur_ns"):
+            ours(Trace(any_size.folder))
+
     def test_nothing_at_all(self, trace: Trace) -> None:
         assert trace.reading({}).arrow("SHOW TABLES").num_rows == len(
             [name for name in trace.reading({}).arrow("SHOW TABLES")["name"].to_pylist() if name not in NAMES]
@@ -166,7 +189,10 @@ class TestAnalyses:
             assert set(columns) <= NAMES[view]
             assert len(set(columns)) == len(columns)
 
-    def test_what_is_declared_is_enough(self, name: str, trace: Trace, tmp_path: Path) -> None:
+    def test_what_is_declared_is_enough(
+        self, name: str, trace: Trace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("stepscope.store.database.LIMIT_OURS", True)
         analysis = registry.load("analyses", name)
         assert analysis(trace).columns
         other = stepscope.open(DATA / "h200_ddp_gloo_rank0.pt.trace.json.gz", store=KEPT)

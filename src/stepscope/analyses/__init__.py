@@ -25,10 +25,12 @@ def analysis(*, reads: Reads) -> Callable[[Analysis[Options, Row]], Analysis[Opt
     """
 
     def mark(function: Analysis[Options, Row]) -> Analysis[Options, Row]:
+        ours = function.__module__.startswith("stepscope.")
+
         @functools.wraps(function)
         def limited(trace: Trace, *args: Options.args, **options: Options.kwargs) -> Table[Row]:
             asked = (function, args, tuple(sorted(options.items())))
-            found = trace.once(asked, lambda: function(trace.reading(reads), *args, **options))
+            found = trace.once(asked, lambda: function(trace.reading(reads, ours=ours), *args, **options))
             return cast("Table[Row]", found)
 
         limited.reads = reads  # type: ignore[attr-defined]

@@ -78,7 +78,7 @@ _GRADIENTS = """
     WITH gradients AS (SELECT args, start_ns FROM ops WHERE name = 'torch::autograd::AccumulateGrad'),
     first_step AS (
         SELECT min(host_start_ns) AS low, arg_min(host_end_ns, host_start_ns) AS high
-        FROM gradients ASOF JOIN steps ON start_ns >= host_start_ns WHERE start_ns < host_end_ns),
+        FROM gradients g ASOF JOIN steps ON g.start_ns >= host_start_ns WHERE g.start_ns < host_end_ns),
     numbered AS (
         SELECT sequence, max(sequence) OVER (ORDER BY start_ns, event
                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest

@@ -96,10 +96,10 @@ _REGIONS = f"""
 _SQL = f"""
     WITH {TIMED}, {ROOTS}, {_PIECES}, {_REGIONS},
     stepped AS (
-        SELECT CASE WHEN start_ns < host_end_ns THEN step END AS step, start_ns, total_ns, region,
+        SELECT CASE WHEN p.start_ns < host_end_ns THEN step END AS step, p.start_ns, total_ns, region,
                CASE WHEN kind = 'compilation' AND regexp_matches(region, '/0*[1-9]\\d*(_\\d+)?$')
                     THEN 'recompilation' ELSE kind END AS kind
-        FROM placed ASOF LEFT JOIN steps ON start_ns >= host_start_ns)
+        FROM placed p ASOF LEFT JOIN steps ON p.start_ns >= host_start_ns)
     SELECT step, kind, region, count(*) AS times, sum(total_ns)::BIGINT AS total_ns,
            max(total_ns) AS longest_ns, min(start_ns) AS start_ns
     FROM stepped GROUP BY step, kind, region ORDER BY min(start_ns), kind, region

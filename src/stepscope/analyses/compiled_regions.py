@@ -199,8 +199,9 @@ def _guards(trace: Trace) -> Iterator[str]:
         return
     found = trace.rows(
         """
-        SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM ops ASOF JOIN steps ON start_ns >= host_start_ns
-        WHERE ops.name = 'TorchDynamo Cache Lookup' AND start_ns < host_end_ns
+        SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns
+        FROM ops o ASOF JOIN steps ON o.start_ns >= host_start_ns
+        WHERE o.name = 'TorchDynamo Cache Lookup' AND o.start_ns < host_end_ns
         """
     )[0]
     if found["n"]:

@@ -74,10 +74,10 @@ _SQL = """
         FROM covered GROUP BY launch, device_name)
     SELECT CASE WHEN l.start_ns < s.host_end_ns THEN s.step END AS step, l.start_ns, graph,
            device_name AS device, kernels, copies, fills, coalesce(l.dur_ns, 0) AS launch_ns,
-           first_ns - l.start_ns AS delay_ns, span_ns, busy_ns, span_ns - busy_ns AS idle_ns, work_ns, basis,
-           known_ns / nullif(work_ns, 0)::DOUBLE AS known_share
-    FROM launched JOIN launches l ON l.event = launched.launch
-    ASOF LEFT JOIN steps s ON l.start_ns >= s.host_start_ns ORDER BY l.start_ns, launched.launch, device
+           first_ns - l.start_ns AS delay_ns, span_ns, busy_ns, span_ns - busy_ns AS idle_ns, g.work_ns,
+           basis, known_ns / nullif(g.work_ns, 0)::DOUBLE AS known_share
+    FROM launched g JOIN launches l ON l.event = g.launch
+    ASOF LEFT JOIN steps s ON l.start_ns >= s.host_start_ns ORDER BY l.start_ns, g.launch, g.device_name
 """
 
 

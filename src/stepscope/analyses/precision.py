@@ -49,7 +49,8 @@ class Precision:
 
 # Kernels with the operator that launched them, and in `detail` with that operator's arguments.
 _KERNELS = """
-    SELECT k.*, o.name AS op_name, o.args, concat_ws(chr(31), k.name, o.name) AS grouped,
+    SELECT k.name, device_name, start_ns, dur_ns, o.name AS op_name, o.args,
+           concat_ws(chr(31), k.name, o.name) AS grouped,
            concat_ws(chr(31), k.name, o.name, o.args) AS detail
     FROM device_work k LEFT JOIN (SELECT event, name, args::VARCHAR AS args FROM ops) o ON o.event = k.op
     WHERE kind = 'kernel' AND NOT communicates

@@ -71,8 +71,9 @@ class Trace:
         self._progress = progress
         self._analyst = analyst
         self._shared = Database(folder)
-        # What analyses and the makers of tables ask is ours, and was looked at when it was written.
+        # What analyses and the makers of tables ask was looked at when it was written.
         self._trusted = False
+        self._ours = False
         self.time_limit_s = read_only.TIME_LIMIT_S
 
     @property
@@ -202,10 +203,14 @@ class Trace:
 
             yield ask
 
-    def reading(self, reads: Reads | None) -> Trace:
-        """The same trace, in which only these views and columns exist, or for None all that is stored."""
+    def reading(self, reads: Reads | None, *, ours: bool = False) -> Trace:
+        """The same trace, in which only these views and columns exist, or for None all that is stored.
+
+        What is `ours` is known to read no others.
+        """
         limited = copy(self)
         limited._reads, limited._analyst, limited._trusted = reads, None, True  # noqa: SLF001  # its own class
+        limited._ours = ours  # noqa: SLF001
         return limited
 
     def _cursor(self, sql: str, *, own: bool = False) -> duckdb.DuckDBPyConnection:
@@ -219,7 +224,7 @@ class Trace:
         for name in named.derived:
             self._shared.derived_tables.have(name, self.reading(None), self._progress)
         if self._trusted:
-            return self._shared.cursor(self._reads, named.views, own=own)
+            return self._shared.cursor(self._reads, named.views, own=own, ours=self._ours)
         return self._read_only_cursor(sql)
 
     def _read_only_cursor(self, sql: str) -> duckdb.DuckDBPyConnection:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _ended(list(argv))
     interrupts.watch()
     # Modules and tables stay until the end: to look for garbage among them again and again finds none.
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(1_000_000, 20, 20)
     try:
         code = _ended(sys.argv[1:])
         interrupts.unwatch()

@@ -67,11 +67,13 @@ def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.Duc
     folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
     connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
     with damage_named(folder):
-        connection.execute("CREATE SCHEMA stored; CREATE SCHEMA analyses")
+        # One transaction for all: each costs more than a small table.
+        connection.execute("BEGIN; CREATE SCHEMA stored; CREATE SCHEMA analyses")
         add_dictionaries(connection, folder, meta)
         files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
         for name, path in files.items():
             add_parquet(connection, name, path)
+        connection.execute("COMMIT")
     lock(connection)
     return connection
 

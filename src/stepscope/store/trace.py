@@ -101,6 +101,11 @@ class Trace:
         """Whether it is so small that what a question costs is its planning, not its rows."""
         return self._shared.is_small
 
+    @property
+    def _has_few_rows(self) -> bool:
+        """Whether no answer is expected to be too long for `few`: it would have to be asked for again."""
+        return self.meta.events <= fenced.FEW_ROWS
+
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, worked out once for the trace and kept for all that build on it."""
         return self._shared.once(key, make)
@@ -167,7 +172,7 @@ class Trace:
 
     def batches(self, sql: str, /, rows: int = 1 << 16, **params: Any) -> Iterator[pa.RecordBatch]:
         """The answer to a query, batch by batch, for what is too large to hold."""
-        if self._trusted and self.meta.events <= fenced.FEW_ROWS:
+        if self._trusted and self._has_few_rows:
             return iter(self.arrow(sql, **params).to_batches())
         # A cursor of its own, for others are asked before the last batch has come.
         cursor = self._cursor(sql, own=True)
@@ -196,7 +201,7 @@ class Trace:
         with self._shared.beside(tables) as cursor:
 
             def ask(sql: str) -> Iterator[pa.RecordBatch]:
-                if self.is_small and (found := fenced.few(cursor, sql, {})) is not None:
+                if self._has_few_rows and (found := fenced.few(cursor, sql, {})) is not None:
                     return iter(found.to_batches())
                 batches: Iterator[pa.RecordBatch] = fenced.run(cursor, sql, {}, ROW_GROUP)
                 return batches

@@ -122,7 +122,7 @@ def troubles(trace: Trace) -> dict[str, str]:
 
 def more_troubles(trace: Trace) -> dict[str, str]:
     """The same with every choice of every option; and asked again in another order, of whole tables."""
-    asked = [(name, {}) for name in ANALYSES]
+    asked: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in ANALYSES]
     asked += [(name, chosen) for name, analysis in ANALYSES.items() for chosen in choices(analysis)]
     first = [attempt(name, trace, **chosen) for name, chosen in asked]
     fresh = stepscope.open(trace.folder).reading(None)

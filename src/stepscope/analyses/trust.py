@@ -91,23 +91,18 @@ def profiler_options(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         )
 
 
-_RECORDED = """
-    SELECT (SELECT count(*) FROM python_frames) > 0 AS stacks,
-           (SELECT count(*) FROM ops) > 0 AS ops,
-           (SELECT count(*) FROM skeletons WHERE stored_in = 'ops' AND contains(text, 'Input Dims')) > 0
-               AS shapes,
-           (SELECT count(*) FROM skeletons WHERE stored_in = 'memory_events') > 0 AS memory
+_SHAPES = """
+    SELECT count(*) > 0 AS shapes FROM skeletons WHERE stored_in = 'ops' AND contains(text, 'Input Dims')
 """
 
 
 def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """What was not recorded and therefore cannot be told."""
-    found = trace.rows(_RECORDED)[0]
     missing = {
-        "operators (activities=[CPU, ...])": not found["ops"],
-        "Python stacks (with_stack=True): no lines and modules": not found["stacks"],
-        "shapes (record_shapes=True): no FLOPs and batches": not found["shapes"],
-        "memory (profile_memory=True)": not found["memory"],
+        "operators (activities=[CPU, ...])": not trace.has("ops"),
+        "Python stacks (with_stack=True): no lines and modules": not trace.has("python_frames"),
+        "shapes (record_shapes=True): no FLOPs and batches": not trace.rows(_SHAPES)[0]["shapes"],
+        "memory (profile_memory=True)": not trace.has("memory_events"),
     }
     named = [text for text, is_missing in missing.items() if is_missing]
     if named:

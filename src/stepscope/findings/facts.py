@@ -57,7 +57,7 @@ def facts_of(trace: Trace) -> Facts:
     group = told.get("distributedInfo")
     group = group if isinstance(group, dict) else {}
     size, backend = group.get("world_size"), group.get("backend")
-    shapes = trace.reading({"skeletons": ("stored_in", "text")}).rows(
+    shapes = trace.reading({"skeletons": ("stored_in", "text")}, ours=True).rows(
         "SELECT 1 AS one FROM skeletons WHERE stored_in = 'ops' AND contains(text, 'Input Dims') LIMIT 1"
     )
     return Facts(
@@ -79,7 +79,7 @@ def facts_of(trace: Trace) -> Facts:
 def _has_modules(trace: Trace) -> bool:
     if not trace.has("python_frames") or not trace.may_have_name("^nn.Module: "):
         return False
-    frames = trace.reading({"python_frames": ("name",)})
+    frames = trace.reading({"python_frames": ("name",)}, ours=True)
     return bool(frames.rows("SELECT 1 FROM python_frames WHERE starts_with(name, 'nn.Module: ') LIMIT 1"))
 
 

@@ -11,7 +11,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
-.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz bench bench-findings manifest docs clean
+.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz attack bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -94,6 +94,25 @@ build/fuzz/plain/%.o: native/%.cpp
 build/fuzz/scalar/%.o: native/%.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(FUZZ_FLAGS) -DSTEPSCOPE_SCALAR -MMD -c $< -o $@
+
+# Guided by coverage: libFuzzer keeps what reaches new code. It comes with clang.
+CLANG := $(firstword $(foreach of,-20 -19 -18 -17 -16 -15 -14,$(shell command -v clang++$(of))) $(shell command -v clang++))
+
+build/fuzz/reader-guided: $(FUZZED:%=build/fuzz/guided/%.o) build/fuzz/excerpts
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer $(filter %.o,$^) -o $@
+
+build/fuzz/guided/%.o: native/%.cpp
+	@mkdir -p $(@D)
+	$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -DSTEPSCOPE_GUIDED -MMD -c $< -o $@
+
+build/fuzz/excerpts: build/fuzz/traces
+	@mkdir -p $@
+	for trace in $</*.json; do head -c 3000 $$trace >$@/$$(basename $$trace) || exit 1; done
+	@touch $@
+
+# Everything that is promised in docs/safety.md, for five minutes; SECONDS=3600 for longer.
+attack: develop
+	$(BIN)/python -m tests.attack --seconds $(if $(filter command line,$(origin SECONDS)),$(SECONDS),300)
 
 -include $(wildcard build/fuzz/*/*.d build/fuzz/*/fuzz/*.d)
 

@@ -221,9 +221,7 @@ void mutate(std::string& text, Dice& dice, const std::vector<std::string>& sampl
   }
 }
 
-void fuzz_reader(Dice& dice, const std::vector<std::string>& samples) {
-  std::string text = excerpt(samples[draw(dice, samples.size())], dice);
-  for (size_t n = draw(dice, 5); n > 0; --n) mutate(text, dice, samples);
+void check_reading(const std::string& text, Dice& dice) {
   failed_input = text;
   constexpr size_t kAll = 96 << 20;
   const Said slow = read(text, text.size() + 1, false, kAll);
@@ -237,6 +235,12 @@ void fuzz_reader(Dice& dice, const std::vector<std::string>& samples) {
     if (!pid.empty()) check_json(pid);
     if (!tid.empty()) check_json(tid);
   }
+}
+
+[[maybe_unused]] void fuzz_reader(Dice& dice, const std::vector<std::string>& samples) {
+  std::string text = excerpt(samples[draw(dice, samples.size())], dice);
+  for (size_t n = draw(dice, 5); n > 0; --n) mutate(text, dice, samples);
+  check_reading(text, dice);
 }
 
 // ---- sweeps
@@ -267,7 +271,7 @@ __int128 union_of(std::vector<Span> spans) {
   return total;
 }
 
-void fuzz_sweep(Dice& dice) {
+[[maybe_unused]] void fuzz_sweep(Dice& dice) {
   ThreadSweep sweep({1});
   __int128 expected = 0;
   int64_t event = 0;
@@ -309,7 +313,7 @@ void fuzz_sweep(Dice& dice) {
   check(self == expected, "self times do not sum to the union");
 }
 
-std::vector<std::string> load(int count, char** paths) {
+[[maybe_unused]] std::vector<std::string> load(int count, char** paths) {
   std::vector<std::string> samples = {
       "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"a\\\"b\", \"pid\": 0, \"tid\": 7, \"ts\": 1.5, \"dur\": 2, \"args\": {\"stream\": 7}},"
       " {\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"b\", \"pid\": 1, \"tid\": \"x\", \"ts\": 1e3, \"dur\": -1, \"args\": {\"External id\": null}}]"};
@@ -324,6 +328,17 @@ std::vector<std::string> load(int count, char** paths) {
 }  // namespace
 
 }  // namespace stepscope
+
+#ifdef STEPSCOPE_GUIDED
+
+// For libFuzzer, which keeps what reaches new code and goes on from there.
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  stepscope::Dice dice(size);
+  stepscope::check_reading(std::string(reinterpret_cast<const char*>(data), size), dice);
+  return 0;
+}
+
+#else
 
 // fuzz_reader SEED SECONDS ITERATIONS [TRACE ...]: whichever of the two limits comes first; 0 is none.
 int main(int argc, char** argv) {
@@ -348,3 +363,5 @@ int main(int argc, char** argv) {
   std::printf("%ld traces and sweeps in %.1f s, seed %llu: nothing found\n", done, spent(), seed);
   return 0;
 }
+
+#endif

@@ -35,6 +35,10 @@ void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64
   if (r.spec.table >= 0 && payload.size() < payload_columns_[static_cast<size_t>(r.spec.table)])
     throw std::invalid_argument("a run without some columns of its table");
   const size_t rows = event.size();
+  if (r.spec.table >= 0) {  // all at once: rows that were added one by one would be copied several times over
+    std::vector<Open>& ended = ended_[static_cast<size_t>(r.spec.table)];
+    if (ended.size() + rows > ended.capacity()) ended.reserve(std::max(ended.size() + rows, 2 * ended.capacity()));
+  }
   pieces_.push_back(std::make_unique<Piece>(Piece{std::move(event), std::move(start), std::move(dur), std::move(payload), rows}));
   r.piece = pieces_.back().get();
   r.at = 0;
@@ -285,7 +289,7 @@ void ThreadSweep::fill(Nested& out, const std::vector<Open>& rows, const std::ve
 }
 
 Nested ThreadSweep::take(size_t table, size_t narrow) {
-  const std::vector<Open> rows = std::exchange(ended_[table], {});
+  std::vector<Open>& rows = ended_[table];
   const std::vector<uint32_t> order = order_of(rows);
   Nested out;
   out.narrow.resize(std::min(narrow, payload_columns_[table]));
@@ -294,6 +298,7 @@ Nested ThreadSweep::take(size_t table, size_t narrow) {
   for (size_t from = 0; from < rows.size(); from += kNear) fill(out, rows, order, from);
   for (const Open& row : rows) --row.piece->left;
   std::erase_if(pieces_, [](const auto& piece) { return piece->left == 0; });
+  rows.clear();
   return out;
 }
 

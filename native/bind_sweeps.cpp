@@ -26,16 +26,12 @@ void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, c
 // first `narrow` of them as int32.
 nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
   Nested n;
-  std::vector<std::vector<int32_t>> narrowed;
   std::vector<std::vector<uint8_t>> bits;
   {
     nb::gil_scoped_release release;
-    n = self.take(table);
-    n.sort();
-    for (auto* column : {&n.event, &n.start, &n.dur, &n.inside, &n.marked}) bits.push_back(validity(*column, kNull));
+    n = self.take(table, narrow);
+    for (auto* column : {&n.event, &n.start, &n.dur, &n.inside, &n.marked, &n.node}) bits.push_back(validity(*column, kNull));
     for (const auto& column : n.payload) bits.push_back(validity(column, kNull));
-    for (size_t i = 0; i < std::min(narrow, n.payload.size()); ++i)
-      narrowed.emplace_back(n.payload[i].begin(), n.payload[i].end());
   }
   nb::dict out;
   out["event"] = to_column(std::move(n.event), std::move(bits[0]));
@@ -49,14 +45,15 @@ nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
   out["fresh"] = to_column(std::move(n.fresh), {});
   out["weight_self"] = to_column(std::move(n.weight_self), {});
   out["weight_once"] = to_column(std::move(n.weight_once), {});
-  auto node_bits = validity(n.node, kNull);
-  out["node"] = to_column(std::move(n.node), std::move(node_bits));
+  out["node"] = to_column(std::move(n.node), std::move(bits[5]));
   out["in_steps"] = to_column(std::move(n.in_steps), {});
   out["late"] = to_column(std::move(n.late), {});
   nb::list payload;
-  for (size_t i = 0; i < n.payload.size(); ++i)
-    payload.append(i < narrowed.size() ? to_column(std::move(narrowed[i]), std::move(bits[5 + i]))
-                                       : to_column(std::move(n.payload[i]), std::move(bits[5 + i])));
+  for (auto& column : n.narrow) {
+    auto present = validity(column, kNarrowNull);
+    payload.append(to_column(std::move(column), std::move(present)));
+  }
+  for (size_t i = 0; i < n.payload.size(); ++i) payload.append(to_column(std::move(n.payload[i]), std::move(bits[6 + i])));
   out["payload"] = payload;
   return out;
 }

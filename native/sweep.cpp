@@ -4,6 +4,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <type_traits>
 #include <utility>
 
@@ -12,74 +13,35 @@ namespace stepscope {
 namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+constexpr size_t kNear = 128;
 
 }  // namespace
 
 // ---- nesting
 
-// Columns that grew row by row would be copied, and their pages be cleared, several times over.
-void Nested::make_room(size_t rows, bool paths) {
-  if (event.size() + rows <= event.capacity()) return;
-  const size_t wanted = std::max(event.size() + rows, 2 * event.capacity());
-  for (auto* column : {&event, &start, &dur, &inside, &marked, &self, &uncovered, &fresh, &weight_self, &weight_once})
-    column->reserve(wanted);
-  depth.reserve(wanted);
-  for (auto& column : payload) column.reserve(wanted);
-  if (paths) node.reserve(wanted), in_steps.reserve(wanted), late.reserve(wanted);
-}
-
-void Nested::sort() {
-  struct Key {
-    int64_t start, dur, event;
-    size_t row;
-    bool operator<(const Key& other) const {
-      if (start != other.start) return start < other.start;
-      return dur != other.dur ? dur > other.dur : event < other.event;
-    }
-  };
-  Column<Key> order(event.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = {start[i], dur[i], event[i], i};
-  bool sorted = true;
-  size_t first = 0;
-  threads.push_back(order.size());
-  for (const size_t last : threads) {
-    const auto from = order.begin() + static_cast<long>(first), to = order.begin() + static_cast<long>(last);
-    first = last;
-    if (std::is_sorted(from, to)) continue;  // what encloses nothing is given back as it came
-    std::sort(from, to);
-    sorted = false;
-  }
-  if (sorted) return;
-  const auto reorder = [&order](auto& column) {
-    std::remove_reference_t<decltype(column)> moved(column.size());
-    for (size_t i = 0; i < order.size(); ++i) moved[i] = column[order[i].row];
-    column.swap(moved);
-  };
-  reorder(inside), reorder(marked), reorder(self), reorder(uncovered), reorder(fresh);
-  reorder(weight_self), reorder(weight_once), reorder(depth);
-  for (auto& column : payload) reorder(column);
-  if (!node.empty()) reorder(node), reorder(in_steps), reorder(late);
-  reorder(event), reorder(start), reorder(dur);
-}
-
 ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree)
-    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), out_(payload_columns_.size()) {
-  for (size_t i = 0; i < out_.size(); ++i) out_[i].payload.resize(payload_columns_[i]);
-}
+    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), ended_(payload_columns_.size()) {}
 
 size_t ThreadSweep::add_run(RunSpec spec) {
-  runs_.push_back({spec, {}, {}, {}, {}, 0, false});
+  runs_.push_back({spec});
   hungry_.push_back(runs_.size() - 1);
   return runs_.size() - 1;
 }
 
 void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64_t> start, std::vector<int64_t> dur,
                        std::vector<std::vector<int64_t>> payload) {
+  if (event.empty()) return;
   Run& r = runs_[run];
-  r.event = std::move(event), r.start = std::move(start), r.dur = std::move(dur), r.payload = std::move(payload);
+  if (r.spec.table >= 0 && payload.size() < payload_columns_[static_cast<size_t>(r.spec.table)])
+    throw std::invalid_argument("a run without some columns of its table");
+  const size_t rows = event.size();
+  if (r.spec.table >= 0) {  // all at once: rows that were added one by one would be copied several times over
+    std::vector<Open>& ended = ended_[static_cast<size_t>(r.spec.table)];
+    if (ended.size() + rows > ended.capacity()) ended.reserve(std::max(ended.size() + rows, 2 * ended.capacity()));
+  }
+  pieces_.push_back(std::make_unique<Piece>(Piece{std::move(event), std::move(start), std::move(dur), std::move(payload), rows}));
+  r.piece = pieces_.back().get();
   r.at = 0;
-  if (r.event.empty()) return;
-  if (r.spec.table >= 0) out_[static_cast<size_t>(r.spec.table)].make_room(r.event.size(), tree_ != nullptr);
   std::erase(hungry_, run);
   push_head(run);
 }
@@ -91,11 +53,12 @@ void ThreadSweep::end_run(size_t run) {
 
 bool ThreadSweep::before(size_t a, size_t b) const {
   const Run &x = runs_[a], &y = runs_[b];
-  if (x.start[x.at] != y.start[y.at]) return x.start[x.at] < y.start[y.at];
+  const int64_t start_x = x.piece->start[x.at], start_y = y.piece->start[y.at];
+  if (start_x != start_y) return start_x < start_y;
   // What opens comes before what only asks: an event that begins at an instant is open at it.
   if (x.spec.opens != y.spec.opens) return x.spec.opens;
-  if (x.dur[x.at] != y.dur[y.at]) return x.dur[x.at] > y.dur[y.at];
-  return x.event[x.at] < y.event[y.at];
+  const int64_t dur_x = x.piece->dur[x.at], dur_y = y.piece->dur[y.at];
+  return dur_x != dur_y ? dur_x > dur_y : x.piece->event[x.at] < y.piece->event[y.at];
 }
 
 void ThreadSweep::push_head(size_t run) {
@@ -114,27 +77,29 @@ int64_t ThreadSweep::advance(int64_t horizon) {
   while (hungry_.empty() && !heads_.empty()) {
     const size_t run = pop_head();
     Run& r = runs_[run];
+    const std::vector<int64_t>& start = r.piece->start;
     // The others' next row is a bound up to which this run can go on alone.
     for (;;) {
-      if (r.start[r.at] >= horizon || (!heads_.empty() && before(heads_.front(), run))) {
+      if (start[r.at] >= horizon || (!heads_.empty() && before(heads_.front(), run))) {
         push_head(run);
         break;
       }
       visit(r);
-      if (++r.at == r.event.size()) {
+      if (++r.at == start.size()) {
         if (!r.ended) hungry_.push_back(run);
         break;
       }
     }
-    if (r.at < r.event.size() && r.start[r.at] >= horizon) break;
+    if (r.at < start.size() && start[r.at] >= horizon) break;
   }
   return hungry_.empty() ? -1 : static_cast<int64_t>(hungry_.front());
 }
 
 void ThreadSweep::visit(const Run& run) {
-  const int64_t start = run.start[run.at], dur = run.dur[run.at];
-  Open o{run.event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0};
+  const int64_t start = run.piece->start[run.at], dur = run.piece->dur[run.at];
+  Open o{run.piece->event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0};
   o.table = run.spec.table;
+  o.piece = run.piece, o.row = run.at, o.number = visited_++;
   if (dur != kNull && start != kNull) o.end = saturating_add(start, dur);
   if (start != kNull) {
     settle(start);
@@ -144,23 +109,17 @@ void ThreadSweep::visit(const Run& run) {
     if (!marked_.empty()) o.marked = marked_.back().first;
     if (run.spec.marks) marked_.emplace_back(o.event, o.end);
     if (tree_) follow(run, o);
-    else if (run.spec.weight >= 0) weigh(start, run.payload[static_cast<size_t>(run.spec.weight)][run.at]);
+    else if (run.spec.weight >= 0) weigh(start, run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at]);
     if (run.spec.covers) covered_until_ = std::max(covered_until_, o.end);
   }
   if (run.spec.group >= 0) {
-    o.group = run.payload[static_cast<size_t>(run.spec.group)][run.at];
+    o.group = run.piece->payload[static_cast<size_t>(run.spec.group)][run.at];
     const auto [it, first] = fresh_from_.try_emplace(o.group, o.start);
     o.fresh = std::max<int64_t>(0, o.end - std::max(o.start, it->second));
     it->second = std::max(it->second, o.end);
   }
-  o.payload_at = kept_.size();  // only now: settling has let go of what ended
-  for (const auto& column : run.payload) kept_.push_back(column[run.at]);
-  if (run.spec.opens && start != kNull) {
-    open(o);
-  } else {
-    emit(o, kept_.data() + o.payload_at);
-    kept_.resize(o.payload_at);
-  }
+  if (run.spec.opens && start != kNull) open(o);
+  else emit(o);
 }
 
 // Puts an event on the stack and notes those around it that it will outlive.
@@ -177,7 +136,7 @@ void ThreadSweep::open(const Open& o) {
 }
 
 void ThreadSweep::close(const Open& o) {
-  emit(o, kept_.data() + o.payload_at);
+  emit(o);
   if (o.crosses) --ended_below_;
   else nesting_.pop_back();
 }
@@ -192,7 +151,6 @@ void ThreadSweep::settle(int64_t now) {
   while (!stack_.empty() && stack_.back().end <= now) {
     charge(stack_.back().end);
     close(stack_.back());
-    kept_.resize(stack_.back().payload_at);
     stack_.pop_back();
   }
   charge(now);
@@ -206,7 +164,7 @@ void ThreadSweep::drop_ended(int64_t now) {
   nesting_.clear();
   for (const Open& o : stack_) {
     if (o.end <= now) {
-      emit(o, kept_.data() + o.payload_at);
+      emit(o);
       continue;
     }
     if (!o.crosses) nesting_.push_back(kept);
@@ -252,11 +210,11 @@ void ThreadSweep::follow(const Run& run, Open& o) {
   o.node = path(o.start);
   if (run.spec.marks) o.marked = o.event;  // on a path, what marks is the innermost of its kind itself
   if (!run.spec.opens) return;
-  o.label = run.payload[static_cast<size_t>(run.spec.label)][run.at];
+  o.label = run.piece->payload[static_cast<size_t>(run.spec.label)][run.at];
   o.node = tree_->child(o.node, o.label);
   tree_->enter(o.node, o.dur);
   if (run.spec.weight < 0) return;
-  const int64_t weight = run.payload[static_cast<size_t>(run.spec.weight)][run.at];
+  const int64_t weight = run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at];
   if (weight != kNull) tree_->launch(o.node, weight);
 }
 
@@ -270,37 +228,84 @@ int64_t ThreadSweep::path(int64_t now) {
   return node;
 }
 
-void ThreadSweep::emit(const Open& o, const int64_t* payload) {
-  if (o.table < 0) return;
-  Nested& out = out_[static_cast<size_t>(o.table)];
-  out.event.push_back(o.event), out.start.push_back(o.start), out.dur.push_back(o.dur);
-  out.inside.push_back(o.inside), out.marked.push_back(o.marked), out.depth.push_back(o.depth);
-  out.self.push_back(o.self), out.uncovered.push_back(o.uncovered), out.fresh.push_back(o.fresh);
-  out.weight_self.push_back(o.weight_self), out.weight_once.push_back(o.weight_once);
-  if (tree_) out.node.push_back(o.node), out.in_steps.push_back(o.charged.in_steps), out.late.push_back(o.charged.late);
-  for (auto& column : out.payload) column.push_back(*payload++);
+void ThreadSweep::emit(const Open& o) {
+  if (o.table >= 0) ended_[static_cast<size_t>(o.table)].push_back(o);
+  else --o.piece->left;
 }
 
 void ThreadSweep::finish_thread() {
   settle(kForever);
-  for (Nested& out : out_) out.threads.push_back(out.event.size());
-  stack_.clear(), marked_.clear(), kept_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
+  stack_.clear(), marked_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
   nesting_.clear(), crossing_.clear();
   ended_below_ = 0;
   cursor_ = covered_until_ = kNull;
 }
 
-Nested ThreadSweep::take(size_t table) {
-  Nested taken = std::exchange(out_[table], {});
-  out_[table].payload.resize(payload_columns_[table]);
-  return taken;
+// The places of rows in the order of their numbers. Most of a stretch of numbers is there, so each has a slot.
+std::vector<uint32_t> ThreadSweep::order_of(const std::vector<Open>& rows) {
+  std::vector<uint32_t> order(rows.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto before = [&rows](uint32_t a, uint32_t b) { return rows[a].number < rows[b].number; };
+  if (std::is_sorted(order.begin(), order.end(), before)) return order;  // what encloses nothing is given back as it came
+  const auto [first, last] = std::minmax_element(order.begin(), order.end(), before);
+  const size_t from = rows[*first].number, span = rows[*last].number - from + 1;
+  if (span / 8 > rows.size()) {  // something that was open for long
+    std::sort(order.begin(), order.end(), before);
+    return order;
+  }
+  std::vector<uint32_t> slots(span);  // one more than the place; 0 is free
+  for (size_t i = 0; i < rows.size(); ++i) slots[rows[i].number - from] = static_cast<uint32_t>(i + 1);
+  size_t filled = 0;
+  for (const uint32_t slot : slots)
+    if (slot) order[filled++] = slot - 1;
+  return order;
+}
+
+void ThreadSweep::fill(Nested& out, const std::vector<Open>& rows, const std::vector<uint32_t>& order, size_t from) const {
+  const size_t to = std::min(from + kNear, rows.size());
+  const auto put = [&](auto& column, auto value) {
+    column.resize(rows.size());
+    for (size_t at = from; at < to; ++at) column[at] = value(rows[order[at]]);
+  };
+  const std::pair<Column<int64_t>*, int64_t Open::*> columns[] = {
+      {&out.event, &Open::event},         {&out.start, &Open::start},   {&out.dur, &Open::dur},
+      {&out.inside, &Open::inside},       {&out.marked, &Open::marked}, {&out.self, &Open::self},
+      {&out.uncovered, &Open::uncovered}, {&out.fresh, &Open::fresh},   {&out.weight_self, &Open::weight_self},
+      {&out.weight_once, &Open::weight_once}};
+  for (const auto& [column, member] : columns) put(*column, [member = member](const Open& o) { return o.*member; });
+  put(out.depth, [](const Open& o) { return o.depth; });
+  if (tree_) {
+    put(out.node, [](const Open& o) { return o.node; });
+    put(out.in_steps, [](const Open& o) { return o.charged.in_steps; });
+    put(out.late, [](const Open& o) { return o.charged.late; });
+  }
+  const auto payload = [](size_t i) { return [i](const Open& o) { return o.piece->payload[i][o.row]; }; };
+  for (size_t i = 0; i < out.narrow.size(); ++i)
+    put(out.narrow[i], [value = payload(i)](const Open& o) {
+      const int64_t v = value(o);
+      return v == kNull ? kNarrowNull : static_cast<int32_t>(v);
+    });
+  for (size_t i = 0; i < out.payload.size(); ++i) put(out.payload[i], payload(out.narrow.size() + i));
+}
+
+Nested ThreadSweep::take(size_t table, size_t narrow) {
+  std::vector<Open>& rows = ended_[table];
+  const std::vector<uint32_t> order = order_of(rows);
+  Nested out;
+  out.narrow.resize(std::min(narrow, payload_columns_[table]));
+  out.payload.resize(payload_columns_[table] - out.narrow.size());
+  // A few rows at a time, which stay near while one column after the other is filled from them.
+  for (size_t from = 0; from < rows.size(); from += kNear) fill(out, rows, order, from);
+  for (const Open& row : rows) --row.piece->left;
+  std::erase_if(pieces_, [](const auto& piece) { return piece->left == 0; });
+  rows.clear();
+  return out;
 }
 
 // ---- links
 
 void Linker::add(const int64_t* correlation, const int64_t* start, const int64_t* event, size_t rows) {
-  correlation_.insert(correlation_.end(), correlation, correlation + rows);
-  start_.insert(start_.end(), start, start + rows);
+  for (size_t i = 0; i < rows; ++i) keys_.push_back({correlation[i], start[i], static_cast<uint32_t>(keys_.size())});
   event_.insert(event_.end(), event, event + rows);
 }
 
@@ -308,26 +313,23 @@ void Linker::build() {
   op_.assign(event_.size(), kNull);
   work_ns_.assign(event_.size(), 0);
   work_events_.assign(event_.size(), 0);
-  order_.resize(correlation_.size());
-  std::iota(order_.begin(), order_.end(), 0u);
-  std::sort(order_.begin(), order_.end(), [this](uint32_t a, uint32_t b) {
-    if (correlation_[a] != correlation_[b]) return correlation_[a] < correlation_[b];
-    return start_[a] != start_[b] ? start_[a] < start_[b] : event_[a] < event_[b];
-  });
+  const auto before = [this](const Key& a, const Key& b) {
+    if (a.correlation != b.correlation) return a.correlation < b.correlation;
+    return a.start != b.start ? a.start < b.start : event_[a.launch] < event_[b.launch];
+  };
+  if (!std::is_sorted(keys_.begin(), keys_.end(), before)) std::sort(keys_.begin(), keys_.end(), before);
 }
 
 int64_t Linker::find(int64_t correlation, int64_t start) const {
   if (correlation == kNull) return -1;
-  const auto first = std::lower_bound(order_.begin(), order_.end(), correlation,
-                                      [this](uint32_t a, int64_t c) { return correlation_[a] < c; });
-  if (first == order_.end() || correlation_[*first] != correlation) return -1;
-  const auto past = std::upper_bound(first, order_.end(), std::pair(correlation, start),
-                                     [this](const std::pair<int64_t, int64_t>& at, uint32_t a) {
-                                       return at.first != correlation_[a] ? at.first < correlation_[a] : at.second < start_[a];
-                                     });
-  if (past != first) return past[-1];
-  const bool alone = first + 1 == order_.end() || correlation_[first[1]] != correlation;
-  return alone ? int64_t{*first} : -1;  // clocks may be off by a little; of several, none came in time
+  const auto first = std::lower_bound(keys_.begin(), keys_.end(), correlation, [](const Key& key, int64_t c) { return key.correlation < c; });
+  if (first == keys_.end() || first->correlation != correlation) return -1;
+  const auto past = std::upper_bound(first, keys_.end(), std::pair(correlation, start), [](const auto& at, const Key& key) {
+    return at.first != key.correlation ? at.first < key.correlation : at.second < key.start;
+  });
+  if (past != first) return past[-1].launch;
+  const bool alone = first + 1 == keys_.end() || first[1].correlation != correlation;
+  return alone ? int64_t{first->launch} : -1;  // clocks may be off by a little; of several, none came in time
 }
 
 void Linker::link(const int64_t* correlation, const int64_t* start, const int64_t* dur, size_t rows, int32_t* out) {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -12,16 +14,16 @@
 
 namespace stepscope {
 
-// Rows of one table as the sweep gives them back: thread by thread, and there in the order in which the events ended.
+constexpr int32_t kNarrowNull = std::numeric_limits<int32_t>::min();
+
+// Rows of one table as the sweep gives them back: thread by thread, by start, the longer first, then the earlier in the
+// file.
 struct Nested {
-  std::vector<size_t> threads;  // where the rows of a thread end
   Column<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
   Column<int64_t> node, in_steps, late;  // only where paths are followed
   Column<int32_t> depth;
-  std::vector<Column<int64_t>> payload;
-
-  void make_room(size_t rows, bool paths);  // for so many more
-  void sort();  // by start, the longer first, then the earlier in the file; the threads stay in order
+  std::vector<Column<int32_t>> narrow;   // the first columns of the payload, with kNarrowNull for what is absent
+  std::vector<Column<int64_t>> payload;  // the others
 };
 
 // What the events of a run do to the others on their thread.
@@ -40,6 +42,8 @@ class ThreadSweep {
  public:
   // With a tree, calls are followed along their paths there; it must outlive the sweep.
   ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree = nullptr);
+  ThreadSweep(const ThreadSweep&) = delete;  // Python asks
+  ThreadSweep& operator=(const ThreadSweep&) = delete;
 
   size_t add_run(RunSpec spec);
   // The next rows of a run, sorted by start, then longer first, then event.
@@ -51,14 +55,19 @@ class ThreadSweep {
   int64_t advance(int64_t horizon);
   void finish_thread();  // closes what is open; the next thread may follow
 
-  Nested take(size_t table);
-  size_t rows(size_t table) const { return out_[table].event.size(); }
+  // The rows of a table whose events have ended, the first `narrow` columns of their payload as int32.
+  Nested take(size_t table, size_t narrow = 0);
+  size_t rows(size_t table) const { return ended_[table].size(); }
 
  private:
-  struct Run {
-    RunSpec spec;
+  struct Piece {  // some rows of a run
     std::vector<int64_t> event, start, dur;
     std::vector<std::vector<int64_t>> payload;
+    size_t left = 0;  // rows that have not been taken yet
+  };
+  struct Run {
+    RunSpec spec;
+    Piece* piece = nullptr;
     size_t at = 0;
     bool ended = false;
   };
@@ -68,8 +77,10 @@ class ThreadSweep {
     CallTree::Charged charged = {};
     int32_t depth = 0;
     int table = 0;
-    size_t payload_at = 0;  // in kept_
-    bool crosses = false;   // its end is in crossing_
+    bool crosses = false;  // its end is in crossing_
+    Piece* piece = nullptr;
+    size_t row = 0;     // in the piece
+    size_t number = 0;  // in the order of visiting, which is that of the rows
   };
 
   bool before(size_t a, size_t b) const;
@@ -84,7 +95,9 @@ class ThreadSweep {
   void weigh(int64_t now, int64_t weight);
   void follow(const Run& run, Open& o);
   int64_t path(int64_t now);
-  void emit(const Open& o, const int64_t* payload);
+  void emit(const Open& o);
+  void fill(Nested& out, const std::vector<Open>& rows, const std::vector<uint32_t>& order, size_t from) const;
+  static std::vector<uint32_t> order_of(const std::vector<Open>& rows);
 
   std::vector<Run> runs_;
   std::vector<size_t> heads_, hungry_;  // a heap of runs by their next row; runs that wait for rows
@@ -93,12 +106,14 @@ class ThreadSweep {
   std::vector<int64_t> crossing_;  // a heap: ends of the other events in the stack
   size_t ended_below_ = 0;         // events in the stack that ended, with something on top that did not
   std::vector<std::pair<int64_t, int64_t>> marked_;  // event and end of the open marking events
-  std::vector<int64_t> kept_, seen_groups_;
+  std::vector<int64_t> seen_groups_;
   std::unordered_map<int64_t, int64_t> fresh_from_;  // per group: until when its time is counted already
   int64_t cursor_ = kNull, covered_until_ = kNull;
   std::vector<size_t> payload_columns_;
   CallTree* tree_;
-  std::vector<Nested> out_;
+  std::vector<std::unique_ptr<Piece>> pieces_;
+  std::vector<std::vector<Open>> ended_;  // by table
+  size_t visited_ = 0;
 };
 
 // Device work to its launch by correlation; of several launches the latest that began no later. Launches are known by
@@ -117,10 +132,16 @@ class Linker {
   int64_t work_ns(size_t launch) const { return work_ns_.at(launch); }
 
  private:
+  struct Key {
+    int64_t correlation, start;
+    uint32_t launch;
+  };
+
   int64_t find(int64_t correlation, int64_t start) const;
 
-  std::vector<int64_t> correlation_, start_, event_, op_, work_ns_;
-  std::vector<uint32_t> order_, work_events_;
+  std::vector<Key> keys_;  // in order, once they are built
+  std::vector<int64_t> event_, op_, work_ns_;
+  std::vector<uint32_t> work_events_;
 };
 
 // Time by kind of what runs on a device, inside a window; work comes in order of start.

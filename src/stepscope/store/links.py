@@ -147,31 +147,34 @@ def write_linked(folder: Path, staged: dict[str, Staged]) -> None:
         linker.link(view(piece["correlation"]), view(piece["start_ns"]), view(piece["dur_ns"]))
         for piece in work.pieces()
     ]
-    _write_host(folder, ops, launches, linker)
-    _write_work(folder, work, links, linker)
+    with BackgroundWorker() as aside:
+        _write_host(folder, (ops, launches), linker, aside)
+        _write_work(folder, work, links, linker)  # beside the last rows of the host
     for table in staged.values():
         table.remove()
 
 
-def _write_host(folder: Path, ops: Staged, launches: Staged, linker: _native.Linker) -> None:
+def _write_host(
+    folder: Path, host: tuple[Staged, Staged], linker: _native.Linker, aside: BackgroundWorker
+) -> None:
+    ops, launches = host
     sweep = _native.ThreadSweep([len(_payload(ops.table)), 3 + len(_payload(launches.table))])
-    with (
-        parquet_writer(folder / "ops.parquet", ops.table.all_columns) as ops_file,
-        parquet_writer(folder / "launches.parquet", launches.table.all_columns) as launches_file,
-        BackgroundWorker() as aside,
-    ):
+    ops_file = parquet_writer(folder / "ops.parquet", ops.table.all_columns)
+    launches_file = parquet_writer(folder / "launches.parquet", launches.table.all_columns)
 
-        def flush(least: int = ROW_GROUP) -> None:
-            if sweep.rows(_OPS) >= least:
-                operators = _ops_rows(sweep.take(_OPS, _NARROW), ops.table)
-                aside.run(partial(ops_file.write_batch, operators, row_group_size=ROW_GROUP))
-            if sweep.rows(_LAUNCHES) >= least:
-                calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches.table, linker)
-                aside.run(partial(launches_file.write_batch, calls, row_group_size=ROW_GROUP))
+    def flush(least: int = ROW_GROUP) -> None:
+        if sweep.rows(_OPS) >= least:
+            operators = _ops_rows(sweep.take(_OPS, _NARROW), ops.table)
+            aside.run(partial(ops_file.write_batch, operators, row_group_size=ROW_GROUP))
+        if sweep.rows(_LAUNCHES) >= least:
+            calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches.table, linker)
+            aside.run(partial(launches_file.write_batch, calls, row_group_size=ROW_GROUP))
 
-        for thread in sorted({*ops.runs, *launches.runs}):
-            sweep_thread(sweep, _host_runs(thread, ops, launches, linker), flush)
-        flush(least=1)
+    for thread in sorted({*ops.runs, *launches.runs}):
+        sweep_thread(sweep, _host_runs(thread, ops, launches, linker), flush)
+    flush(least=1)
+    aside.run(ops_file.close)
+    aside.run(launches_file.close)
 
 
 def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linker) -> list[Run]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import stat
 import uuid
 from collections.abc import Sequence
@@ -15,7 +16,8 @@ from stepscope.sources import RECORD_ONE, Input
 from stepscope.store import cache
 from stepscope.store.layout import build, check_place, is_store
 from stepscope.store.trace import Trace
-from stepscope.streams import is_url, open_stream
+from stepscope.streams import files_in, is_url, open_stream
+from stepscope.writing import protect
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from stepscope.sources import Source
     from stepscope.streams import Progress
 
-__all__ = ["diff", "open_trace", "recordings_of", "report"]
+__all__ = ["check_pipes", "diff", "open_trace", "recordings_of", "report"]
 
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 
@@ -51,8 +53,9 @@ def open_trace(
                 hint=f"stepscope ingest PROFILE --also {also[0]}",
             )
         cache.touch(path)
-        return Trace(path, progress=progress, analyst=_answer)
+        return _opened(path, progress)
     words = [_meant(word) for word in (text, *map(str, also))]
+    check_pipes(words)
     where = Path(store) if store is not None else cache.root()
     target = _target(words, where)
     check_place(target)
@@ -63,7 +66,17 @@ def open_trace(
         if store is None:
             cache.evict(where, keep=target)
     cache.touch(target)
-    return Trace(target, progress=progress, analyst=_answer)
+    return _opened(target, progress)
+
+
+def _opened(folder: Path, progress: Progress | None) -> Trace:
+    """A store; neither it nor the profiles that it was made of are to be written over."""
+    trace = Trace(folder, progress=progress, analyst=_answer)
+    protect(folder)
+    for source in trace.meta.sources:
+        if stat.S_ISREG(_mode(Path(source.source))):
+            protect(Path(source.source))
+    return trace
 
 
 def report(trace: Trace | str | Path) -> Report:
@@ -91,6 +104,7 @@ def diff(
             sides.append([*recordings_of(str(side))])
         else:
             sides.append([side] if isinstance(side, Trace) else [*side])
+    check_pipes([str(one) for side in sides for one in side if not isinstance(one, Trace)])
     opened = [[one if isinstance(one, Trace) else open_trace(one) for one in side] for side in sides]
     names = names_of([traces[0].path for traces in opened])
     return compare(list(zip(names, opened, strict=True)))
@@ -103,14 +117,34 @@ def recordings_of(word: str) -> list[str]:
     path = Path(word)
     if stat.S_ISDIR(_mode(path)) and not is_store(path) and not _reader_of(Input(word)):
         return [str(file) for file in _traces_in(path)]
-    if not path.exists() and "," in word:
+    if not _mode(path) and "," in word:
         return [one for piece in word.split(",") if piece.strip() for one in recordings_of(piece.strip())]
-    if not path.exists() and glob.has_magic(word):
+    if not _mode(path) and glob.has_magic(word):
         found = sorted(glob.glob(word))  # noqa: PTH207  # a pattern may begin anywhere
         if not found:
             raise StepscopeError(f"no file fits the pattern {word}", hint="check the name")
         return found
     return [word]
+
+
+def check_pipes(words: Sequence[str]) -> None:
+    """Refuses a pipe that is named twice: what is read from it once is gone."""
+    seen: list[tuple[int, int]] = []
+    for word in words:
+        try:
+            status = os.fstat(0) if word == "-" else Path(word).stat()
+        except (OSError, ValueError):
+            continue  # opening it will say why
+        if (stat.S_ISREG(status.st_mode) and word != "-") or stat.S_ISDIR(status.st_mode):
+            continue
+        if (status.st_dev, status.st_ino) in seen:
+            name = "standard input" if word == "-" else word
+            raise StepscopeError(
+                f"{name} is named twice, and can be read only once",
+                hint="write one of the profiles to a file first",
+                exit_code=2,
+            )
+        seen.append((status.st_dev, status.st_ino))
 
 
 def _answer(trace: Trace, name: str) -> pa.Table:
@@ -123,6 +157,9 @@ def _target(words: list[str], where: Path) -> Path:
         local = word != "-" and not is_url(word)
         if local and stat.S_IFMT(_mode(Path(word))) not in (stat.S_IFIFO, stat.S_IFDIR):
             open_stream(word).close()  # says kindly what is missing
+        elif local:
+            for file in files_in(Path(word)):
+                protect(file)
     # What cannot be recognised again, as a pipe, is stored once and not found again.
     return cache.folder_for(words[0], where, words[1:]) or where / f"stream-{uuid.uuid4().hex[:16]}"
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from stepscope.errors import StepscopeError
 from stepscope.threads import BoundedQueue
+from stepscope.writing import protect
 
 __all__ = ["ByteStream", "Progress", "files_in", "is_url", "open_stream"]
 
@@ -211,6 +212,10 @@ def _zstd_decoder() -> Callable[[], Any]:
 def open_stream(source: str) -> ByteStream:
     """Opens a path, `-` for standard input, or a URL."""
     if source == "-":
+        if sys.stdin is None:
+            raise StepscopeError("standard input is closed", hint="name a file, or pipe a profile into it")
+        with contextlib.suppress(OSError, ValueError):  # what stands for it in a test has no number
+            protect(sys.stdin.fileno())
         # Without the buffer, whose lock a waiting read would hold when the program ends.
         return ByteStream("standard input", getattr(sys.stdin.buffer, "raw", sys.stdin.buffer), None)
     if is_url(source):
@@ -229,6 +234,7 @@ def open_stream(source: str) -> ByteStream:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise StepscopeError(f"{source[:200]} cannot be opened: {why}", hint="check the name") from error
+    protect(path)
     return ByteStream(source, raw, os.fstat(raw.fileno()).st_size)
 
 

@@ -89,6 +89,27 @@ class Table(Generic[Row]):
         other._notes = tuple(notes)  # noqa: SLF001
         return other
 
+    def one_line(self) -> Table[Row]:
+        """The same table with the code of every line break in its texts, which come from anybody.
+
+        For whoever writes texts of several lines with names in them: a name must not add a line.
+        """
+        import pyarrow.compute as pc
+
+        arrow = self._arrow
+        for place, column in enumerate(arrow.columns):
+            # To look at the bytes costs less than to ask Arrow.
+            if column.type == "string" and any(
+                (text := chunk.buffers()[2]) and b"\n" in text.to_pybytes() for chunk in column.chunks
+            ):
+                broken = pc.replace_substring(column, "\n", "\\n")
+                arrow = arrow.set_column(place, arrow.schema.field(place), broken)
+        if arrow is self._arrow:
+            return self
+        other = copy(self)
+        other._arrow = arrow  # noqa: SLF001
+        return other
+
     @property
     def row(self) -> type[Row]:
         """The class of the rows."""

@@ -221,10 +221,10 @@ class TestDrawn:
         assert main(["cut", str(source), "--steps", "3", "-o", str(out)]) == 1
         assert "--force" in capsys.readouterr().err
         assert main(["cut", str(source), "--steps", "3", "-o", str(source), "--force"]) == 1
-        assert "is the trace itself" in capsys.readouterr().err
+        assert "is an input of this command" in capsys.readouterr().err
         store = stepscope.open(source).folder
         assert main(["cut", str(store), "--steps", "3", "-o", str(source), "--force"]) == 1
-        assert "is the trace itself" in capsys.readouterr().err
+        assert "is an input of this command" in capsys.readouterr().err
         assert main(["cut", str(source), "--steps", "3", "-o", str(tmp_path)]) == 1
         assert "is a folder" in capsys.readouterr().err
         assert main(["cut", str(source), "--steps", "3", "-o", str(tmp_path / "no" / "where")]) == 1

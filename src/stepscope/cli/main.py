@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import os
 import sys
@@ -10,7 +11,10 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from stepscope import interrupts, registry
+from stepscope.cli.output import notice, put, say
+from stepscope.cli.screen import fence, fenced, let_go
 from stepscope.errors import StepscopeError
+from stepscope.writing import one_command
 
 __all__ = ["main"]
 
@@ -20,8 +24,10 @@ _COMMANDS = "cli.commands"
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit code."""
     if argv is not None:
-        return _ended(list(argv))
+        with fenced():
+            return _ended(list(argv))
     interrupts.watch()
+    fence()
     # Modules and tables stay until the end: to look for garbage among them again and again finds none.
     gc.set_threshold(1_000_000, 20, 20)
     try:
@@ -47,39 +53,43 @@ def _exit(code: int) -> NoReturn:
 
 
 def _ended(argv: list[str]) -> int:
-    """Runs a command line; what the user can fix is said in words."""
-    for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a character shows its code instead of failing the command.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+    """Runs a command line to the last byte that it prints; what the user can fix is said in words."""
     try:
-        code = _run(argv)
+        try:
+            with one_command():
+                code = _run(argv)
+        except SystemExit:  # of argparse, after help or an error
+            sys.stdout.flush()
+            raise
         interrupts.pass_on()
         sys.stdout.flush()
     except StepscopeError as error:
         interrupts.pass_on()
-        sys.stdout.flush()
-        print(f"stepscope: {error.message}", file=sys.stderr)
+        with contextlib.suppress(
+            StepscopeError, BrokenPipeError
+        ):  # that it cannot be written may be what is said
+            sys.stdout.flush()
+        notice(f"stepscope: {error.message}")
         if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
+            notice(f"  hint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader has seen enough. The interpreter flushes once more as it ends: into nothing.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        let_go(sys.stdout)
         return 141
     return code
 
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
-        print(_help(), end="")
+        put(_help())
         return 0 if argv else 2
     if argv[0] == "--version":
         from importlib.metadata import version
 
-        print(f"stepscope {version('stepscope')}")
+        say(f"stepscope {version('stepscope')}")
         return 0
     if argv[0].startswith("-"):
         raise StepscopeError(f"unknown option {argv[0]!r}", hint="stepscope --help", exit_code=2)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
 from stepscope import units
+from stepscope.present._printable import Styled, printable
 
 __all__ = ["ProgressLine"]
 
 _QUIET_S = 1.0
 _EVERY_S = 0.1
+_ERASE = "\r\x1b[K"
 
 
 class ProgressLine:
@@ -29,7 +32,7 @@ class ProgressLine:
         if done == 1:
             self.clear()
             return
-        if not sys.stderr.isatty() or now - self._began < _QUIET_S or now - self._shown < _EVERY_S:
+        if not _is_shown() or now - self._began < _QUIET_S or now - self._shown < _EVERY_S:
             return
         self._shown, self._written = now, True
         spent = (now - self._began) * 1e9
@@ -37,13 +40,18 @@ class ProgressLine:
         parts.append(f"{units.count(events)} events")
         if done:
             parts.append(f"{units.share(done)}, about {units.duration(spent * (1 - done) / done)} left")
-        sys.stderr.write("\r\x1b[K" + "  ".join(parts))
+        sys.stderr.write(Styled(_ERASE + printable("  ".join(parts))))
         sys.stderr.flush()
 
     def clear(self) -> None:
         """Takes the line away."""
         self._doing = ""
         if self._written:
-            sys.stderr.write("\r\x1b[K")
+            sys.stderr.write(Styled(_ERASE))
             sys.stderr.flush()
             self._written = False
+
+
+def _is_shown() -> bool:
+    """Whether somebody looks, at a terminal that can take a line away again."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from stepscope import registry
+from stepscope.cli import output
+from stepscope.present._printable import printable
 
-__all__ = ["Argument", "NameIn", "arguments", "call", "with_flags", "with_options_of"]
+__all__ = ["Argument", "NameIn", "Written", "arguments", "call", "with_flags", "with_options_of"]
 
 Command = Callable[..., "int | None"]
 CommandT = TypeVar("CommandT", bound=Command)
@@ -26,6 +28,18 @@ class NameIn:
     """Says of an argument that it names a plug-in of that folder; --help lists them."""
 
     folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Says of an argument that it names a file that the command writes: it is no input and in no store."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in a line: what somebody typed or a pattern of theirs found cannot break it."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def with_options_of(folder: str, parameter: str) -> Callable[[CommandT], CommandT]:
@@ -52,12 +66,13 @@ def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
     """Reads the arguments by the signature of the command, and calls it."""
     parameters = _parameters(command)
     plugin = _plugin(command, parameters, argv)
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=prog,
         description=inspect.getdoc(plugin or command),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    parser.color = False  # type: ignore[attr-defined]  # newer Pythons would: help looks alike everywhere
     if {"-h", "--help"} & set(argv):  # other packages are looked for only now
         parser.epilog = "\n\n".join(_listings(parameters))
     _add_all(parser, parameters)
@@ -74,12 +89,27 @@ def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
     for name, parameter in {**parameters, **options}.items():
         if _Type.of(parameter).many:
             values[name] = tuple(values[name] or ())
+    _check_outputs(parameters, values)
     positional = [
         values.pop(name)
         for name, parameter in parameters.items()
         if parameter.kind is not parameter.KEYWORD_ONLY
     ]
     return command(*positional, **values)
+
+
+def _check_outputs(parameters: Parameters, values: Mapping[str, Any]) -> None:
+    """Looks at what is to be written before anything is read; every other value may name an input."""
+    outputs = [name for name, parameter in parameters.items() if _Type.of(parameter).written]
+    words = [
+        word
+        for name, value in values.items()
+        if name not in outputs
+        for word in (value if isinstance(value, tuple) else (value,))
+    ]
+    for name in outputs:
+        if values[name] is not None:
+            output.check(values[name], words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +164,7 @@ class _Type:
     help: str = ""
     short: str = ""
     folder: str = ""
+    written: bool = False
 
     @property
     def value(self) -> str:
@@ -148,13 +179,14 @@ class _Type:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
-        annotation, text, short, folder = parameter.annotation, "", "", ""
+        annotation, text, short, folder, written = parameter.annotation, "", "", "", False
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
             texts = [extra for extra in extras if isinstance(extra, str)]
             short = next((extra for extra in texts if extra.startswith("-")), "")
             text = next((extra for extra in texts if extra != short), "")
             folder = next((extra.folder for extra in extras if isinstance(extra, NameIn)), "")
+            written = any(isinstance(extra, Written) for extra in extras)
         optional, many, each = False, False, 1
         if get_origin(annotation) in (Union, UnionType):
             inner = [option for option in get_args(annotation) if option is not NoneType]
@@ -170,7 +202,7 @@ class _Type:
             return cls(type(choices[0]), choices, optional, many, each, text, short)
         if annotation not in _READABLE:
             raise TypeError(f"{parameter}: cannot be read from a command line")
-        return cls(annotation, (), optional, many, each, text, short, folder)
+        return cls(annotation, (), optional, many, each, text, short, folder, written)
 
 
 def _listings(parameters: Parameters) -> Iterator[str]:
@@ -187,7 +219,7 @@ def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Ca
     folder, parameter = getattr(command, "options_of", (None, ""))
     if folder is None:
         return None
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     _add_all(parser, parameters)
     known, _ = parser.parse_known_intermixed_args(argv)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stepscope.compare import Comparison
     from stepscope.store.trace import Trace
 
-__all__ = ["DEMO", "compared", "open_with_progress"]
+__all__ = ["DEMO", "compared", "here", "open_with_progress"]
 
 DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
 """A real profile in the package: ten steps on an H200 of a loop that reads a scalar in every layer."""
@@ -42,10 +42,19 @@ def compared(words: Sequence[str], *, store: Path | None = None) -> Comparison:
     from stepscope.cli.progress import ProgressLine
     from stepscope.compare.build import compare, names_of
     from stepscope.findings.thresholds import nearest_thresholds
-    from stepscope.opening import open_trace, recordings_of
+    from stepscope.opening import check_pipes, open_trace, recordings_of
 
-    thresholds = nearest_thresholds(Path.cwd())
+    thresholds = nearest_thresholds(here())
     found = [recordings_of(word) for word in words]
+    check_pipes([one for side in found for one in side])
     traces = [[open_trace(one, store=store, progress=ProgressLine()) for one in side] for side in found]
     named = zip(names_of(words), traces, strict=True)
     return compare(list(named), thresholds=thresholds, progress=ProgressLine())
+
+
+def here() -> Path:
+    """The folder in which the command was typed; the root of all where it is gone."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from stepscope import registry, units
 from stepscope.compare import Side
 from stepscope.errors import StepscopeError
-from stepscope.findings.thresholds import toml_of
+from stepscope.findings.thresholds import found_above, toml_of
 
 __all__ = ["FIGURES", "GROUPS", "Budget", "Figure", "budget_of", "budgets_in", "nearest_budgets"]
 
@@ -67,6 +67,8 @@ FIGURES = {
 GROUPS = {"host-syncs": ("scalar-reads", "implicit-syncs", "explicit-syncs")}
 """Findings that people name by one word."""
 ANY = "any"
+_MOST = 1000
+"""So many budgets a file may have."""
 
 _UNITS: dict[Kind, dict[str, float]] = {
     "time": {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9, "min": 60e9},
@@ -184,27 +186,29 @@ def _near(word: str, known: Iterable[str]) -> str:
 
 def nearest_budgets(folder: Path) -> list[Budget]:
     """Those of the nearest stepscope.toml or pyproject.toml that has some; none where there is no such."""
-    for place in (folder, *folder.parents):
-        for name in FILES:
-            file = place / name
-            if file.is_file() and (found := budgets_in(file)):
-                return found
+    for file in found_above(folder, FILES):
+        if found := budgets_in(file):
+            return found
     return []
 
 
 def budgets_in(file: Path) -> list[Budget]:
     """Those of a file: a list `budgets`, in a pyproject.toml under `tool.stepscope`."""
     read = toml_of(file)
-    inside = read.get("tool", {}).get("stepscope", {}) if file.name == "pyproject.toml" else read
+    inside: Any = read
+    for name in ("tool", "stepscope") if file.name == "pyproject.toml" else ():
+        inside = inside.get(name, {}) if isinstance(inside, dict) else {}
     written = inside.get("budgets", []) if isinstance(inside, dict) else []
     if not isinstance(written, list) or not all(isinstance(one, str) for one in written):
         raise StepscopeError(
             f"{file}: `budgets` is not a list of strings", hint='write budgets = ["step_time < +3 %"]'
         )
-    return [budget_of(text, f"{file.name}:{_line(file, text)}") for text in written]
+    if len(written) > _MOST:
+        raise StepscopeError(f"{file}: {len(written):,} budgets are too many", hint=f"keep the {_MOST} best")
+    lines = file.read_text(encoding="utf-8").splitlines() if written else []
+    return [budget_of(text, f"{file.name}:{_line(lines, text)}") for text in written]
 
 
-def _line(file: Path, text: Any) -> int:
+def _line(lines: list[str], text: str) -> int:
     """Where a text stands in the file, as people count lines."""
-    lines = file.read_text(encoding="utf-8").splitlines()
     return next((number for number, line in enumerate(lines, 1) if text in line), 1)

@@ -199,7 +199,7 @@ class _Tables:
         found = self._found[name]
         if isinstance(found, Exception):
             raise found
-        return found
+        return found.one_line()  # what a rule writes may be code of several lines
 
     def known(self, names: Iterable[str], failed: list[NotRun]) -> dict[str, Table[Any]]:
         """Those of the tables that could be worked out; the others are said."""

@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
+import reprlib
+import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.findings import wanted_by
+from stepscope.units import size
+from stepscope.writing import protect
 
-__all__ = ["Thresholds", "nearest_thresholds", "thresholds_in", "toml_of"]
+__all__ = ["Thresholds", "found_above", "nearest_thresholds", "thresholds_in", "toml_of"]
 
 Thresholds = Mapping[str, Mapping[str, Any]]
 """By rule (with hyphens), the thresholds that replace its defaults."""
+_LARGEST = 1 << 20
+"""So large a file may be: what a whole project writes down fits many times."""
+_DEEPEST = 100
+_BETWEEN_KEYS = re.compile(r"[=\[\]{},#\n]")
 
 
 def nearest_thresholds(folder: Path) -> Thresholds:
     """Those of the nearest pyproject.toml that has a table `tool.stepscope`; none if there is none."""
-    for place in (folder, *folder.parents):
-        file = place / "pyproject.toml"
-        if file.is_file() and (found := thresholds_in(file)):
+    for file in found_above(folder, ["pyproject.toml"]):
+        if found := thresholds_in(file):
             return found
     return {}
 
 
+def found_above(folder: Path, names: Sequence[str]) -> Iterator[Path]:
+    """The files of these names in a folder and those above it, the nearest first."""
+    for place in (folder, *folder.parents):
+        for name in names:
+            if os.path.isfile(place / name):  # noqa: PTH113 - a folder that we may not look into has none
+                yield place / name
+
+
 def thresholds_in(file: Path) -> Thresholds:
     """Those of a file, checked: each rule must exist and have a threshold of that name and type."""
-    tool = toml_of(file).get("tool", {}).get("stepscope", {})
+    tool = toml_of(file).get("tool", {})
+    tool = tool.get("stepscope", {}) if isinstance(tool, dict) else {}
     if not isinstance(tool, dict):
         raise StepscopeError(f"{file}: tool.stepscope is not a table", hint="write [tool.stepscope.RULE]")
     # Budgets are not thresholds of a rule; `stepscope check` reads them.
@@ -40,12 +58,31 @@ def thresholds_in(file: Path) -> Thresholds:
 
 
 def toml_of(file: Path) -> dict[str, Any]:
-    """The content of a TOML file."""
+    """The content of a TOML file: of a plain file of a size and depth that people write."""
     try:
-        read: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise StepscopeError(f"{file} cannot be read: {error}", hint="fix the file") from error
+        protect(file)
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise _unreadable(file, "it is not a file")
+        with file.open("rb") as opened:
+            raw = opened.read(_LARGEST + 1)
+        if len(raw) > _LARGEST:
+            raise _unreadable(file, f"it is larger than {size(_LARGEST)}")
+        text = raw.decode()
+        # Reading a key takes the square of its parts.
+        if max(piece.count(".") for piece in _BETWEEN_KEYS.split(text)) > _DEEPEST:
+            raise _unreadable(file, "it is nested too deep")
+        read: dict[str, Any] = tomllib.loads(text)
+    except RecursionError:
+        raise _unreadable(file, "it is nested too deep") from None
+    except OSError as error:
+        raise _unreadable(file, error.strerror or str(error)) from error
+    except ValueError as error:  # not UTF-8, not TOML, or a number of thousands of digits
+        raise _unreadable(file, str(error)) from error
     return read
+
+
+def _unreadable(file: Path, why: str) -> StepscopeError:
+    return StepscopeError(f"{file} cannot be read: {why}", hint="fix the file")
 
 
 def _check(file: Path, rule: str, given: Any) -> None:
@@ -63,7 +100,7 @@ def _check(file: Path, rule: str, given: Any) -> None:
         kind = (int, float) if isinstance(own[name], float) else type(own[name])
         if isinstance(value, bool) != isinstance(own[name], bool) or not isinstance(value, kind):
             raise StepscopeError(
-                f"{file}: {rule}.{name} is {value!r}", hint=f"give it a value like {own[name]!r}"
+                f"{file}: {rule}.{name} is {reprlib.repr(value)}", hint=f"give it a value like {own[name]!r}"
             )
 
 

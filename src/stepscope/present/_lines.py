@@ -6,7 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from stepscope.present._printable import printable
+from stepscope.present._printable import Styled, printable
 
 __all__ = ["Line", "broken", "fitted", "printed", "styled", "unbroken", "wrapped"]
 
@@ -26,10 +26,10 @@ def fitted(width: int) -> int:
     return min(max(width, 60), _WIDEST)
 
 
-def printed(lines: Iterable[Line], *, color: bool) -> str:
-    """The lines as text."""
+def printed(lines: Iterable[Line], *, color: bool) -> Styled:
+    """The lines as text; their pieces were made printable by `styled`."""
     shown = ("".join(_colored(*piece) if color else piece[0] for piece in line) for line in lines)
-    return "".join(f"{line.rstrip()}\n" for line in shown)
+    return Styled("".join(f"{line.rstrip()}\n" for line in shown))
 
 
 def _colored(text: str, style: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from stepscope.present._printable import printable
 
-__all__ = ["Markup", "el", "joined", "shortened"]
+__all__ = ["Markup", "el", "joined", "lines", "shortened"]
 
 _VOID = frozenset({"meta"})
 _INLINE = frozenset({"a", "button", "code", "dt", "span", "td", "th"})
@@ -38,6 +38,11 @@ def joined(parts: Iterable[str | None]) -> Markup:
     return Markup("".join(_child(part) for part in parts if part is not None))
 
 
+def lines(text: str) -> Markup:
+    """Text of several lines, for what is shown as it is written."""
+    return Markup(html.escape(printable(text, "\n\t"), quote=False))
+
+
 def shortened(text: str, most: int) -> str:
     """The text with its middle left out: kernels differ at both ends of their names."""
     if len(text) <= most:
@@ -47,7 +52,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def _child(child: str) -> str:
-    return child if isinstance(child, Markup) else html.escape(printable(child, "\n\t"), quote=False)
+    return child if isinstance(child, Markup) else html.escape(printable(child), quote=False)
 
 
 def _attribute(key: str, value: str | float | bool | None) -> str:
@@ -56,5 +61,5 @@ def _attribute(key: str, value: str | float | bool | None) -> str:
     name = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {name}"
-    text = html.escape(printable(str(value), "\n\t"))
+    text = html.escape(printable(str(value)))
     return f' {name}="{text}"'

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from stepscope import units
-from stepscope.present._markup import Markup, el, joined
+from stepscope.present._markup import Markup, el, joined, lines
 from stepscope.tables import Table
 
 __all__ = ["COLOURS", "badge", "code", "figure", "grid", "notes", "panel", "title_of"]
@@ -37,7 +37,7 @@ def badge(text: str, colour: str, *, plain: bool = False) -> Markup:
 def code(text: str, what: str) -> Markup:
     """Something to type, with a button that copies it."""
     button = el("button", "Copy", type="button", hidden=True, aria_label=f"Copy {what}")
-    return el("div", el("pre", el("code", text)), button, class_="copied")
+    return el("div", el("pre", el("code", lines(text))), button, class_="copied")
 
 
 def grid(heads: Sequence[tuple[str, str]], rows: Iterable[Sequence[str | None]], class_: str = "") -> Markup:

@@ -9,7 +9,9 @@ import textwrap
 from typing import Any, Literal
 
 from stepscope import units
-from stepscope.present._printable import printable
+from stepscope.present._cells import cell
+from stepscope.present._markdown import escaped
+from stepscope.present._printable import Styled, printable
 from stepscope.tables import Column, Table
 
 __all__ = ["Format", "render"]
@@ -53,12 +55,12 @@ def render(
         [_cell(column, value) for value in column_values]
         for column, column_values in zip(table.columns, values, strict=True)
     ]
-    notes = list(table.notes)
+    notes = list(map(printable, table.notes))
     if shown.num_rows < len(table):
         notes.insert(0, f"{units.count(shown.num_rows)} of {units.count(len(table))} rows")
     if format == "markdown":
         return _markdown(table.columns, cells, notes)
-    return _table(table.columns, cells, notes, width, color)
+    return Styled(_table(table.columns, cells, notes, width, color))
 
 
 def _table(columns: list[Column], cells: list[list[str]], notes: list[str], width: int, color: bool) -> str:
@@ -111,18 +113,24 @@ def _csv(columns: list[Column], values: list[list[Any]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.name for column in columns])
     for row in zip(*values, strict=True):
-        writer.writerow([str(value).lower() if isinstance(value, bool) else value for value in row])
+        writer.writerow(map(_csv_value, row))
     return text.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return cell(value) if isinstance(value, str) else value
 
 
 def _markdown(columns: list[Column], cells: list[list[str]], notes: list[str]) -> str:
     rows = [
         [" ".join(_title(column)) for column in columns],
         ["---" if _is_text(column) else "---:" for column in columns],
-        *([cell.replace("|", "\\|") for cell in row] for row in zip(*cells, strict=True)),
+        *(map(escaped, row) for row in zip(*cells, strict=True)),
     ]
     grid = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return grid + "".join(f"\n{note}\n" for note in notes)
+    return grid + "".join(f"\n{escaped(note)}\n" for note in notes)
 
 
 def _grid(

@@ -7,6 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from stepscope.present._lines import fitted
+from stepscope.present._printable import Styled, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -17,7 +18,7 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\.md[^)]*\)")
 """A link to another page: its text is a name that `stepscope explain` takes."""
 
 
-def text(markdown: str, *, width: int, color: bool) -> str:
+def text(markdown: str, *, width: int, color: bool) -> Styled:
     """The page as lines of that width; code is indented and not broken, for it is to be copied."""
     from rich.console import Console
     from rich.markdown import CodeBlock, Heading, Markdown
@@ -44,5 +45,6 @@ def text(markdown: str, *, width: int, color: bool) -> str:
         highlight=False,
         emoji=False,
     )
-    console.print(Page(_LINK.sub(r"\1", markdown), hyperlinks=False), crop=False)
-    return "".join(f"{line.rstrip()}\n" for line in file.getvalue().strip("\n").splitlines())
+    shown = printable(_LINK.sub(r"\1", markdown), keep="\n\t")
+    console.print(Page(shown, hyperlinks=False), crop=False)
+    return Styled("".join(f"{line.rstrip()}\n" for line in file.getvalue().strip("\n").splitlines()))

@@ -39,9 +39,16 @@ def root() -> Path:
     """Where stores are kept: `$STEPSCOPE_CACHE`, or the platform's cache folder."""
     if chosen := os.environ.get("STEPSCOPE_CACHE"):
         return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "stepscope"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stepscope"
+    if sys.platform != "darwin" and (place := os.environ.get("XDG_CACHE_HOME")):
+        return Path(place) / "stepscope"
+    try:
+        home = Path.home()
+    except RuntimeError:  # a user that the machine does not know, as in many containers
+        raise StepscopeError(
+            "there is no home folder to keep what was read in",
+            hint="choose a folder: --store DIR, or export STEPSCOPE_CACHE=DIR",
+        ) from None
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "stepscope"
 
 
 def limit() -> int:
@@ -117,7 +124,7 @@ def touch(folder: Path) -> None:
 def entries(where: Path) -> list[Entry]:
     """The stores of a folder, the last used first."""
     found = []
-    for folder in where.iterdir() if where.is_dir() else ():
+    for folder in _folders(where):
         if not is_store(folder):
             continue
         try:
@@ -126,6 +133,15 @@ def entries(where: Path) -> list[Entry]:
         except FileNotFoundError:
             continue  # another process is removing it
     return sorted(found, key=lambda entry: -entry.used)
+
+
+def _folders(where: Path) -> list[Path]:
+    try:
+        return list(where.iterdir()) if where.is_dir() else []
+    except OSError as error:
+        raise StepscopeError(
+            f"the folder {where} cannot be listed: {error.strerror}", hint=f"check it: ls -ld {where}"
+        ) from error
 
 
 def _source_of(folder: Path) -> str:

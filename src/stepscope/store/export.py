@@ -8,7 +8,6 @@ batch by batch, texts wait on disk in stretches of the profile, and one stretch 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import STORED, StoredTable, native_tables
 from stepscope.store.columns import view
-from stepscope.store.layout import explained
+from stepscope.writing import written
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,23 +196,12 @@ class _Stretches:
 
 @contextmanager
 def _sink(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
-    """The stream to write to and the file below it; a file is written aside and renamed at the end."""
+    """The stream to write to and the file below it."""
     if path == "-":
         yield sys.stdout.buffer, sys.stdout.buffer
         return
-    target = Path(path).resolve()
-    # A pipe or a device is written to; there is nothing to put in its place.
-    direct = target.exists() and not target.is_file()
-    aside = target if direct else target.with_name(f".{target.name}.{os.getpid()}.partial")
-    with explained(f"writing {path}", target):
-        try:
-            with aside.open("wb") as raw:
-                yield _compressed(raw, target.suffix), raw
-            if not direct:
-                aside.replace(target)
-        finally:
-            if not direct:
-                aside.unlink(missing_ok=True)
+    with written(Path(path)) as raw:
+        yield _compressed(raw, Path(path).resolve().suffix), raw
 
 
 def _compressed(raw: IO[bytes], suffix: str) -> IO[bytes]:

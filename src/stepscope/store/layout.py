@@ -32,7 +32,12 @@ def is_store(folder: Path) -> bool:
 
 def check_place(folder: Path) -> None:
     """Refuses a folder whose path the database would take for a pattern, and so find other files with it."""
-    if found := re.search(r"[*?\[]", str(folder.resolve())):
+    if not (place := str(folder.resolve())).isascii() and place != place.encode(errors="replace").decode():
+        raise StepscopeError(
+            f"a store cannot be in {folder}: its path is not UTF-8",
+            hint="choose another folder: --store DIR, or set STEPSCOPE_CACHE",
+        )
+    if found := re.search(r"[*?\[]", place):
         raise StepscopeError(
             f"a store cannot be in {folder}: its path contains a {found[0]}",
             hint="choose another folder: --store DIR, or set STEPSCOPE_CACHE",
@@ -41,7 +46,8 @@ def check_place(folder: Path) -> None:
 
 def write_meta(folder: Path, meta: TraceMeta) -> None:
     """The last file of a store: where it is, the store is whole."""
-    text = json.dumps(meta.as_json(), indent=1, ensure_ascii=False)
+    # In codes: a file's name may hold bytes that are no text.
+    text = json.dumps(meta.as_json(), indent=1)
     (folder / META).write_text(text + "\n", encoding="utf-8")
 
 

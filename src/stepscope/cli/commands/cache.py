@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from stepscope import units
+from stepscope.cli.output import say
 
 __all__ = ["cache"]
 
@@ -27,11 +28,11 @@ def cache(
     found = kept.clear(where) if clear else kept.entries(where)
     total = sum(entry.bytes for entry in found)
     if clear:
-        print(f"removed {units.counted(len(found), 'store')}, {units.size(total)}, from {where}")
+        say(f"removed {units.counted(len(found), 'store')}, {units.size(total)}, from {where}")
         return
     for entry in found:
         used = dt.datetime.fromtimestamp(entry.used, dt.UTC).astimezone()
-        print(f"{used:%Y-%m-%d %H:%M}  {units.size(entry.bytes):>8}  {entry.folder.name}  ({entry.source})")
-    print(
+        say(f"{used:%Y-%m-%d %H:%M}  {units.size(entry.bytes):>8}  {entry.folder.name}  ({entry.source})")
+    say(
         f"{units.counted(len(found), 'store')}, {units.size(total)} of {units.size(kept.limit())}, in {where}"
     )

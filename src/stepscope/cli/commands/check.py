@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from stepscope import registry
 from stepscope.cli.output import chosen, show, write
-from stepscope.cli.signature import NameIn
+from stepscope.cli.signature import NameIn, Written
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def check(
     ] = (),
     strict: Annotated[bool, "also fail if a budget is broken within the noise"] = False,
     format: Annotated[str | None, NameIn(_FORMATS), "how to write the result; default: terminal"] = None,
-    junit: Annotated[Path | None, "also write JUnit XML to this file"] = None,
+    junit: Annotated[Path | None, Written(), "also write JUnit XML to this file"] = None,
 ) -> int:
     """Says whether a trace meets its budgets. Exit code 3 if one does not hold or cannot be judged, else 0.
 
@@ -56,15 +56,16 @@ def check(
     wanted = chosen(_FORMATS, format, None)
     built = compared([trace] if baseline is None else [baseline, trace])
     found = checked(built.sides[-1], built.changes[0] if built.changes else None, asked, strict=strict)
-    show(_FORMATS, wanted, found)
     if junit is not None:
         write(junit, registry.load(_FORMATS, "junit")(found))
+    show(_FORMATS, wanted, found)
     return _BROKEN if found.failed else 0
 
 
 def _asked(given: tuple[str, ...]) -> list[Budget]:
+    from stepscope.cli.traces import here
     from stepscope.compare.budgets import budget_of, budgets_in, nearest_budgets
 
     files = [Path(text) for text in given if text.endswith(".toml")]
-    written = [one for file in files for one in budgets_in(file)] if files else nearest_budgets(Path.cwd())
+    written = [one for file in files for one in budgets_in(file)] if files else nearest_budgets(here())
     return [*written, *(budget_of(text, "--budget") for text in given if not text.endswith(".toml"))]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from stepscope.cli.output import notice
+from stepscope.cli.signature import Written
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
 
@@ -27,7 +28,9 @@ def cut(
         str | None, "steps by the number in their mark, both included: 3:5, or 3, 3:, :5"
     ] = None,
     time: Annotated[str | None, "time since the first event, with units: 1.2s:1.5s, or 800ms:, :20us"] = None,
-    output: Annotated[str, "-o", "the file to write: .json, .json.gz or .json.zst; - for standard output"],
+    output: Annotated[
+        str, Written(), "-o", "the file to write: .json, .json.gz or .json.zst; - for standard output"
+    ],
     force: Annotated[bool, "overwrite the output file"] = False,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
@@ -48,32 +51,18 @@ def cut(
     from stepscope import units
     from stepscope.store.cutting import inside
     from stepscope.store.export import export
+    from stepscope.writing import check_apart
 
-    _check_output(output, trace, force=force)
+    if Path(output).is_file() and output != "-" and not force:
+        raise StepscopeError(f"{output} exists already", hint="choose another name, or overwrite it: --force")
     opened = open_with_progress(trace, store=store)
-    _check_output(output, opened.path, force=force)
+    if output != "-":
+        check_apart(Path(output))
     window, shown = _steps(opened, steps) if steps is not None else _time(opened, time or "")
     written = export(opened, output, inside(opened, window))
     where = "standard output" if output == "-" else f"{output}, {units.size(written.bytes)}"
     kept, total = units.count(written.events), units.count(opened.meta.events)
-    print(f"kept {kept} of {total} events, {shown}: {where}", file=sys.stderr)
-
-
-def _check_output(output: str, source: str, *, force: bool) -> None:
-    """Refuses to write over the profile itself, and over anything else unless told to."""
-    path = Path(output)
-    if output == "-":
-        return
-    if not path.parent.is_dir():
-        raise StepscopeError(f"folder {path.parent} does not exist", hint=f"mkdir -p {path.parent}")
-    if not path.exists():
-        return
-    if path.is_dir():
-        raise StepscopeError(f"{output} is a folder", hint=f"name a file in it: -o {path / 'cut.json.gz'}")
-    if Path(source).exists() and path.samefile(source):
-        raise StepscopeError(f"{output} is the trace itself", hint="choose another name: -o FILE")
-    if path.is_file() and not force:
-        raise StepscopeError(f"{output} exists already", hint="choose another name, or overwrite it: --force")
+    notice(f"kept {kept} of {total} events, {shown}: {where}")
 
 
 def _steps(trace: Trace, text: str) -> tuple[Window, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from stepscope.cli.output import chosen, show
-from stepscope.cli.signature import NameIn
+from stepscope.cli.signature import NameIn, Written
 from stepscope.errors import StepscopeError
 
 __all__ = ["diff"]
@@ -22,7 +22,7 @@ def diff(
     format: Annotated[
         str | None, NameIn(_FORMATS), "how to write the comparison; default: terminal, or by the ending of -o"
     ] = None,
-    output: Annotated[Path | None, "-o", "write the comparison to this file"] = None,
+    output: Annotated[Path | None, Written(), "-o", "write the comparison to this file"] = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
     """Says how the step changed from one trace to the next, why, and whether it is more than noise.

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
-import shutil
-import sys
 from typing import Annotated, cast
 
 from stepscope import registry
+from stepscope.cli import output
 from stepscope.errors import StepscopeError
 from stepscope.glossary import WORDS
 
@@ -29,10 +27,9 @@ def explain(
     """
     from stepscope.present import pages
 
-    width = shutil.get_terminal_size().columns
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     asked = " ".join(name)
-    print(pages.text(_explained(asked) if asked else _everything(), width=width, color=color), end="")
+    page = _explained(asked) if asked else _everything()
+    output.put(pages.text(page, width=output.width(), color=output.color()))
 
 
 def _explained(asked: str) -> str:

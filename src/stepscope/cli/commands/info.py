@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from stepscope import registry, units
+from stepscope.cli.output import put, say
 from stepscope.cli.traces import open_with_progress
 
 if TYPE_CHECKING:
@@ -26,12 +27,11 @@ def info(
     """Says what a profile is: where it was recorded, what it contains, what is damaged."""
     opened = open_with_progress(trace, store=store, demo=demo)
     if format == "json":
-        print(
-            json.dumps({"store": str(opened.folder), **opened.meta.as_json()}, indent=2, ensure_ascii=False)
-        )
+        told = {"store": str(opened.folder), **opened.meta.as_json()}
+        put(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
         return
     for label, text in _lines(opened):
-        print(f"{label:<10}{text}")
+        say(f"{label:<10}{text}")
 
 
 def _lines(trace: Trace) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from stepscope import units
+from stepscope.cli.output import say
 from stepscope.cli.traces import open_with_progress
 
 __all__ = ["ingest"]
@@ -28,11 +29,11 @@ def ingest(
     opened = open_with_progress(trace, also=also, store=store, refresh=refresh)
     spent = (time.monotonic() - began) * 1e9
     meta = opened.meta
-    print(opened.folder)
+    say(str(opened.folder))
     text = "of JSON" if {one.kind for one in meta.sources} == {"kineto"} else "unpacked"
     read = f"{units.count(meta.events)} events, {units.size(meta.bytes)} {text}"
-    print(f"{read}, in {units.duration(spent)} ({units.rate(meta.bytes, spent)})")
+    say(f"{read}, in {units.duration(spent)} ({units.rate(meta.bytes, spent)})")
     for added in meta.sources[1:]:
-        print(f"also {added.source} ({added.kind}), events: {units.count(added.events)}")
+        say(f"also {added.source} ({added.kind}), events: {units.count(added.events)}")
     for one in meta.damage:
-        print(f"damage: {units.count(one.count)} x {one.reason}")
+        say(f"damage: {units.count(one.count)} x {one.reason}")

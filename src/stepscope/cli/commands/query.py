@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from stepscope.cli import output
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
+from stepscope.present._cells import ODD, cell
+from stepscope.present._printable import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,13 +45,13 @@ def query(
     stepscope query trace.json.gz "SELECT name, count(*) FROM ops GROUP BY name ORDER BY 2 DESC LIMIT 10"
     """
     if schema:
-        print(_schema(), end="")
+        output.put(_schema())
         return
     if demo and sql is None:
         trace, sql = None, trace
     if sql is None:
         raise StepscopeError("no query given", hint='stepscope query TRACE "SELECT …"', exit_code=2)
-    if format == "parquet" and sys.stdout.isatty():
+    if format == "parquet" and output.is_terminal():
         raise StepscopeError(
             "Parquet is binary and cannot go to a terminal", hint="add > answer.parquet", exit_code=2
         )
@@ -132,9 +134,9 @@ def _write_json(answer: Iterator[pa.Table]) -> None:
         records = _finite(part).to_pylist()
         if records:
             text = json.dumps(records, indent=1, ensure_ascii=False, default=_json_value)
-            sys.stdout.write(before + text[1:-2])
+            output.put(before + text[1:-2])
             before = ","
-    sys.stdout.write("[]\n" if before == "[" else "\n]\n")
+    output.put("[]\n" if before == "[" else "\n]\n")
 
 
 def _write_csv(answer: Iterator[pa.Table]) -> None:
@@ -146,8 +148,8 @@ def _write_csv(answer: Iterator[pa.Table]) -> None:
     for part in answer:
         sink = io.BytesIO()
         options = pyarrow.csv.WriteOptions(include_header=header)
-        pyarrow.csv.write_csv(_flat(part), sink, options)
-        sys.stdout.write(sink.getvalue().decode())
+        pyarrow.csv.write_csv(_celled(_flat(part)), sink, options)
+        output.put(sink.getvalue().decode(errors="backslashreplace"))
         header = False
 
 
@@ -155,7 +157,7 @@ def _write_parquet(answer: Iterator[pa.Table]) -> None:
     import pyarrow.parquet
 
     first = next(answer)
-    with pyarrow.parquet.ParquetWriter(sys.stdout.buffer, first.schema, compression="zstd") as writer:
+    with pyarrow.parquet.ParquetWriter(output.binary(), first.schema, compression="zstd") as writer:
         for part in chain([first], answer):
             writer.write_table(part)
 
@@ -169,10 +171,10 @@ def _write_table(answer: Iterator[pa.Table]) -> None:
             shown = pa.concat_tables([shown, part])
         else:
             more += part.num_rows
-    sys.stdout.write(_aligned(shown.slice(0, _SHOWN)))
+    output.put(_aligned(shown.slice(0, _SHOWN)))
     more += max(0, shown.num_rows - _SHOWN)
     if more:
-        sys.stdout.write(f"… {more:,} more rows: --format csv shows them all\n")
+        output.put(f"… {more:,} more rows: --format csv shows them all\n")
 
 
 _write = {"table": _write_table, "csv": _write_csv, "json": _write_json, "parquet": _write_parquet}
@@ -212,12 +214,28 @@ def _flat(answer: pa.Table) -> pa.Table:
     return answer
 
 
+def _celled(answer: pa.Table) -> pa.Table:
+    """Texts as cells; most are cells already, which Arrow finds out without Python."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(answer.schema):
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):
+            column = answer.column(place)
+            if pc.any(pc.match_substring_regex(column, ODD)).as_py():
+                cells = [None if text is None else cell(text) for text in column.to_pylist()]
+                answer = answer.set_column(place, field.name, pa.array(cells, pa.string()))
+    return answer.rename_columns([cell(name) for name in answer.column_names])
+
+
 def _aligned(answer: pa.Table) -> str:
     """Columns side by side as they are: a query means what it says, so nothing is rounded."""
     rows = [
-        ["NULL" if value is None else _plain(value) for value in row.values()] for row in answer.to_pylist()
+        ["NULL" if value is None else printable(str(value)) for value in row.values()]
+        for row in answer.to_pylist()
     ]
-    widths = [max(map(len, column)) for column in zip(answer.column_names, *rows, strict=True)]
+    heads = [printable(name) for name in answer.column_names]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     numeric = [_is_number(field.type) for field in answer.schema]
 
     def line(cells: list[str]) -> str:
@@ -227,11 +245,7 @@ def _aligned(answer: pa.Table) -> str:
         ]
         return "  ".join(padded).rstrip() + "\n"
 
-    return line(answer.column_names) + line(["─" * width for width in widths]) + "".join(map(line, rows))
-
-
-def _plain(value: Any) -> str:
-    return str(value).replace("\n", "\\n").replace("\x1b", "\\x1b")
+    return line(heads) + line(["─" * width for width in widths]) + "".join(map(line, rows))
 
 
 def _is_number(kind: Any) -> bool:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from stepscope.cli.output import chosen, show
-from stepscope.cli.signature import NameIn
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.signature import NameIn, Written
+from stepscope.cli.traces import here, open_with_progress
 from stepscope.errors import StepscopeError
 from stepscope.units import counted
 
@@ -22,7 +22,7 @@ def report(
     format: Annotated[
         str | None, NameIn(_FORMATS), "how to write the report; default: terminal, or by the ending of -o"
     ] = None,
-    output: Annotated[Path | None, "-o", "write the report to this file"] = None,
+    output: Annotated[Path | None, Written(), "-o", "write the report to this file"] = None,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
@@ -38,7 +38,7 @@ def report(
     from stepscope.threads import BackgroundWorker
 
     wanted = chosen(_FORMATS, format, output)
-    thresholds = nearest_thresholds(Path.cwd())
+    thresholds = nearest_thresholds(here())
     with BackgroundWorker() as beside:
         beside.run(import_all)
         opened = open_with_progress(trace, store=store, demo=demo)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from stepscope import registry
+from stepscope.cli import output
 from stepscope.cli.signature import with_options_of
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
@@ -32,7 +30,7 @@ def show(
     `stepscope show NAME --help` lists the options of that analysis, `stepscope explain NAME` its columns.
     """
     if name is None:
-        print(_listing(), end="")
+        output.put(_listing())
         return
     if trace is None and not demo:
         raise StepscopeError(f"show {name} needs a trace", hint=f"stepscope show {name} TRACE", exit_code=2)
@@ -42,9 +40,8 @@ def show(
 
     analysis = registry.load("analyses", name)
     table = analysis(open_with_progress(trace, store=store, demo=demo), **options)
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    width = shutil.get_terminal_size().columns
-    print(grids.render(table, name, format, width=width, color=color, limit=limit), end="")
+    width, color = output.width(), output.color()
+    output.put(grids.render(table, name, format, width=width, color=color, limit=limit))
 
 
 def _listing() -> str:

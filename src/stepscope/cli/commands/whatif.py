@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from stepscope import units
+from stepscope.cli.output import say
 from stepscope.cli.signature import with_flags
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
@@ -55,7 +56,7 @@ def whatif(
     if not simulator.steady:
         raise StepscopeError("the trace has no steps to simulate", hint="record some with torch.profiler")
     for label, text in _lines(simulator, change):
-        print(f"{label:<12}{text}")
+        say(f"{label:<12}{text}")
 
 
 def _lines(simulator: Simulator, change: Change) -> Iterator[tuple[str, str]]:

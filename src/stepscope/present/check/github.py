@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.compare.check import CheckResult, Outcome
 from stepscope.findings import Location
-from stepscope.present._workflow import command
+from stepscope.present._workflow import command, lines
 from stepscope.present.check._phrases import headline, why
 from stepscope.present.formats import format
 
@@ -22,8 +22,8 @@ def github(check: CheckResult) -> str:
     whole = command(
         "error" if check.failed else "notice", "stepscope check", " ".join([headline(check), *why(check)])
     )
-    lines = [whole, *(_annotation(check, one) for one in check.outcomes if one.state != "pass")]
-    return "".join(f"{line}\n" for line in lines)
+    commands = [whole, *(_annotation(check, one) for one in check.outcomes if one.state != "pass")]
+    return lines(commands)
 
 
 def _annotation(check: CheckResult, outcome: Outcome) -> str:

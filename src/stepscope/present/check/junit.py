@@ -33,13 +33,14 @@ def junit(check: CheckResult) -> str:
         case = ET.SubElement(suite, "testcase", {**named, "time": "0"})
         if outcome in failed:
             element = ET.SubElement(case, "failure", {"message": _clean(outcome.said), "type": outcome.state})
-            element.text = _clean("\n".join([told(outcome), outcome.budget.where, *why(check)]))
+            element.text = _clean(told(outcome), outcome.budget.where, *why(check))
         else:
             ET.SubElement(case, "system-out").text = _clean(told(outcome))
-    ET.SubElement(suite, "system-out").text = _clean("\n".join([headline(check), *why(check)]))
+    ET.SubElement(suite, "system-out").text = _clean(headline(check), *why(check))
     ET.indent(suites)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
 
 
-def _clean(said: str) -> str:
-    return _FORBIDDEN.sub("�", printable(said, keep="\n"))
+def _clean(*lines: str) -> str:
+    """Lines that XML can hold."""
+    return _FORBIDDEN.sub("�", "\n".join(map(printable, lines)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope.compare import Comparison, StepChange
 from stepscope.present._changes import reasons, sentence, share
 from stepscope.present._phrases import worth
-from stepscope.present._workflow import command
+from stepscope.present._workflow import command, lines
 from stepscope.present.formats import format
 
 __all__ = ["github"]
@@ -19,14 +19,14 @@ def github(comparison: Comparison) -> str:
 
     One workflow command per change, and one for every new finding, at its first location.
     """
-    lines = [_annotation(change) for change in comparison.changes]
+    commands = [_annotation(change) for change in comparison.changes]
     for finding in comparison.whole.appeared:
         advice = finding.advice
         place = advice.locations[0] if advice.locations else None
         level = "notice" if finding.severity == "low" else "warning"
         title = f"New: {advice.title} ({worth(finding)})"
-        lines.append(command(level, title, f"{advice.because}\n{advice.fix}".strip(), place))
-    return "".join(f"{line}\n" for line in lines)
+        commands.append(command(level, title, f"{advice.because}\n{advice.fix}".strip(), place))
+    return lines(commands)
 
 
 def _annotation(change: StepChange) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
 from stepscope.present._phrases import worth
-from stepscope.present._workflow import command
+from stepscope.present._workflow import command, lines
 from stepscope.present.formats import format
 
 __all__ = ["github"]
@@ -21,8 +21,8 @@ def github(report: Report) -> str:
     """
     verdict = report.verdict
     said = f"{verdict.sentence} {verdict.promise}".strip()
-    lines = [command("notice", verdict.word, said), *(_annotation(finding) for finding in report.findings)]
-    return "".join(f"{line}\n" for line in lines)
+    commands = [command("notice", verdict.word, said), *(_annotation(finding) for finding in report.findings)]
+    return lines(commands)
 
 
 def _annotation(finding: Finding) -> str:

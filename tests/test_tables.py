@@ -130,3 +130,12 @@ class Either:
 def test_every_column_has_one_type_and_a_description(row: type) -> None:
     with pytest.raises(TypeError, match=rf"{row.__name__}\.n"):
         columns_of(row)
+
+
+def test_names_on_one_line() -> None:
+    broken = Table(Spell, arrow(name=pa.array(["a\nb", "c\n"])), notes=["note"])
+    assert [row.name for row in broken.one_line()] == ["a\\nb", "c\\n"]
+    assert broken.one_line().notes == ("note",)
+    assert [row.name for row in broken] == ["a\nb", "c\n"], "the table itself says what the profile says"
+    plain = Table.of(Spell, ROWS)
+    assert plain.one_line() is plain

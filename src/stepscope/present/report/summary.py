@@ -150,7 +150,7 @@ def _causes(report: Report) -> Iterator[str]:
     for finding in report.findings:
         places = ", ".join(code(str(location)) for location in finding.advice.locations)
         yield f"- **{escaped(finding.advice.title)}**{f' at {places}' if places else ''}"
-        for line in finding.advice.fix.split("\n"):
+        for line in finding.advice.fix.split("\n") if finding.advice.fix else ():
             yield f"  - {code(line)}" if line.strip() else ""
     if report.findings:
         yield ""

@@ -169,7 +169,7 @@ def _finding(report: Report, finding: Finding, width: int) -> Iterator[Line]:
     for place in advice.locations:
         note = f"  ({place.note})" if place.note else ""
         yield styled(" " * _MARGIN, (f"{place.file}:{place.line}", "cyan"), f"  {place.function}{note}")
-    for start, line in zip(_arrows(), advice.fix.split("\n"), strict=False):
+    for start, line in zip(_arrows(), advice.fix.split("\n") if advice.fix else (), strict=False):
         yield styled(" " * _MARGIN, start, (line, "green"))
     yield from wrapped(sharing(report, finding), width, indent=_MARGIN, style="bright_black")
 

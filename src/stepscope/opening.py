@@ -6,7 +6,8 @@ import glob
 import os
 import stat
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -14,7 +15,9 @@ from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.sources import RECORD_ONE, Input
 from stepscope.store import cache
-from stepscope.store.layout import build, check_place, is_store
+from stepscope.store.layout import build, check_place, is_store, read_meta, restore
+from stepscope.store.leftovers import sweep
+from stepscope.store.sums import SUMS, DamagedStore, say
 from stepscope.store.trace import Trace
 from stepscope.streams import files_in, is_url, open_stream
 from stepscope.writing import protect
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from stepscope.streams import Progress
 
 __all__ = ["check_pipes", "diff", "open_trace", "recordings_of", "report"]
+
+Maker = Callable[[Path], None]
+"""Makes a store in a folder."""
 
 _ENDINGS = (".json", ".json.gz", ".json.zst")
 
@@ -53,30 +59,79 @@ def open_trace(
                 hint=f"stepscope ingest PROFILE --also {also[0]}",
             )
         cache.touch(path)
-        return _opened(path, progress)
+        return _opened(path, lambda: _made_of(path), progress)
     words = [_meant(word) for word in (text, *map(str, also))]
     check_pipes(words)
     where = Path(store) if store is not None else cache.root()
-    target = _target(words, where)
+    stamps = cache.stamps(words)
+    known = _known(words)
+    # What cannot be recognised again, as a pipe, is stored once and not found again.
+    unknown = where / f"stream-{uuid.uuid4().hex[:16]}"
+    target = cache.folder_for(words[0], where, known) or unknown
     check_place(target)
     if store is None:
         cache.limit()  # says what is wrong with it before a long reading, not after
     if refresh or not is_store(target):
-        _ingest(words, target, progress, replace=refresh)
+        if target.is_dir() and not refresh:
+            say(f"the store {target} is damaged: it has no meta.json; it is made again from {words[0]}")
+        _ingest(words, progress, lambda make: build(target, make, replace=refresh), known)
+        if known and cache.stamps(words) != stamps:
+            # It was written to meanwhile: what was read may not be the version that the name tells.
+            target, known = target.rename(unknown), None
         if store is None:
             cache.evict(where, keep=target)
     cache.touch(target)
-    return _opened(target, progress)
+    versions = known or []
+    return _opened(
+        target, lambda: words if versions and all(map(_is_version, words, versions)) else [], progress
+    )
 
 
-def _opened(folder: Path, progress: Progress | None) -> Trace:
-    """A store; neither it nor the profiles that it was made of are to be written over."""
-    trace = Trace(folder, progress=progress, analyst=_answer)
+def _opened(folder: Path, made_of: Callable[[], list[str]], progress: Progress | None) -> Trace:
+    """An open store; where a file of it turns out damaged, it is made again from its profiles.
+
+    Neither it nor the profiles are to be written over.
+    """
+
+    def remake(damage: DamagedStore) -> None:
+        if not (words := made_of()):
+            raise damage
+        say(f"{damage.message}; it is made again from {words[0]}")
+        try:
+            _ingest(words, progress, lambda make: restore(folder, make), cache.versions(words))
+        except StepscopeError as error:
+            raise damage from error
+
+    try:
+        trace = Trace(folder, progress=progress, analyst=_answer, remake=remake)
+    except DamagedStore as damage:
+        remake(damage)
+        trace = Trace(folder, progress=progress, analyst=_answer, remake=remake)
     protect(folder)
     for source in trace.meta.sources:
         if stat.S_ISREG(_mode(Path(source.source))):
             protect(Path(source.source))
     return trace
+
+
+def _made_of(store: Path) -> list[str]:
+    """The profiles that a store was made of, if all of them are still there and unchanged."""
+    try:
+        sources = read_meta(store).sources
+    except StepscopeError:
+        return []
+    found = [
+        next((word for word in (one.source, one.path) if _is_version(word, one.version)), None)
+        for one in sources
+    ]
+    return [] if None in found else [word for word in found if word]
+
+
+def _is_version(word: str, version: str) -> bool:
+    try:
+        return bool(word and version) and cache.versions([word]) == [version]
+    except (OSError, ValueError):
+        return False
 
 
 def report(trace: Trace | str | Path) -> Report:
@@ -152,7 +207,8 @@ def _answer(trace: Trace, name: str) -> pa.Table:
     return registry.load("analyses", name)(trace).arrow
 
 
-def _target(words: list[str], where: Path) -> Path:
+def _known(words: list[str]) -> list[str] | None:
+    """What tells these versions of the profiles from others."""
     for word in words:
         local = word != "-" and not is_url(word)
         if local and stat.S_IFMT(_mode(Path(word))) not in (stat.S_IFIFO, stat.S_IFDIR):
@@ -160,8 +216,7 @@ def _target(words: list[str], where: Path) -> Path:
         elif local:
             for file in files_in(Path(word)):
                 protect(file)
-    # What cannot be recognised again, as a pipe, is stored once and not found again.
-    return cache.folder_for(words[0], where, words[1:]) or where / f"stream-{uuid.uuid4().hex[:16]}"
+    return cache.versions(words)
 
 
 def _mode(path: Path) -> int:
@@ -186,6 +241,8 @@ def _meant(word: str) -> str:
 
 def _traces_in(folder: Path) -> list[Path]:
     found = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDINGS))
+    if not found and (folder / SUMS).is_file():
+        raise DamagedStore(folder, "meta.json", "is missing")
     if not found:
         raise StepscopeError(
             f"there is no trace in the folder {folder}", hint=f"traces end in {', '.join(_ENDINGS)}"
@@ -205,25 +262,36 @@ def _only_trace(folder: Path) -> str:
     return str(found[0])
 
 
-def _ingest(words: list[str], target: Path, progress: Progress | None, *, replace: bool) -> None:
+def _ingest(
+    words: list[str], progress: Progress | None, write: Callable[[Maker], None], known: list[str] | None
+) -> None:
+    """Reads profiles, whose versions are known, and has what makes a store of them written to its place."""
     from stepscope.store.writer import StoreWriter
 
     inputs = [Input(word, progress) for word in words]
+    versions = known or [""] * len(words)
 
     def make(folder: Path) -> None:
+        sweep(folder.parent)
         writer = StoreWriter(folder, len(inputs))
-        for given, (kind, reader) in zip(inputs, readers, strict=True):
-            writer.end_source(given.completed(reader(given, writer), kind))
+        for given, (kind, reader), version in zip(inputs, readers, versions, strict=True):
+            meta = given.completed(reader(given, writer), kind)
+            writer.end_source(replace(meta, path=_place(given.word), version=version))
         writer.finish()
 
     try:
         readers = [_known_reader(given) for given in inputs]
-        build(target, make, replace=replace)
+        write(make)
     finally:
         for given in inputs:
             given.close()
         if progress:
             progress("reading", 1.0, 0, 0)
+
+
+def _place(word: str) -> str:
+    """Where a file lies, from wherever it was named."""
+    return word if word == "-" or is_url(word) else str(Path(word).absolute())
 
 
 def _reader_of(given: Input) -> tuple[str, Source] | None:

@@ -15,6 +15,9 @@ from stepscope.cli.main import main
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("STEPSCOPE_CACHE_LIMIT", "5MB")
+    # What other runs left for temporary files is not for this test.
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     return tmp_path / "cache"
 
 

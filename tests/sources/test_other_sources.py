@@ -263,7 +263,8 @@ class TestADatabase:
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
         (tmp_path / "a.gz").write_bytes(gzip.compress(database.read_bytes(), mtime=0))
         self.check(stepscope.open(tmp_path / "a.gz"))
-        assert list((tmp_path / "temporary").iterdir()) == []
+        # The folder of this process is there until it ends, with nothing in it but its lock.
+        assert {file.name for file in (tmp_path / "temporary").glob("*/*")} <= {".owner"}
 
     def test_it_may_be_far_away_or_come_through_a_pipe(
         self, database: Path, monkeypatch: pytest.MonkeyPatch

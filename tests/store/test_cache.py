@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.commands import DATA
 from tests.drawing import Drawing
 
 import stepscope
+from stepscope import opening
 from stepscope.errors import StepscopeError
 from stepscope.store import cache
 
@@ -54,30 +56,74 @@ def test_the_platform_cache_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert trace.folder.parent == tmp_path / "xdg" / "stepscope"
 
 
-class TestKey:
-    def test_it_follows_content_size_and_time(self, tmp_path: Path) -> None:
-        file = tmp_path / "a.json"
-        keys = []
-        for raw, at in [(b"x" * 300_000, 1), (b"x" * 300_001, 1), (b"x" * 300_000, 2), (b"y" * 300_000, 1)]:
-            file.write_bytes(raw)
-            os.utime(file, (at, at))
-            keys.append(cache.folder_for(str(file), tmp_path))
-        file.write_bytes(b"x" * 299_999 + b"z")
-        os.utime(file, (1, 1))
-        keys.append(cache.folder_for(str(file), tmp_path))
-        assert len(set(keys)) == len(keys)
-        file.write_bytes(b"x" * 300_000)
-        os.utime(file, (1, 1))
-        assert cache.folder_for(str(file), tmp_path) == keys[0]
+def key(path: Path) -> Path | None:
+    return cache.folder_for(str(path), path.parent, cache.versions([str(path)]))
 
-    def test_it_is_the_same_wherever_the_file_is(self, tmp_path: Path) -> None:
+
+def write_at(path: Path, raw: bytes | bytearray, at: int = 1) -> Path:
+    """A file that says that it was written then."""
+    path.write_bytes(raw)
+    os.utime(path, (at, at))
+    return path
+
+
+class TestKey:
+    def test_of_a_small_file_it_follows_every_byte(self, tmp_path: Path) -> None:
+        file = tmp_path / "a.json"
+        middle = b"x" * 150_000 + b"y" + b"x" * 149_999
+        last = b"x" * 299_999 + b"y"
+        found = [b"x" * 300_000, b"x" * 300_001, b"y" + b"x" * 299_999, middle, last]
+        keys = [key(write_at(file, raw)) for raw in found]
+        assert len(set(keys)) == len(keys)
+        assert key(write_at(file, found[0], at=2)) == keys[0]
+
+    def test_of_a_small_file_it_is_the_same_wherever_the_file_is(self, tmp_path: Path) -> None:
         (tmp_path / "b").mkdir()
-        for place in (tmp_path / "a.json", tmp_path / "b" / "a.json"):
-            place.write_bytes(b"x")
-            os.utime(place, (1, 1))
-        assert cache.folder_for(str(tmp_path / "a.json"), tmp_path) == cache.folder_for(
-            str(tmp_path / "b" / "a.json"), tmp_path
-        )
+        found = [key(write_at(place, b"x")) for place in (tmp_path / "a.json", tmp_path / "b" / "a.json")]
+        assert found[0] == found[1].parent.parent / found[1].name if found[1] else False
+
+    def test_of_a_large_file_it_follows_pieces_and_times(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cache, "WHOLE_BYTES", 100_000)
+        # As large as to have bytes between the pieces.
+        file, raw = tmp_path / "a.json", bytearray(6 << 20)
+        keys = [key(write_at(file, raw)), key(write_at(file, raw, at=2))]
+        for place in (0, 40_000, 98_304, len(raw) // 2, len(raw) - 1):
+            raw[place] = 1
+            keys.append(key(write_at(file, raw)))
+        assert len(set(keys)) == len(keys)
+
+    def test_of_a_large_file_it_follows_the_time_that_nobody_can_set(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cache, "WHOLE_BYTES", 100_000)
+        file = write_at(tmp_path / "a.json", bytes(6 << 20))
+        before = key(file)
+        assert key(file) == before
+        time.sleep(0.05)  # as clocks of file systems tick
+        with file.open("r+b") as handle:
+            handle.seek(70_000)  # between the first piece and the second
+            handle.write(b"1")
+        os.utime(file, (1, 1))
+        assert key(file) != before
+
+    @pytest.mark.parametrize("whole", [100_000, 10])
+    def test_of_a_folder_it_follows_names_and_files(
+        self, whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cache, "WHOLE_BYTES", whole)
+        folder = tmp_path / "run"
+        folder.mkdir()
+        for name in ("a", "b"):
+            write_at(folder / name, b"x" * 100)
+        keys = [key(folder)]
+        write_at(folder / "b", b"x" * 99 + b"y")
+        keys.append(key(folder))
+        (folder / "b").rename(folder / "c")
+        keys.append(key(folder))
+        assert len(set(keys)) == len(keys)
+        assert key(folder) == keys[-1]
 
     @pytest.mark.parametrize("name", ["ünï cödé [1]*?.json", ".json", "a" * 200 + ".json.gz", "'; DROP.json"])
     def test_odd_names_make_plain_folders(self, name: str, tmp_path: Path, kept: Path) -> None:
@@ -86,21 +132,55 @@ class TestKey:
         assert trace.folder.parent == kept
 
 
-def test_the_second_time_the_profile_is_not_read(tmp_path: Path, kept: Path) -> None:
-    file = tmp_path / "a.json"
-    # As large as to have a middle that the key does not look at.
-    DRAWN.meta(filler="x" * 400_000).write(file)
-    status = file.stat()
+def test_the_second_time_the_profile_is_not_read(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = DRAWN.write(tmp_path / "a.json")
     first = stepscope.open(file)
-    # The middle is destroyed, and all that the key looks at stays: who read it would fail.
-    with file.open("r+b") as handle:
-        handle.seek(200_000)
-        handle.write(b"\0" * 100)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    def read(*_: object) -> None:
+        raise AssertionError("it is read again")
+
+    monkeypatch.setattr("stepscope.opening.build", read)
     second = stepscope.open(file)
     assert second.folder == first.folder
     assert second.meta == first.meta
-    assert not second.meta.damage
+
+
+def test_a_profile_that_changed_in_the_middle_is_read_again(tmp_path: Path, kept: Path) -> None:
+    """Its size, its time, its first and its last bytes are what they were."""
+    file = Drawing().op("aten::mm", 0, 10).meta(a="x" * 200_000, b="x" * 200_000).write(tmp_path / "a.json")
+    status, raw = file.stat(), file.read_bytes()
+    first = stepscope.open(file)
+    for was, now in ((b"aten::mm", b"aten::bb"), (b"xxxxx", b"xxyxx")):
+        at = raw.index(was)
+        write_at(file, raw[:at] + now + raw[at + len(now) :])
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert file.stat().st_size == len(raw)
+        assert stepscope.open(file).folder != first.folder
+    changed = stepscope.open(write_at(file, raw.replace(b"aten::mm", b"aten::bb")))
+    assert changed.arrow("SELECT name FROM ops")["name"].to_pylist() == ["aten::bb"]
+
+
+def test_a_profile_that_is_written_to_while_it_is_read_is_read_again(
+    tmp_path: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a copy of what it was before would be answered with what it became."""
+    file = DRAWN.write(tmp_path / "a.json")
+    before = file.read_bytes()
+
+    def read_late(*args: Any) -> None:
+        file.write_bytes(before.replace(b"aten::mm", b"aten::addmm"))
+        read(*args)
+
+    read = opening._ingest
+    monkeypatch.setattr(opening, "_ingest", read_late)
+    first = stepscope.open(file)
+    monkeypatch.undo()
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(kept))
+    assert first.arrow("SELECT name FROM ops")["name"].to_pylist() == ["aten::addmm"]
+    file.write_bytes(before)
+    assert stepscope.open(file).arrow("SELECT name FROM ops")["name"].to_pylist() == ["aten::mm"]
 
 
 class TestLimit:
@@ -171,9 +251,12 @@ def test_listing_and_clearing(tmp_path: Path, kept: Path) -> None:
     assert cache.entries(kept) == []
     a, b = (stepscope.open(DATA / f"h200_ddp_gloo_rank{rank}.pt.trace.json.gz") for rank in range(2))
     used(a.folder, 1)
+    (b.folder / "sums.txt").unlink()  # as in a store of an earlier format
+    (b.folder / "meta.json").unlink()
     (b.folder / "meta.json").write_text('{"format": 0}')
     (kept / "notes.txt").write_text("mine")
     (kept / ".x.partial").mkdir()
+    used(kept / ".x.partial", 30)
     found = cache.entries(kept)
     assert [entry.folder for entry in found] == [b.folder, a.folder]
     assert [entry.source for entry in found] == ["(another format)", a.path]

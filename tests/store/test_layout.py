@@ -76,7 +76,7 @@ def test_the_second_of_two_gives_way(tmp_path: Path) -> None:
 
     build(tmp_path / "a", make)
     assert names(tmp_path) == ["a"]
-    assert names(tmp_path / "a") == ["meta.json", "rows.parquet"]
+    assert names(tmp_path / "a") == ["meta.json", "rows.parquet", "sums.txt"]
 
 
 def test_what_lies_in_the_way_and_is_no_store_is_replaced(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_lies_in_the_way_and_is_no_store_is_replaced(tmp_path: Path) -> Non
     (tmp_path / "a" / "rest.parquet").touch()
     build(tmp_path / "a", finish)
     assert names(tmp_path) == ["a"]
-    assert names(tmp_path / "a") == ["meta.json", "rows.parquet"]
+    assert names(tmp_path / "a") == ["meta.json", "rows.parquet", "sums.txt"]
 
 
 def test_a_removed_store_is_gone_at_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import stepscope
 from stepscope.errors import StepscopeError
 from stepscope.store import read_only
 from stepscope.store.read_only import ReadOnlyDatabase
+from stepscope.store.sums import StoreFiles
 from stepscope.store.trace import Trace
 
 DRAWN = Drawing().op("aten::mm", 0, 10).launch("cudaLaunchKernel", 2, 1, corr=7).kernel("gemm", 5, 3, corr=7)
@@ -187,7 +188,7 @@ def test_what_only_the_tree_tells_is_refused_by_the_tree(trace: Trace) -> None:
 def test_an_engine_that_is_asked_past_the_check_cannot_reach_a_file(write: str, trace: Trace) -> None:
     root = trace.folder.parent.parent
     before = digests(root)
-    cursor = ReadOnlyDatabase(trace.folder, trace.meta).cursor({})
+    cursor = ReadOnlyDatabase(StoreFiles(trace.folder), trace.meta).cursor({})
     # Tables in its own memory may change: they are gone with it.
     with contextlib.suppress(duckdb.Error):
         cursor.execute(write.replace("{root}", str(root)).replace("{store}", str(trace.folder))).fetchall()
@@ -362,7 +363,7 @@ def test_what_does_not_fit_in_memory_goes_to_a_temporary_place(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     fresh = Trace(trace.folder)
     found = fresh.arrow("SELECT current_setting('temp_directory') AS place")["place"][0].as_py()
-    assert Path(found).parent == tmp_path
+    assert Path(found).parent.parent == tmp_path
     sql = "SELECT count(*) AS n FROM (SELECT DISTINCT hash(i)::VARCHAR || 'padding' FROM range(8000000) t(i))"
     assert fresh.arrow(sql)["n"].to_pylist() == [8_000_000]
     assert not list((tmp_path / "here").iterdir())

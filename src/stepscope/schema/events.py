@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-FORMAT = 5
+FORMAT = 6
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

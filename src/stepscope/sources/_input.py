@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
+from stepscope.store.leftovers import scratch
 from stepscope.store.meta import Damage
 from stepscope.streams import ByteStream, files_in, is_url, open_stream
 
@@ -60,7 +61,7 @@ class Input:
             return self.path.absolute()
         if self._unpacked is None:
             try:
-                handle, name = tempfile.mkstemp(prefix="stepscope-")
+                handle, name = tempfile.mkstemp(dir=scratch())
                 self._unpacked = Path(name)
                 with os.fdopen(handle, "wb") as file:
                     for piece in self.stream:

@@ -5,23 +5,37 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import stat
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
+from stepscope.store import leftovers
 from stepscope.store.layout import explained, is_store, read_meta, remove
+from stepscope.store.sums import DamagedStore
 from stepscope.streams import files_in, is_url
 
-__all__ = ["Entry", "clear", "entries", "evict", "folder_for", "limit", "root", "touch"]
+__all__ = [
+    "Entry",
+    "clear",
+    "entries",
+    "evict",
+    "folder_for",
+    "left_behind",
+    "limit",
+    "root",
+    "stamps",
+    "touch",
+    "versions",
+]
 
-_EDGE = 1 << 16
-_DAY = 86400
+WHOLE_BYTES = 4 << 20
+"""Profiles up to this size are recognised by all of their bytes, larger ones by as many: some ms."""
+_PIECE = 1 << 16
+_PIECES = 64
 _DEFAULT_LIMIT = "20GB"
 
 
@@ -62,33 +76,64 @@ def limit() -> int:
     return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
 
 
-def folder_for(source: str, where: Path, also: Sequence[str] = ()) -> Path | None:
-    """The store of a profile, and of what was added to it, in a cache folder: its name and a digest of all.
+def versions(words: Sequence[str]) -> list[str] | None:
+    """What tells each of some profiles from its other versions; None where one has nothing, as a pipe."""
+    found = [_url_version(word) if is_url(word) else _version(word) for word in words]
+    return None if None in found else [one.hex() for one in found if one]
 
-    None where one of them cannot be recognised again, as a pipe.
-    """
-    digest = hashlib.sha256(f"format {FORMAT}".encode())
-    for one in (source, *also):
-        version = _url_version(one) if is_url(one) else _version(one)
-        if version is None:
-            return None
-        digest.update(version)
+
+def folder_for(source: str, where: Path, known: Sequence[str] | None) -> Path | None:
+    """The store of a profile in a cache folder, by the versions of it and of what was added to it."""
+    if known is None:
+        return None
+    digest = hashlib.sha256(f"format {FORMAT} {' '.join(known)}".encode())
     return where / f"{_plain(source.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
 
 
+def stamps(words: Sequence[str]) -> list[object]:
+    """The sizes and times of profiles, which tell at little cost whether one was written to meanwhile."""
+    found: list[object] = []
+    for path in map(Path, words):
+        try:
+            status = path.stat()
+        except (OSError, ValueError):  # a URL, or standard input
+            continue
+        found.append((status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    return found
+
+
 def _version(source: str) -> bytes | None:
-    """What tells a file from its other versions: size, time, head and tail; of a folder, names and times."""
+    """What tells a file or folder from its other versions.
+
+    A small one is its bytes, wherever it lies. Of a large one pieces are compared, and its times: no program
+    can set the time of the last change (ctime), which every writing and renaming sets.
+    """
     path = Path(source)
-    if source == "-" or stat.S_ISFIFO((status := path.stat()).st_mode):
+    if source == "-" or stat.S_ISFIFO(path.stat().st_mode):
         return None
-    if path.is_dir():
-        files = [(file, file.stat()) for file in files_in(path)]
-        return repr([(str(f.relative_to(path)), s.st_size, s.st_mtime_ns) for f, s in files]).encode()
-    digest = hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode())
-    with path.open("rb") as file:
-        digest.update(file.read(_EDGE))
-        file.seek(max(0, status.st_size - _EDGE))
-        digest.update(file.read(_EDGE))
+    files = [(file, file.stat()) for file in files_in(path)] if path.is_dir() else [(path, path.stat())]
+    small = sum(status.st_size for _, status in files) <= WHOLE_BYTES
+    digest = hashlib.sha256()
+    for file, status in files:
+        digest.update(f"{file.relative_to(path)} {status.st_size}\n".encode(errors="surrogateescape"))
+        if not small:
+            digest.update(f"{status.st_mtime_ns} {status.st_ctime_ns}\n".encode())
+        try:
+            digest.update(
+                hashlib.sha256(file.read_bytes()).digest() if small else _pieces(file, status.st_size)
+            )
+        except OSError:
+            return None  # opening it will say what is wrong
+    return digest.digest()
+
+
+def _pieces(file: Path, size: int) -> bytes:
+    """A digest of pieces of a file, from its beginning to its end at equal distances."""
+    digest = hashlib.sha256()
+    with file.open("rb", buffering=0) as opened:
+        for number in range(_PIECES):
+            opened.seek(max(size - _PIECE, 0) * number // (_PIECES - 1))
+            digest.update(opened.read(_PIECE))
     return digest.digest()
 
 
@@ -125,7 +170,7 @@ def entries(where: Path) -> list[Entry]:
     """The stores of a folder, the last used first."""
     found = []
     for folder in _folders(where):
-        if not is_store(folder):
+        if folder.name.startswith(".") or not is_store(folder):
             continue
         try:
             size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
@@ -147,19 +192,26 @@ def _folders(where: Path) -> list[Path]:
 def _source_of(folder: Path) -> str:
     try:
         return read_meta(folder).source
+    except DamagedStore as damage:
+        return f"(damaged: {damage.file})"
     except StepscopeError:
         return "(another format)"
 
 
-def evict(where: Path, keep: Path) -> list[Entry]:
-    """Removes the least used stores beyond the limit, and what killed runs left a day ago."""
-    for partial in where.glob(".*.partial"):
+def left_behind(where: Path) -> list[Entry]:
+    """What killed runs left in a folder of stores and in the folder for temporary files."""
+    found = []
+    for folder in (*leftovers.abandoned(where), *leftovers.abandoned_scratch()):
         try:
-            age = time.time() - partial.stat().st_mtime
+            used = folder.stat().st_mtime
         except FileNotFoundError:
-            continue  # another process is done with it
-        if age > _DAY:
-            shutil.rmtree(partial, ignore_errors=True)
+            continue  # another process is removing it
+        found.append(Entry(folder, "left by a run that was killed", leftovers.size_of(folder), used))
+    return found
+
+
+def evict(where: Path, keep: Path) -> list[Entry]:
+    """Removes the least used stores beyond the limit."""
     # The store just made stays, and counts first.
     removed, total, most = [], 0, limit()
     for entry in sorted(entries(where), key=lambda entry: entry.folder != keep):
@@ -172,11 +224,10 @@ def evict(where: Path, keep: Path) -> list[Entry]:
 
 
 def clear(where: Path) -> list[Entry]:
-    """Removes every store of a folder; other files stay."""
+    """Removes every store of a folder and what killed runs left; other files stay."""
     removed = entries(where)
     for entry in removed:
         with explained("clearing", entry.folder):
             remove(entry.folder)
-    for partial in where.glob(".*.partial"):
-        shutil.rmtree(partial, ignore_errors=True)
+    leftovers.sweep(where)
     return removed

@@ -85,4 +85,5 @@ def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
         column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
         write_statistics=["thread", "start_ns"],
         write_batch_size=ROW_GROUP,
+        write_page_checksum=True,  # for those who read the file with other tools
     )

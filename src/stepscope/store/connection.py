@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import re
-import shutil
-import tempfile
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from stepscope.errors import StepscopeError
 from stepscope.schema import DICTIONARIES, STORED
 from stepscope.store.layout import check_place
+from stepscope.store.leftovers import spill_folder
+from stepscope.store.sums import StoreFiles
 
 if TYPE_CHECKING:
     import duckdb
@@ -60,8 +58,9 @@ SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
 
 
-def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+def connect(files: StoreFiles, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
+    folder = files.folder
     check_place(folder)
     connection = unlocked()
     folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
@@ -69,9 +68,10 @@ def connect(folder: Path, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.Duc
     with damage_named(folder):
         # One transaction for all: each costs more than a small table.
         connection.execute("BEGIN; CREATE SCHEMA stored; CREATE SCHEMA analyses")
-        add_dictionaries(connection, folder, meta)
-        files = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
-        for name, path in files.items():
+        add_dictionaries(connection, files, meta)
+        files.check_ends(SMALL_BYTES)
+        paths = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
+        for name, path in paths.items():
             add_parquet(connection, name, path)
         connection.execute("COMMIT")
     lock(connection)
@@ -86,9 +86,7 @@ def unlocked() -> duckdb.DuckDBPyConnection:
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.
-    spill = Path(tempfile.gettempdir()) / f"stepscope-spill-{uuid.uuid4().hex[:12]}"
-    connection.execute(f"SET temp_directory = {_literal(str(spill))}")
-    atexit.register(shutil.rmtree, spill, ignore_errors=True)
+    connection.execute(f"SET temp_directory = {_literal(str(spill_folder()))}")
     return connection
 
 
@@ -112,26 +110,20 @@ def damage_named(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def add_dictionaries(connection: duckdb.DuckDBPyConnection, folder: Path, meta: TraceMeta) -> None:
+def add_dictionaries(connection: duckdb.DuckDBPyConnection, files: StoreFiles, meta: TraceMeta) -> None:
     """What the store says of itself, and the texts that the numbers in its tables stand for."""
-    import pyarrow as pa
-
     add_arrow(connection, "stored.meta", _meta_table(meta))
     for table in DICTIONARIES:
-        with pa.memory_map(str(folder / f"{table.name}.arrow")) as file:
-            add_arrow(connection, f"stored.{table.name}", pa.ipc.open_file(file).read_all())
+        add_arrow(connection, f"stored.{table.name}", files.arrow(table.name).read_all())
 
 
 def names_of(folder: Path) -> str | None:
     """All names of events, one a line; None where they are too many to look through."""
-    import pyarrow as pa
-
-    with pa.memory_map(str(folder / "names.arrow")) as file:
-        reader = pa.ipc.open_file(file)
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-        if sum(batch.num_rows for batch in batches) > MANY_NAMES:
-            return None
-        return "\n".join(text or "" for batch in batches for text in batch["text"].to_pylist())
+    reader = StoreFiles(folder).arrow("names")
+    batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+    if sum(batch.num_rows for batch in batches) > MANY_NAMES:
+        return None
+    return "\n".join(text or "" for batch in batches for text in batch["text"].to_pylist())
 
 
 def add_parquet(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> str:
@@ -160,7 +152,10 @@ def _meta_table(meta: TraceMeta) -> Any:
     import pyarrow as pa
 
     written = meta.as_json()
-    sources = [{key: value for key, value in one.items() if key != "metadata"} for one in written["sources"]]
+    left_out = ("metadata", "path", "version")
+    sources = [
+        {key: value for key, value in one.items() if key not in left_out} for one in written["sources"]
+    ]
     summed = {"events": meta.events, "bytes": meta.bytes, "compressed_bytes": meta.compressed_bytes}
     damage = [one for source in sources for one in source["damage"]]
     entries = {

@@ -6,13 +6,15 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stepscope import interrupts
+from stepscope.errors import StepscopeError
 from stepscope.store import connection as fenced
 from stepscope.store.derived import DerivedTableBuilder
 from stepscope.store.layout import read_meta
 from stepscope.store.read_only import ReadOnlyDatabase
+from stepscope.store.sums import DamagedStore, StoreFiles
 from stepscope.store.views import VIEWS
 
 if TYPE_CHECKING:
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
 
     from stepscope.store.views import View
 
-__all__ = ["SMALL_EVENTS", "Database", "Reads"]
+__all__ = ["SMALL_EVENTS", "Database", "Reads", "Remake"]
 
+Found = TypeVar("Found")
 Reads = dict[str, tuple[str, ...]]
 """Which views and which of their columns an analysis reads."""
 
@@ -31,6 +34,9 @@ SMALL_EVENTS = 100_000
 LIMIT_OURS = False
 """Whether our own analyses of small traces are limited to what they declare, too; the tests set it."""
 
+Remake = Callable[[DamagedStore], None]
+"""Makes a damaged store again from what it was made of, or raises the error that it was given."""
+
 _WHOLE = "stored_whole"
 """The schema of views that were made tables. All schemas but those of analyses begin with `stored`."""
 _VIEWS = {view.name: view for view in VIEWS}
@@ -39,9 +45,13 @@ _VIEWS = {view.name: view for view in VIEWS}
 class Database:
     """The database of a trace, with a schema for every set of views and columns that is asked for."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, remake: Remake | None) -> None:
         self.folder = folder
         self.meta = read_meta(folder)
+        self._files = StoreFiles(folder)
+        self._files.check_sizes()
+        self._remake = remake
+        self._remaking = threading.RLock()
         self.is_small = self.meta.events <= SMALL_EVENTS
         self.derived_tables = DerivedTableBuilder()
         self._answers: dict[Any, Any] = {}
@@ -52,7 +62,7 @@ class Database:
         self._schemas: dict[Any, str] = {}
         self._made: set[tuple[str, str]] = set()
         self._cursors: dict[tuple[int, str], duckdb.DuckDBPyConnection] = {}
-        self._read_only = ReadOnlyDatabase(folder, self.meta)
+        self._read_only = ReadOnlyDatabase(self._files, self.meta)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
         """What `make` gives, worked out once; who asks meanwhile waits for it."""
@@ -90,7 +100,7 @@ class Database:
 
     def read_only_cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for a query that is not ours, which sees everything and can change nothing."""
-        return self._read_only.cursor(dict(self.derived_tables.paths))
+        return self._undamaged(lambda: self._read_only.cursor(dict(self.derived_tables.paths)))
 
     @contextmanager
     def beside(self, tables: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -98,7 +108,7 @@ class Database:
         if any(path.parent != self.folder for path in tables.values()):
             # A database sees the folders that it was opened with: for others it takes one of their own.
             found = {**self.derived_tables.paths, **tables}
-            yield fenced.connect(self.folder, self.meta, found)
+            yield self._connect(found)
             return
         with self._connecting:
             cursor = self._connected().cursor()
@@ -108,6 +118,42 @@ class Database:
             yield cursor
         finally:
             cursor.execute("; ".join(undo))
+
+    def check(self, tables: Iterable[str]) -> None:
+        """Compares the files of stored tables with their checksums, before they are first read."""
+        files = [f"{name}.parquet" for name in tables]
+        self._undamaged(lambda: self._files.check(files))
+
+    def _undamaged(self, read: Callable[[], Found]) -> Found:
+        """Reads, if need be from a store that was made again."""
+        try:
+            return read()
+        except DamagedStore as damage:
+            if self._remake is None:
+                raise
+            with self._remaking:
+                try:
+                    return read()  # another thread may have made it again meanwhile
+                except DamagedStore:
+                    self._remake(damage)
+                    self._look_again()
+                    return read()
+
+    def _look_again(self) -> None:
+        """Goes on with a store that was made again, if it is what it was or nothing of it was read."""
+        fresh = StoreFiles(self.folder)
+        if fresh.sums != self._files.sums and (self._database is not None or self._read_only.is_open):
+            raise StepscopeError(
+                f"the store {self.folder} was damaged and has been made again",
+                hint="type the command again",
+            )
+        self._files = fresh
+        if not self._read_only.is_open:
+            self.meta = read_meta(self.folder)
+            self._read_only = ReadOnlyDatabase(fresh, self.meta)
+
+    def _connect(self, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+        return self._undamaged(lambda: fenced.connect(self._files, self.meta, extra))
 
     def _schema(self, reads: Reads | None) -> str:
         asked = None if reads is None else tuple(sorted(reads.items()))
@@ -153,7 +199,7 @@ class Database:
         # A database sees the folders that it was opened with, and no others.
         elsewhere = any(path.parent != self.folder for path in fresh.values())
         if self._database is None or elsewhere:
-            self._database = fenced.connect(self.folder, self.meta, paths)
+            self._database = self._connect(paths)
             self._database.execute(f"CREATE SCHEMA {_WHOLE}")
             self._schemas.clear()
             self._made.clear()

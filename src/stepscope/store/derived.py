@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED, DerivedTables
-from stepscope.store.layout import locked
+from stepscope.store.layout import locked, seal
+from stepscope.store.leftovers import scratch
+from stepscope.store.sums import SUMS, read_sums, say, sum_of, write_sums
 
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
@@ -48,14 +50,17 @@ class DerivedTableBuilder:
         folder = trace.folder
         if _is_done(tables, folder):
             return folder
+        trace.check_stored()  # what is made of damaged tables would be wrong for good
         try:
             with locked(folder):
                 if not _is_done(tables, folder):  # another process may have been faster
+                    if any((folder / f"{name}.parquet").exists() for name in tables.names):
+                        say(f"the table {tables.names[0]} of the store {folder} is damaged: it is made again")
                     _make(tables, trace, folder, progress)
                 return folder
         except OSError as refused:
             try:
-                place = Path(tempfile.mkdtemp(prefix="stepscope-"))
+                place = Path(tempfile.mkdtemp(dir=scratch()))
                 weakref.finalize(self, shutil.rmtree, place, ignore_errors=True)
                 _make(tables, trace, place, progress)
             except OSError as error:
@@ -67,7 +72,17 @@ class DerivedTableBuilder:
 
 
 def _is_done(tables: DerivedTables, folder: Path) -> bool:
-    return all((folder / f"{name}.parquet").is_file() for name in tables.names)
+    """Whether the tables are there, as they were written, and made of this store."""
+    try:
+        sums = read_sums(folder / _sums_of(tables))
+        return sums is not None and all(sum_of(folder / name) == one for name, one in sums.items())
+    except OSError:
+        return False
+
+
+def _sums_of(tables: DerivedTables) -> str:
+    """The file with the checksums of tables that are made together."""
+    return f"{tables.names[0]}.sums.txt"
 
 
 def _make(tables: DerivedTables, trace: Trace, folder: Path, progress: Progress | None) -> None:
@@ -78,8 +93,14 @@ def _make(tables: DerivedTables, trace: Trace, folder: Path, progress: Progress 
     partials = [folder / f".{name}.partial" for name in tables.names]
     try:
         write(trace, *partials, progress=progress)
-        for name, partial in zip(tables.names, partials, strict=True):
-            partial.replace(folder / f"{name}.parquet")
+        files = [f"{name}.parquet" for name in tables.names]
+        for name, partial in zip(files, partials, strict=True):
+            partial.replace(folder / name)
+        # Without them the tables count as not made; with those of the store they belong to no other.
+        sums = {name: sum_of(folder / name) for name in files}
+        write_sums(partials[0], {**sums, SUMS: sum_of(trace.folder / SUMS)})
+        partials[0].replace(folder / _sums_of(tables))
+        seal(folder / name for name in (*files, _sums_of(tables)))
     finally:
         for partial in partials:
             partial.unlink(missing_ok=True)

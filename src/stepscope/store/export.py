@@ -20,6 +20,8 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import STORED, StoredTable, native_tables
 from stepscope.store.columns import view
+from stepscope.store.leftovers import scratch
+from stepscope.store.sums import StoreFiles
 from stepscope.writing import written
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class Export:
 def export(trace: Trace, path: str, selection: Selection | None = None) -> Export:
     """Writes events as a Kineto trace, compressed as the name says (.gz, .zst); `-` is standard output."""
     selection = selection or Selection()
-    with _sink(path) as (file, raw), tempfile.TemporaryDirectory(prefix="stepscope-") as folder:
+    with _sink(path) as (file, raw), tempfile.TemporaryDirectory(dir=scratch()) as folder:
         stretches = _Stretches(folder, trace.meta.events)
         writer = event_writer(trace)
         for number, table in enumerate(STORED):
@@ -108,9 +110,7 @@ def event_writer(trace: Trace) -> _native.EventWriter:
 
 
 def _dictionary(trace: Trace, name: str) -> pa.RecordBatchFileReader:
-    import pyarrow as pa
-
-    return pa.ipc.open_file(pa.memory_map(str(trace.folder / f"{name}.arrow")))
+    return StoreFiles(trace.folder).arrow(name)
 
 
 def _batches(file: pa.RecordBatchFileReader) -> Iterator[pa.RecordBatch]:

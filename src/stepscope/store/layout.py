@@ -7,19 +7,32 @@ import json
 import os
 import re
 import shutil
-import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
+from stepscope.store.leftovers import REMOVED, disown, owned_folder
 from stepscope.store.meta import TraceMeta
+from stepscope.store.sums import SUMS, DamagedStore, StoreFiles, read_sums, sum_of, write_sums
 
-__all__ = ["build", "check_place", "explained", "is_store", "locked", "read_meta", "remove", "write_meta"]
+__all__ = [
+    "build",
+    "check_place",
+    "explained",
+    "is_store",
+    "locked",
+    "read_meta",
+    "remove",
+    "restore",
+    "seal",
+    "write_meta",
+]
 
 META = "meta.json"
+_SUMMED = (".parquet", ".arrow")
 
 
 def is_store(folder: Path) -> bool:
@@ -45,24 +58,31 @@ def check_place(folder: Path) -> None:
 
 
 def write_meta(folder: Path, meta: TraceMeta) -> None:
-    """The last file of a store: where it is, the store is whole."""
+    """The last file of a store, after the checksums of all: where it is, the store is whole."""
     # In codes: a file's name may hold bytes that are no text.
     text = json.dumps(meta.as_json(), indent=1)
-    (folder / META).write_text(text + "\n", encoding="utf-8")
+    aside = folder / f".{META}"
+    aside.write_text(text + "\n", encoding="utf-8")
+    sums = {file.name: sum_of(file) for file in folder.iterdir() if file.suffix in _SUMMED}
+    write_sums(folder / SUMS, {**sums, META: sum_of(aside)})
+    aside.rename(folder / META)
 
 
 def read_meta(folder: Path) -> TraceMeta:
     """What the store says of itself; an error for what is no store or one of another format."""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
+        raw = (folder / META).read_bytes()
+        meta = json.loads(raw)
     except FileNotFoundError:
         raise StepscopeError(
             f"{folder} is not a stepscope store",
             hint="stepscope ingest TRACE --store DIR makes one",
         ) from None
     except (ValueError, OSError) as error:
-        raise _unreadable(folder, error) from error
+        raise DamagedStore(folder, META, f"cannot be read: {error}") from error
     found = meta.get("format") if isinstance(meta, dict) else None
+    if (folder / SUMS).exists():  # stores of earlier formats have none
+        StoreFiles(folder).read(META)
     if found != FORMAT:
         raise StepscopeError(
             f"the store {folder} has format {found}, this stepscope reads format {FORMAT}",
@@ -71,13 +91,7 @@ def read_meta(folder: Path) -> TraceMeta:
     try:
         return TraceMeta.of_json(meta)
     except (KeyError, TypeError) as error:
-        raise _unreadable(folder, error) from error
-
-
-def _unreadable(folder: Path, error: Exception) -> StepscopeError:
-    return StepscopeError(
-        f"the store {folder} cannot be read: {error}", hint=f"remove it and ingest again: rm -r {folder}"
-    )
+        raise DamagedStore(folder, META, f"cannot be read: {error}") from error
 
 
 @contextmanager
@@ -118,25 +132,59 @@ def build(target: Path, make: Callable[[Path], None], *, replace: bool = False) 
     """Makes a folder aside and renames it: a killed run leaves no half store, two at once do not collide."""
     with explained("making the store", target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-        try:
+        with owned_folder(target.name, target.parent) as partial:
             make(partial)
+            seal(partial.iterdir())
             if replace:
                 remove(target)  # only now: a failed reading leaves the old store
             _put_in_place(partial, target)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+
+
+def restore(target: Path, make: Callable[[Path], None]) -> None:
+    """Makes a damaged store again. What is open stays of use: the same files come in place of the old ones.
+
+    Where the files come out otherwise, as with another version of a library, the whole store is replaced.
+    """
+    with explained("making the store again", target), owned_folder(target.name, target.parent) as partial:
+        make(partial)
+        seal(partial.iterdir())
+        if not _same_tables(target, partial):
+            remove(target)
+            _put_in_place(partial, target)
+            return
+        for file in partial.iterdir():
+            if file.suffix in _SUMMED:
+                file.replace(target / file.name)
+
+
+def _same_tables(old: Path, new: Path) -> bool:
+    """Whether two stores were written with the same tables, and what the old one says of itself is whole."""
+    try:
+        sums, fresh = read_sums(old / SUMS), read_sums(new / SUMS)
+        if not sums or not fresh or sums.pop(META) != sum_of(old / META):
+            return False
+        if any((old / name).is_dir() for name in sums):  # which a file cannot replace
+            return False
+    except OSError:
+        return False
+    fresh.pop(META)
+    return sums == fresh
+
+
+def seal(files: Iterable[Path]) -> None:
+    """Takes the right to write from finished files, as a sign to people and programs."""
+    for file in files:
+        if not file.name.startswith("."):
+            file.chmod(file.stat().st_mode & 0o444)
 
 
 def _put_in_place(partial: Path, target: Path) -> None:
+    disown(partial)
     try:
         partial.rename(target)
     except OSError:
         if is_store(target):
-            # Another process finished the same store first; both hold the same.
-            shutil.rmtree(partial, ignore_errors=True)
-            return
+            return  # another process finished the same store first; both hold the same
         if not target.is_dir():
             raise
         remove(target)  # the rest of a store that someone began to delete
@@ -145,7 +193,7 @@ def _put_in_place(partial: Path, target: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Takes a store away at once and then deletes it: whoever looks sees all of it or nothing."""
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.partial")
+    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}{REMOVED}")
     try:
         folder.rename(aside)
     except FileNotFoundError:

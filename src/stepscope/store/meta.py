@@ -45,6 +45,10 @@ class SourceMeta:
     """What the profile says of itself: the header of a Kineto trace. Keys mean what they mean there."""
     counters: Mapping[str, int] = field(default_factory=dict)
     """Figures that only this kind of source has."""
+    path: str = ""
+    """Where the file or folder lay, from the root of the disk; a URL as it is."""
+    version: str = ""
+    """What told this version of it from others, see `store/cache.py`; nothing for a pipe."""
 
     @classmethod
     def of_json(cls, entry: dict[str, Any]) -> SourceMeta:

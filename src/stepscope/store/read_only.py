@@ -19,6 +19,7 @@ from stepscope import interrupts
 from stepscope.errors import StepscopeError
 from stepscope.schema import STORED
 from stepscope.store import connection as fenced
+from stepscope.store.sums import StoreFiles
 from stepscope.store.views import VIEWS
 
 if TYPE_CHECKING:
@@ -131,12 +132,18 @@ def _refused(what: str) -> StepscopeError:
 class ReadOnlyDatabase:
     """The stored tables and views of a trace in a database that has no way to a file."""
 
-    def __init__(self, folder: Path, meta: TraceMeta) -> None:
-        self._folder = folder
+    def __init__(self, files: StoreFiles, meta: TraceMeta) -> None:
+        self._files = files
+        self._folder = files.folder
         self._meta = meta
         self._lock = threading.Lock()
         self._database: duckdb.DuckDBPyConnection | None = None
         self._derived: set[str] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything was asked so far."""
+        return self._database is not None
 
     def cursor(self, derived: dict[str, Path]) -> duckdb.DuckDBPyConnection:
         """A cursor of its own for every query; `derived` are the tables that were derived so far."""
@@ -154,9 +161,10 @@ class ReadOnlyDatabase:
         connection = fenced.unlocked()
         connection.execute(f"SET max_temp_directory_size = '{TEMPORARY}'")
         connection.execute(f"CREATE SCHEMA stored; CREATE SCHEMA analyses; CREATE SCHEMA {_VIEWS}")
-        fenced.add_dictionaries(connection, self._folder, self._meta)
-        files = {table.name: self._folder / f"{table.name}.parquet" for table in STORED}
-        self._add(connection, files, [view for view in VIEWS if not view.derived])
+        fenced.add_dictionaries(connection, self._files, self._meta)
+        self._files.check_ends(fenced.SMALL_BYTES)
+        paths = {table.name: self._folder / f"{table.name}.parquet" for table in STORED}
+        self._add(connection, paths, [view for view in VIEWS if not view.derived])
         fenced.lock(connection)
         return connection
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, g
 
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
-from stepscope.schema import DERIVED
+from stepscope.schema import DERIVED, STORED
 from stepscope.store import connection as fenced
 from stepscope.store import read_only
 from stepscope.store.columns import ROW_GROUP
-from stepscope.store.database import Database, Reads
-from stepscope.store.views import VIEWS
+from stepscope.store.database import Database, Reads, Remake
+from stepscope.store.views import VIEWS, tables_of
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
@@ -38,6 +38,10 @@ _WORDS = re.compile(r"[a-z_]+")
 _STORED = re.compile(r"\bstored\w*\"?\s*\.")
 _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 _DERIVED = tuple(name for tables in DERIVED for name in tables.names)
+_STORED_NAMES = tuple(table.name for table in STORED)
+_TABLES_OF = {view.name: tables_of(view) for view in VIEWS}
+_BY_TEXT = re.compile(r"\b(query|query_table|histogram|histogram_values)\b")
+"""Functions of SQL that take the name of a table as a text, which may be put together in any way."""
 
 
 class _Named(NamedTuple):
@@ -45,6 +49,7 @@ class _Named(NamedTuple):
 
     derived: tuple[str, ...]
     views: tuple[str, ...]
+    tables: tuple[str, ...]
     stored: bool
 
 
@@ -56,6 +61,7 @@ def _named_in(sql: str) -> _Named:
     return _Named(
         tuple(name for name in _DERIVED if name in words),
         tuple(view.name for view in VIEWS if view.name in words),
+        tuple(name for name in _STORED_NAMES if name in words or _BY_TEXT.search(text)),
         bool(_STORED.search(text)),
     )
 
@@ -64,13 +70,18 @@ class Trace:
     """A trace in a store. Large tables stay on disk; answers are Arrow tables."""
 
     def __init__(
-        self, folder: Path, *, progress: Progress | None = None, analyst: Analyst | None = None
+        self,
+        folder: Path,
+        *,
+        progress: Progress | None = None,
+        analyst: Analyst | None = None,
+        remake: Remake | None = None,
     ) -> None:
         self.folder = folder
         self._reads: Reads | None = None
         self._progress = progress
         self._analyst = analyst
-        self._shared = Database(folder)
+        self._shared = Database(folder, remake)
         # What analyses and the makers of tables ask was looked at when it was written.
         self._trusted = False
         self._ours = False
@@ -218,6 +229,17 @@ class Trace:
         limited._ours = ours  # noqa: SLF001
         return limited
 
+    def check_stored(self) -> None:
+        """Compares all that is stored with its checksums, for those who read the files themselves."""
+        self._shared.check(_STORED_NAMES)
+
+    def _check(self, named: _Named) -> None:
+        """Compares the tables that a query may read with their checksums, if it is the first."""
+        views = named.views if self._reads is None else (name for name in named.views if name in self._reads)
+        self._shared.check(name for view in views for name in _TABLES_OF[view])
+        if self._reads is None:
+            self._shared.check(named.tables)
+
     def _cursor(self, sql: str, *, own: bool = False) -> duckdb.DuckDBPyConnection:
         interrupts.pass_on()
         named = _named_in(sql)
@@ -226,6 +248,7 @@ class Trace:
                 "the schema `stored` does not exist for what declares its reads",
                 hint="name views and columns in reads=…; stepscope query TRACE --schema shows them",
             )
+        self._check(named)
         for name in named.derived:
             self._shared.derived_tables.have(name, self.reading(None), self._progress)
         if self._trusted:

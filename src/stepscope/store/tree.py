@@ -12,6 +12,7 @@ from stepscope import _native
 from stepscope.schema import NOT_HOST, derived_table
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
+from stepscope.store.sums import StoreFiles
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ def host_skeletons(store: Path) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    with pa.memory_map(str(store / "skeletons.arrow")) as file:
-        skeletons = pa.ipc.open_file(file).read_all()
+    skeletons = StoreFiles(store).arrow("skeletons").read_all()
     device = pc.is_in(skeletons["category"], pa.array(NOT_HOST))  # false for NULL
     kept = pc.and_(pc.is_in(skeletons["phase"], pa.array(["X"])), pc.invert(device))
     return skeletons.filter(kept)["id"].combine_chunks()
@@ -89,11 +89,8 @@ def host_skeletons(store: Path) -> Any:
 
 def host_runs(store: Path, files: dict[str, Any]) -> dict[int, list[tuple[str, int, int, int, int]]]:
     """For each thread its stretches of rows: (table, row group, first row, rows, first start)."""
-    import pyarrow as pa
-
     found: defaultdict[int, list[tuple[str, int, int, int, int]]] = defaultdict(list)
-    with pa.memory_map(str(store / "runs.arrow")) as file:
-        stored = pa.ipc.open_file(file).read_all()
+    stored = StoreFiles(store).arrow("runs").read_all()
     for name, group, thread, first, rows, start in zip(*(c.to_pylist() for c in stored.columns), strict=True):
         if name in files:
             found[thread].append((name, group, first, rows, _native.NULL if start is None else start))

@@ -245,3 +245,9 @@ VIEWS = (
     ),
 )
 """All views, in the order in which `stepscope query --schema` shows them."""
+
+
+def tables_of(view: View) -> tuple[str, ...]:
+    """The stored tables of events that a view reads."""
+    text = " ".join((view.source, view.where, *(join for _, join in view.joins)))
+    return tuple(table.name for table in STORED if re.search(rf"\bstored\.{table.name}\b", text))

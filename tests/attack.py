@@ -82,39 +82,9 @@ def wrong(found: Ended, *, codes: Sequence[int] = (0, 1)) -> str:
 
 
 SCRAPS = (
-    *(
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b'"',
-        b":",
-        b",",
-        b"\\",
-        b"\\u",
-        b"\\ud800",
-        b"\xff",
-        b"\x00",
-        b"\x1b]0;",
-        b"null",
-    ),
-    *(
-        b"NaN",
-        b"-Infinity",
-        b"1e999",
-        b"9223372036854775807",
-        b"-9223372036854775808",
-        b"99999999999999999999",
-    ),
-    *(
-        b'"ts": 9223372036854775',
-        b'"dur": -1',
-        b'"traceEvents": [',
-        b"]}",
-        b'"name": ""',
-        b'"args": {}',
-        b"[[[[",
-    ),
+    *(b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\\u", b"\\ud800", b"\xff", b"\x00", b"\x1b]0;", b"null"),
+    *(b"NaN", b"-Infinity", b"1e999", b"9223372036854775807", b"-9223372036854775808", b"99999999999999999999"),
+    *(b'"ts": 9223372036854775', b'"dur": -1', b'"traceEvents": [', b"]}", b'"name": ""', b'"args": {}', b"[[[["),
 )
 
 
@@ -144,14 +114,10 @@ def mutated_traces(dice: random.Random, place: Path) -> str:
     """A real trace, changed as text or in its compressed form, through a command."""
     raw = dice.choice(sorted(DATA.glob("*.json.gz"))).read_bytes()
     text = gzip.decompress(raw)
-    given = (mutated(raw, dice), gzip.compress(mutated(text, dice), 1), mutated(text, dice))[
-        dice.randrange(3)
-    ]
+    given = (mutated(raw, dice), gzip.compress(mutated(text, dice), 1), mutated(text, dice))[dice.randrange(3)]
     file = place / "mutated.json"
     file.write_bytes(given)
-    command = dice.choice(
-        (("report",), ("info",), ("show", "ops"), ("check", "--budget", "finding any = none"))
-    )
+    command = dice.choice((("report",), ("info",), ("show", "ops"), ("check", "--budget", "finding any = none")))
     found = ended([*command, str(file)] if command[0] != "show" else ["show", "ops", str(file)], place)
     return wrong(found, codes=(0, 1, 3))
 
@@ -230,7 +196,7 @@ def injection(dice: random.Random, place: Path) -> str:
             ("info",),
             ("show", dice.choice(("ops", "kernels", "categories", "trust", "lines"))),
             ("query", "SELECT name, args FROM events LIMIT 50"),
-            ("query", f'SELECT nothing FROM "{evil.replace(chr(34), "")}"'),
+            ("query", f"SELECT nothing FROM \"{evil.replace(chr(34), '')}\""),
             ("check", "--budget", "finding any = none"),
             ("ingest", "--also", evil.replace("\0", "")),
         )
@@ -301,9 +267,7 @@ def tried(name: str, seed: int, seconds: float, most: int | None = None) -> tupl
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="kinds of attacks; default: all")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

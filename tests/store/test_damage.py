@@ -63,7 +63,11 @@ class Whole:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    place = tmp_path_factory.mktemp("whole")
+    return made_whole(tmp_path_factory.mktemp("whole"))
+
+
+def made_whole(place: Path) -> Whole:
+    """Makes them in a folder."""
     profiles = [drawn(number).write(place / f"{number}.json.gz") for number in (1, 2)]
     profiles[0] = profiles[0].rename(place / "a.json.gz")
     one, other = (stepscope.open(profile, store=place / "stores") for profile in profiles)

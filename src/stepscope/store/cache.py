@@ -79,11 +79,14 @@ def folder_for(source: str, where: Path, also: Sequence[str] = ()) -> Path | Non
 def _version(source: str) -> bytes | None:
     """What tells a file from its other versions: size, time, head and tail; of a folder, names and times."""
     path = Path(source)
-    if source == "-" or stat.S_ISFIFO((status := path.stat()).st_mode):
+    if source == "-":
         return None
+    status = path.stat()
     if path.is_dir():
         files = [(file, file.stat()) for file in files_in(path)]
         return repr([(str(f.relative_to(path)), s.st_size, s.st_mtime_ns) for f, s in files]).encode()
+    if not stat.S_ISREG(status.st_mode):
+        return None
     digest = hashlib.sha256(f"{status.st_size} {status.st_mtime_ns}".encode())
     with path.open("rb") as file:
         digest.update(file.read(_EDGE))

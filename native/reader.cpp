@@ -320,7 +320,7 @@ void Reader::note_repairs(unsigned repairs, int64_t offset) {
   if (repairs & kCutValue) note("an argument of over 64 KiB, cut", 0, offset);
   if (repairs & kNoArguments) note("arguments that are too many to be kept", 0, offset);
   if (repairs & kCutThread) note("a process or thread with an id of over 256 bytes, cut", 0, offset);
-  if (repairs & kNoThread) note("a thread after the first 16,384, counted as the last one", 0, offset);
+  if (repairs & kNoThread) note("a thread after the first 4,096, counted as the last one", 0, offset);
   if (repairs & kNoCategory) note("a category that is too long, or after the first 4,096, not kept", 0, offset);
 }
 

@@ -25,7 +25,7 @@ struct ReaderSpec {
   // Real traces have thousands of texts. What comes after so many is counted, and not kept.
   size_t most_texts = 1 << 20;  // names, and skeletons
   size_t most_name_bytes = 64 << 20, most_skeleton_bytes = 128 << 20;
-  size_t most_threads = 1 << 14;
+  size_t most_threads = 1 << 12;
   // No recording lasts longer than ten days: an event that does, or that is further than that from the others, was
   // written by a broken clock. And all durations together leave room for sums of sums.
   int64_t most_apart_ns = int64_t{10} * 24 * 3600 * 1'000'000'000;

@@ -112,7 +112,7 @@ def streams(size: int) -> Iterator[str]:
 
     def make(n: int) -> str:
         launch = event("cudaLaunchKernel", cat="cuda_runtime", tid=n, ts=n, args=f'"correlation": {n}')
-        return launch + "," + event(tid=n, ts=n, args=f'"device": {n}, "stream": {n}, "correlation": {n}')
+        return launch + "," + event(tid=n, ts=n, args=f'"device": {n % 8}, "stream": {n}, "correlation": {n}')
 
     return listed(size, make)
 

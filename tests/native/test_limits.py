@@ -164,7 +164,7 @@ def test_threads_beyond_the_limit_are_counted_as_the_last() -> None:
     reading = read_both(raw, most_threads=4)
     assert reading.threads == [("0", str(n)) for n in range(4)]
     assert [row["thread"] for row in reading.rows] == [min(n % 6, 3) for n in range(60)]
-    assert counts(reading) == {"a thread after the first 16,384, counted as the last one": 20}
+    assert counts(reading) == {"a thread after the first 4,096, counted as the last one": 20}
 
 
 def test_long_ids_of_threads_are_cut_and_stay_themselves() -> None:

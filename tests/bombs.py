@@ -2,7 +2,7 @@
 
     python -m tests.bombs FOLDER [NAME…]     writes each, ingests and reports it, prints what that took
 
-A bomb gives its text in pieces, so that making it takes no memory either. `size` is roughly its number of bytes.
+A bomb gives its text in pieces, so that making it takes no memory either. `size` is in bytes, about.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def thread_names(size: int) -> Iterator[str]:
     """Metadata events that name millions of threads."""
     return listed(
         size,
-        lambda n: f'{{"ph":"M","name":"thread_name","pid":{n % 1000},"tid":{n},"args":{{"name":"thread {n} of it"}}}}',
+        lambda n: (
+            f'{{"ph":"M","name":"thread_name","pid":{n % 1000},"tid":{n},"args":{{"name":"thread {n}"}}}}'
+        ),
     )
 
 
@@ -241,7 +243,9 @@ def long_layouts(size: int) -> Iterator[str]:
 @bomb
 def damages(size: int) -> Iterator[str]:
     """Damage of every kind, event after event."""
-    return listed(size, lambda n: '{"ph": "X", "name": "a' + "\\q\x01" + f'{n}", "ts": inf, "dur": -{n}' + "]}")
+    return listed(
+        size, lambda n: '{"ph": "X", "name": "a' + "\\q\x01" + f'{n}", "ts": inf, "dur": -{n}' + "]}"
+    )
 
 
 # ------------------------------------------------ writing and taking them
@@ -279,7 +283,10 @@ def take(command: list[str], cache: Path) -> Taken:
     process.returncode = os.waitstatus_to_exitcode(status)
     unit = 1 if sys.platform == "darwin" else 1024
     return Taken(
-        process.returncode, used.ru_maxrss * unit, time.monotonic() - began, said.read_text("utf-8", "replace")
+        process.returncode,
+        used.ru_maxrss * unit,
+        time.monotonic() - began,
+        said.read_text("utf-8", "replace"),
     )
 
 
@@ -299,7 +306,8 @@ def main() -> None:
             taken = take([verb, str(path)], asked.folder / "cache")
             (asked.folder / f"{name}.{verb}.txt").write_text(taken.said)
             row.append(f"{verb} {taken.code:4} {taken.peak_bytes / MIB:7.0f} MiB {taken.wall_s:6.1f} s")
-        print("  ".join(row), flush=True)
+        sys.stdout.write("  ".join(row) + "\n")
+        sys.stdout.flush()
         subprocess.run(["rm", "-rf", str(asked.folder / "cache")], check=True)
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -136,6 +137,13 @@ def lz4_compress(raw: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
+def stored_in_zip(raw: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("trace", raw)
+    return file.getvalue()
+
+
 def zip_compress(raw: bytes, name: str = "trace.json", **others: bytes) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -147,11 +155,12 @@ def zip_compress(raw: bytes, name: str = "trace.json", **others: bytes) -> bytes
 
 SHORT = TEXT[:600_000]
 SKIPPED = b"\x5a\x2a\x4d\x18" + (70_000).to_bytes(4, "little") + bytes(70_000)
-FORMATS = {
+FORMATS: dict[str, Callable[[bytes], bytes]] = {
     "xz": lambda raw: lzma.compress(raw, preset=0),
     "bzip2": bz2.compress,
     "lz4": lz4_compress,
     "zip": zip_compress,
+    "stored in zip": stored_in_zip,
     "two xz": lambda raw: lzma.compress(raw[:1000]) + lzma.compress(raw[1000:], preset=0),
     "two bzip2": lambda raw: bz2.compress(raw[:1000]) + bz2.compress(raw[1000:]),
     "two lz4": lambda raw: lz4_compress(raw[:1000]) + lz4_compress(raw[1000:]),
@@ -159,15 +168,7 @@ FORMATS = {
     "skippable lz4": lambda raw: SKIPPED + lz4_compress(raw),
     "gzip in zip": lambda raw: zip_compress(gzip.compress(raw, mtime=0), "trace.json.gz"),
     "one JSON in zip": lambda raw: zip_compress(raw, "run/trace.json", notes=b"mine", picture=b"x"),
-    "stored in zip": lambda raw: stored_in_zip(raw),
 }
-
-
-def stored_in_zip(raw: bytes) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("trace", raw)
-    return file.getvalue()
 
 
 def piped(raw: bytes) -> streams.ByteStream:
@@ -227,7 +228,11 @@ def test_a_cut_or_wrong_byte_keeps_what_came_before(name: str, share: float, tmp
 @pytest.mark.parametrize(
     "raw,message,hint",
     [
-        (zip_compress(TEXT, "a.json", **{"b.json": TEXT}), "a zip archive of 2 files (a.json, b.json)", "unzip -p"),
+        (
+            zip_compress(TEXT, "a.json", **{"b.json": TEXT}),
+            "a zip archive of 2 files (a.json, b.json)",
+            "unzip -p",
+        ),
         (zip_compress(TEXT, "a", b=TEXT), "it is not clear which is meant", "unzip -p"),
         (zip_compress(TEXT)[:-40], "a zip archive that cannot be read", "zip -FF"),
         (b"7z\xbc\xaf\x27\x1c" + bytes(100), "is a 7z archive", "7z e -so"),

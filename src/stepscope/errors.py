@@ -19,4 +19,4 @@ class StepscopeError(Exception):
 
 
 class OutOfMemoryError(StepscopeError):
-    """Memory could not be had: what would have been found is not known, so that nothing goes on without it."""
+    """Memory could not be had. What would have been found is not known, so nothing goes on without it."""

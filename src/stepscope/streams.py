@@ -93,12 +93,12 @@ class ByteStream:
             except BaseException:
                 self._raw.close()
                 raise
-        return bytes(self._first.lstrip(BLANKS)[:size])
+        return _text(self._first)[:size]
 
     @staticmethod
     def _beginning(pieces: Iterator[bytes]) -> bytes:
         first = next(pieces, b"")
-        while len(first) < MOST_BLANKS and not first.lstrip(BLANKS) and (more := next(pieces, b"")):
+        while len(first) < MOST_BLANKS and not _text(first) and (more := next(pieces, b"")):
             first += more
         return first
 
@@ -137,6 +137,11 @@ class ByteStream:
             last = error
         if not self._stop.is_set():
             self._queue.put(last)
+
+
+def _text(first: bytes) -> bytes:
+    """What follows the mark of UTF-8 and blanks."""
+    return bytes(first).removeprefix(b"\xef\xbb\xbf").lstrip(BLANKS)
 
 
 def _state(raw: BinaryIO) -> tuple[int, int] | None:

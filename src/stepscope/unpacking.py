@@ -1,7 +1,7 @@
 """Compressed bytes to plain ones, format by format, told apart by content.
 
-A damaged stream gives every byte before the damage. Most decoders throw away what they have decoded in the call
-that fails: then the source is read once more up to there, and the last bytes are fed one by one.
+A damaged stream gives every byte before the damage. Most decoders throw away what they have decoded in the
+call that fails: then the source is read once more up to there, and the last bytes are fed one by one.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Unpacker:
         return _plain(first, read)
 
     def _without_skippable(self, data: bytes, read: Callable[..., bytes]) -> bytes:
-        """What follows leading frames that zstd and lz4 skip: some writers put an index or their name there."""
+        """What follows leading frames that zstd and lz4 skip: some writers put an index or a name there."""
         while len(data) >= 8 and _is_skippable(data):
             left = 8 + int.from_bytes(data[4:8], "little")
             while len(data) < left and data:
@@ -209,7 +209,9 @@ class Unpacker:
     def _say(self, error: str) -> None:
         """Names what is wrong: a checksum, or the data."""
         if "check" in error and "header check" not in error:
-            self.broken = f"the checksum of the compressed data is wrong, near byte {self.read_bytes:,}: {error}"
+            self.broken = (
+                f"the checksum of the compressed data is wrong, near byte {self.read_bytes:,}: {error}"
+            )
         else:
             self.broken = f"the compressed stream is broken near byte {self.read_bytes:,}: {error}"
             self.cut = True
@@ -235,7 +237,8 @@ class Unpacker:
     def _from_zip(self, least: int, depth: int, *, seekable: bool) -> Iterator[bytes]:
         if not seekable:
             raise StepscopeError(
-                f"{self.name} is a zip archive in a pipe or an archive", hint="unzip -p FILE | stepscope report -"
+                f"{self.name} is a zip archive in a pipe or an archive",
+                hint="unzip -p FILE | stepscope report -",
             )
         self.raw.seek(0)
         member = open_member(self.raw, self.name)

@@ -79,5 +79,7 @@ def _check_directory(raw: BinaryIO, name: str) -> None:
     if wide >= 0:
         listed = max(listed % 0xFFFFFFFF, int.from_bytes(tail[wide + 40 : wide + 48], "little"))
     if listed > _DIRECTORY_BYTES:
-        raise StepscopeError(f"{name} is a zip archive of too many files", hint=f"unzip -p {name} MEMBER | stepscope report -")
+        raise StepscopeError(
+            f"{name} is a zip archive of too many files", hint=f"unzip -p {name} MEMBER | stepscope report -"
+        )
     raw.seek(0)

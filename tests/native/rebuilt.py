@@ -99,7 +99,7 @@ def pieces(raw: bytes, size: int | None) -> Iterator[bytes]:
         yield raw[at : at + size]
 
 
-def read(raw: bytes, piece: int | None = None, *, cut: bool = False, **options: int | bool) -> Reading:
+def read(raw: bytes, piece: int | None = None, *, cut: Any = False, **options: int) -> Reading:
     """Feeds the bytes piece by piece, drains what is full, and collects it all."""
     reader = new_reader(**options)
     reading = Reading()

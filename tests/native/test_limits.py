@@ -110,7 +110,10 @@ def test_far_times_are_found_alike_in_pieces_of_any_size() -> None:
     whole = read(raw, batch_rows=64)
     assert 50 < counts(whole)[IMPOSSIBLE] < 150
     for piece, templates in ((1, True), (100, True), (4096, False)):
-        assert read(raw, piece, batch_rows=64, templates=templates).without_templates() == whole.without_templates()
+        assert (
+            read(raw, piece, batch_rows=64, templates=templates).without_templates()
+            == whole.without_templates()
+        )
 
 
 # ------------------------------------------------ texts
@@ -127,7 +130,9 @@ def test_a_name_that_is_too_long_is_cut_and_stays_itself() -> None:
 
 
 def test_a_cut_leaves_whole_characters() -> None:
-    reading = read_both(trace(kernel("é" * 100_000), kernel("x" + "é" * 100_000), kernel("\\u00e9" * 100_000)))
+    reading = read_both(
+        trace(kernel("é" * 100_000), kernel("x" + "é" * 100_000), kernel("\\u00e9" * 100_000))
+    )
     first, second, third = names_in(reading)
     assert re.fullmatch("é{2048}" + CUT, first)
     assert re.fullmatch("xé{2047}" + CUT, second)
@@ -141,7 +146,7 @@ def test_names_beyond_the_limit_are_counted() -> None:
         reading = read_both(raw, **limit)
         kept = [f"k{n % 8}" if n % 8 < 5 else "…" for n in range(40)]
         assert names_in(reading) == kept
-        assert counts(reading) == {"a name after the first million, not kept": 15}
+        assert counts(reading) == {"a name after the first 262,144, not kept": 15}
 
 
 def test_arguments_beyond_the_limit_are_counted_and_columns_stay() -> None:
@@ -182,7 +187,9 @@ def test_categories_beyond_the_limit_are_counted() -> None:
     assert len(set(reading.categories)) <= 4100
     # Those that tables are made of are always known.
     assert "kernel" in reading.categories
-    assert counts(reading) == {"a category that is too long, or after the first 4,096, not kept": 5000 - 4095 + 1}
+    assert counts(reading) == {
+        "a category that is too long, or after the first 4,096, not kept": 5000 - 4095 + 1
+    }
 
 
 def test_an_event_with_too_many_members_costs_itself_alone() -> None:
@@ -249,5 +256,3 @@ def test_an_escaped_key_is_the_twin_of_its_plain_one() -> None:
     event = kernel("one", ', "t\\u0073": 8')
     reading = read_both(trace(event, event))
     assert [row["start_ns"] for row in reading.rows] == [8000, 8000]
-
-

@@ -1,7 +1,7 @@
 """A command under a limit of its address space, in a process of its own.
 
-Where memory for a thread or a library cannot be had, native code of others ends the process: no exception comes
-that could be caught. So the command runs in a child, and this process says in a line what happened.
+Where memory for a thread or a library cannot be had, native code of others ends the process: there is no
+exception to be caught. So the command runs in a child, and this process says in a line what happened.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ void Reader::note_repairs(unsigned repairs, int64_t offset) {
   if (repairs & kRawQuote) note("repaired: a quote without its backslash", 0, offset);
   if (repairs < kCutName) return;
   if (repairs & kCutName) note("a name of over 128 KiB, cut", 0, offset);
-  if (repairs & kNoName) note("a name after the first 262,144, not kept", 0, offset);
+  if (repairs & kNoName) note("a name after the first 131,072, not kept", 0, offset);
   if (repairs & kCutValue) note("an argument of over 64 KiB, cut", 0, offset);
   if (repairs & kNoArguments) note("arguments that are too many to be kept", 0, offset);
   if (repairs & kCutThread) note("a process or thread with an id of over 256 bytes, cut", 0, offset);

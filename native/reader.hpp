@@ -23,7 +23,7 @@ struct ReaderSpec {
   size_t batch_rows = 1 << 17;
   size_t dictionary_bytes = 512 << 20;  // more than the limits below let in: texts are drained in tests alone
   // Real traces have thousands of texts. What comes after so many is counted, and not kept.
-  size_t most_texts = 1 << 18;  // names, and skeletons
+  size_t most_texts = 1 << 17;  // names, and skeletons
   size_t most_name_bytes = 64 << 20, most_skeleton_bytes = 128 << 20;
   size_t most_threads = 1 << 12;
   // No recording lasts longer than ten days: an event that does, or that is further than that from the others, was

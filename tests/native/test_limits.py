@@ -146,7 +146,7 @@ def test_names_beyond_the_limit_are_counted() -> None:
         reading = read_both(raw, **limit)
         kept = [f"k{n % 8}" if n % 8 < 5 else "…" for n in range(40)]
         assert names_in(reading) == kept
-        assert counts(reading) == {"a name after the first 262,144, not kept": 15}
+        assert counts(reading) == {"a name after the first 131,072, not kept": 15}
 
 
 def test_arguments_beyond_the_limit_are_counted_and_columns_stay() -> None:

@@ -79,7 +79,7 @@ def _ended(argv: list[str]) -> int:
         return 141
     except Exception as error:
         interrupts.pass_on()
-        if memory.is_lack_of_memory(error):
+        if memory.is_lack_of_memory(error) and not isinstance(error, StepscopeError):
             error = memory.not_enough()
         if not isinstance(error, StepscopeError):
             raise

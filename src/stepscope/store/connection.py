@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.errors import StepscopeError
-from stepscope.memory import is_lack_of_memory, not_enough, share_for_database
+from stepscope.errors import OutOfMemoryError, StepscopeError
+from stepscope.memory import address_space, is_lack_of_memory, not_enough, share_for_database
 from stepscope.schema import DICTIONARIES, STORED
 from stepscope.store.layout import check_place
 
@@ -254,9 +254,11 @@ def explained(error: Exception) -> StepscopeError:
 
     if isinstance(error, duckdb.InterruptException) or _INTERRUPTED.search(str(error)):
         raise KeyboardInterrupt from error
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, duckdb.OutOfMemoryException) and address_space() is None:
+        return OutOfMemoryError(f"the query failed: {lines[0]}", hint="ask for fewer rows or columns at once")
     if is_lack_of_memory(error):
         return not_enough()
-    lines = [line for line in str(error).splitlines() if line.strip()]
     message = re.sub(r"^(Binder|Catalog|Parser|Permission|Invalid Input) Error: ", "", lines[0])
     message += "".join(
         f" {line.strip()}" for line in lines[1:] if line.startswith(("Candidate", "Did you mean"))

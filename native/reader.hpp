@@ -76,7 +76,9 @@ class Reader {
   void finish(bool source_cut);  // source_cut: the bytes ended too early (a broken gzip stream, say)
 
   std::vector<std::unique_ptr<Batch>> take_batches();
-  bool dictionary_full() const { return skeletons_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
+  // Never before it is settled which times are believed: what was counted for a skeleton may still change.
+  bool dictionary_full() const { return settled_ && dictionary_exceeded(); }
+  bool dictionary_exceeded() const { return skeletons_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
   // Names keep their numbers as long as memory allows, because events are told apart by them; skeletons do not matter so.
   Dictionary take_dictionary(bool last);
 

@@ -488,7 +488,6 @@ void Texts::take(const std::vector<std::string_view>& texts) {
 }
 
 Dictionary Reader::take_dictionary(bool last) {
-  settle();  // while it is known what was counted for each skeleton
   Dictionary d;
   d.first_name = names_.first();
   d.first_skeleton = skeletons_.first();

@@ -76,7 +76,7 @@ def test_every_known_event_may_be_checked() -> None:
 def test_known_events_are_forgotten_with_the_texts_they_name() -> None:
     """A dictionary that is drained again and again numbers texts anew."""
     raw = drawn_trace(6, 2000)
-    drained, slow = read(raw, 4096, dictionary_bytes=4000), read(raw, templates=False)
+    drained, slow = read(raw, 4096, dictionary_bytes=4000, batch_rows=64), read(raw, templates=False)
     assert drained.known_hits > 100
     assert drained.events() == slow.events()
     assert len(drained.skeletons) > len(slow.skeletons)

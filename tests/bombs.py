@@ -269,7 +269,7 @@ class Taken:
 
 
 def take(command: list[str], cache: Path) -> Taken:
-    """Runs stepscope to its end; the peak is that of this process alone."""
+    """Runs stepscope to its end; its peak is counted from that of this process on."""
     began = time.monotonic()
     said = cache.parent / f"{cache.name}.said"
     with said.open("wb") as out:

@@ -6,6 +6,7 @@ cores are busy. A broken stream gives every byte before the damage and then says
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys

@@ -140,7 +140,7 @@ def test_a_small_bomb_takes_little_memory(name: str, tmp_path: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_takes_less_than_a_gibibyte(name: str, tmp_path: Path) -> None:
-    check_bomb(name, 256 * MIB, tmp_path)
+    check_bomb(name, 64 * MIB, tmp_path)
 
 
 # ------------------------------------------------ times

@@ -70,7 +70,7 @@ test-pythons:
 SECONDS ?= 60
 SEED ?= $(shell date +%s)
 FUZZ_FLAGS := -std=c++20 -O1 -g1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
-FUZZED := fuzz/fuzz_reader reader reader_events event known json numbers batch call_tree sweep
+FUZZED := fuzz/fuzz_reader reader reader_events reader_times event known json numbers batch call_tree sweep
 
 fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces
 	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json

@@ -64,8 +64,17 @@ void make_reader(Reader* self, const std::vector<std::pair<std::string, Columns>
   spec.by_kind = std::move(by_kind);
   spec.by_phase = std::move(by_phase);
   spec.metadata_keys = std::move(metadata_keys);
-  if (options.contains("batch_rows")) spec.batch_rows = nb::cast<size_t>(options["batch_rows"]);
-  if (options.contains("dictionary_bytes")) spec.dictionary_bytes = nb::cast<size_t>(options["dictionary_bytes"]);
+  const auto set = [&](const char* name, size_t& to) {
+    if (options.contains(name)) to = nb::cast<size_t>(options[name]);
+  };
+  set("dictionary_bytes", spec.dictionary_bytes);
+  set("most_texts", spec.most_texts);
+  set("most_name_bytes", spec.most_name_bytes);
+  set("most_skeleton_bytes", spec.most_skeleton_bytes);
+  set("most_threads", spec.most_threads);
+  set("batch_rows", spec.batch_rows);
+  if (options.contains("most_apart_ns")) spec.most_apart_ns = nb::cast<int64_t>(options["most_apart_ns"]);
+  if (options.contains("most_summed_ns")) spec.most_summed_ns = nb::cast<int64_t>(options["most_summed_ns"]);
   if (options.contains("templates")) spec.templates = nb::cast<bool>(options["templates"]);
   if (options.contains("check_every")) spec.check_every = nb::cast<unsigned>(options["check_every"]);
   new (self) Reader(std::move(spec));
@@ -90,18 +99,15 @@ std::vector<PyBatch> take_batches(Reader& self) {
 
 nb::dict take_dictionary(Reader& self, bool last) {
   Dictionary d = self.take_dictionary(last);
-  nb::list phases, categories;
-  for (size_t i = 0; i < d.phases.size(); ++i) {
-    phases.append(d.has_phase[i] ? nb::cast(d.phases[i]) : nb::none());
-    categories.append(d.has_category[i] ? nb::cast(d.categories[i]) : nb::none());
-  }
+  const auto texts = [](Texts& t) { return nb::make_tuple(to_buffer(std::move(t.offsets)), to_buffer(std::move(t.bytes))); };
   nb::dict out;
   out["first_name"] = d.first_name;
-  out["names"] = d.names;
+  out["names"] = texts(d.names);
   out["first_skeleton"] = d.first_skeleton;
-  out["skeletons"] = d.skeletons;
-  out["phases"] = phases;
-  out["categories"] = categories;
+  out["skeletons"] = texts(d.skeletons);
+  out["small"] = d.small;
+  out["phases"] = to_buffer(std::move(d.phases));
+  out["categories"] = to_buffer(std::move(d.categories));
   out["tables"] = to_buffer(std::move(d.tables));
   out["events"] = to_buffer(std::move(d.events));
   out["total"] = to_buffer(std::move(d.total));

@@ -7,22 +7,28 @@ namespace stepscope {
 
 namespace {
 
-Scan scan_members(Cursor& c, std::vector<Member>& members, bool in_args);
+Scan scan_members(Cursor& c, Members& members, bool in_args);
 
 // After a key: its value; `args` of the event opens into members of its own.
-Scan scan_member_value(Cursor& c, std::vector<Member>& members, std::string_view key, bool in_args) {
+Scan scan_member_value(Cursor& c, Members& members, std::string_view key, bool in_args) {
   if (!in_args && key == "args") {
     // Of two `args` the last one counts, as in Python's json; the first stays in the text.
-    std::erase_if(members, [](const Member& m) { return m.in_args || m.key == "args"; });
+    std::erase_if(members.all, [](const Member& m) { return m.in_args || m.key == "args"; });
     if (*c.p == '{') return scan_members(c, members, true);
   }
   std::string_view value;
   if (const Scan s = scan_value(c, value); s != Scan::ok) return s;
-  members.push_back({key, value, in_args});
+  if (members.all.size() >= kMaxMembers) return c.fail("an event with over 16,384 members");
+  members.all.push_back({key, value, in_args});
   return Scan::ok;
 }
 
-Scan scan_members(Cursor& c, std::vector<Member>& members, bool in_args) {
+std::string_view meant(std::string_view key, Members& members) {
+  unsigned ignored = 0;
+  return key.find('\\') == std::string_view::npos ? key : members.keys.emplace_back(unescape(key, ignored));
+}
+
+Scan scan_members(Cursor& c, Members& members, bool in_args) {
   ++c.p;
   for (bool first = true;; first = false) {
     c.p = skip_space(c.p, c.end);
@@ -35,7 +41,7 @@ Scan scan_members(Cursor& c, std::vector<Member>& members, bool in_args) {
     if (*c.p != ':') return c.fail("expected ':' after a key");
     c.p = skip_space(c.p + 1, c.end);
     if (c.p == c.end) return Scan::more;
-    if (const Scan s = scan_member_value(c, members, key, in_args); s != Scan::ok) return s;
+    if (const Scan s = scan_member_value(c, members, meant(key, members), in_args); s != Scan::ok) return s;
     c.p = skip_space(c.p, c.end);
     if (c.p == c.end) return Scan::more;
     if (*c.p == '}') break;
@@ -90,6 +96,16 @@ Part choose_slot(const Member& m, const TableSpec& table) {
   return part;
 }
 
+constexpr unsigned kOfStart = 1, kOfDur = 2;
+
+// A time in an odd spelling, or NULL with what is wrong with it.
+int64_t time_of(std::string_view value, unsigned which, Fields& out) {
+  int64_t ns;
+  if (read_time_text(value, ns) && ns >= -kFarthest && ns <= kFarthest) return ns;
+  (is_number_text(value) ? out.far_time : out.bad_time) |= which;
+  return kNull;
+}
+
 // Reads what an opaque value is needed for; what it cannot be stays NULL.
 void read_opaque(const Part& part, std::string_view value, Fields& out) {
   out.opaque.push_back(value);
@@ -103,12 +119,11 @@ void read_opaque(const Part& part, std::string_view value, Fields& out) {
     case Slot::pid: out.pid = value; break;
     case Slot::tid: out.tid = value; break;
     case Slot::start:
-      out.start = read_time_text(value, v) ? v : kNull;
-      out.bad_time |= out.start == kNull;
+      out.start = time_of(value, kOfStart, out);
       break;
     case Slot::dur:
-      out.dur = read_time_text(value, v) ? std::max<int64_t>(v, 0) : kNull;
-      out.bad_time |= out.dur == kNull;
+      v = time_of(value, kOfDur, out);
+      out.dur = v == kNull ? v : std::max<int64_t>(v, 0);
       out.negative_dur = out.dur == 0 && v < 0;
       break;
     case Slot::integer:
@@ -202,7 +217,7 @@ Slot target_of(const Member& m, const TableSpec& table, uint8_t& column) {
   return m.key == "ph" || m.key == "cat" ? Slot::literal : Slot::opaque;
 }
 
-Scan scan_event(Cursor& c, std::vector<Member>& members) {
+Scan scan_event(Cursor& c, Members& members) {
   members.clear();
   return scan_members(c, members, false);
 }
@@ -218,7 +233,6 @@ bool has_twins(std::vector<Member>& members) {
   std::vector<std::pair<bool, std::string_view>> keys;
   keys.reserve(members.size());
   for (const Member& m : members) {
-    if (m.key.find('\\') != std::string_view::npos) return true;  // an escaped key may be anyone's twin
     keys.emplace_back(m.in_args, m.key);
   }
   std::sort(keys.begin(), keys.end());
@@ -292,8 +306,8 @@ void undo(const Template& t, size_t from, size_t to, Fields& out) {
       case Slot::name: out.has_name = out.name_is_simple = false; break;
       case Slot::pid: out.pid = {}; break;
       case Slot::tid: out.tid = {}; break;
-      case Slot::start: out.start = kNull, out.bad_time = false; break;
-      case Slot::dur: out.dur = kNull, out.negative_dur = out.bad_time = false; break;
+      case Slot::start: out.start = kNull, out.bad_time &= ~kOfStart, out.far_time &= ~kOfStart; break;
+      case Slot::dur: out.dur = kNull, out.negative_dur = false, out.bad_time &= ~kOfDur, out.far_time &= ~kOfDur; break;
       case Slot::integer:
       case Slot::real: out.values[t.parts[i].column] = kNull; break;
       default: break;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,10 +31,20 @@ constexpr size_t kMaxColumns = 16;
 enum class Slot : uint8_t { literal, name, pid, tid, start, dur, integer, real, opaque };
 
 struct Member {
-  std::string_view key;    // raw, without quotes
+  std::string_view key;    // without quotes and escapes
   std::string_view value;  // raw; a string's with its quotes
   bool in_args = false;
 };
+
+// The members of one event. Keys with escapes in them are kept here as they are meant, so that they are found by name.
+struct Members {
+  std::vector<Member> all;
+  std::deque<std::string> keys;
+
+  void clear() { all.clear(), keys.clear(); }
+};
+
+constexpr size_t kMaxMembers = 1 << 14;  // an event with more of them is taken for damage
 
 // What the columns take from one event; views into the text that was read.
 struct Fields {
@@ -41,13 +52,15 @@ struct Fields {
   bool has_name = false, name_is_simple = false;  // simple: nothing in it to unescape or mend
   std::string_view pid, tid;  // raw, empty if absent
   int64_t start = kNull, dur = kNull;
-  bool negative_dur = false, bad_time = false;
+  bool negative_dur = false;
+  unsigned bad_time = 0, far_time = 0;  // of start (1) and duration (2): no number; a number, but no time
   std::array<int64_t, kMaxColumns> values;
   std::vector<std::string_view> opaque;  // the values that stay in the text
 
   void clear(size_t columns) {
     name = pid = tid = {};
-    has_name = name_is_simple = negative_dur = bad_time = false;
+    has_name = name_is_simple = negative_dur = false;
+    bad_time = far_time = 0;
     start = dur = kNull;
     for (size_t i = 0; i < columns; ++i) values[i] = kNull;
     opaque.clear();
@@ -79,7 +92,7 @@ struct Template {
 };
 
 // The event at c.p ('{'), split into members; leaves c.p behind it.
-Scan scan_event(Cursor& c, std::vector<Member>& members);
+Scan scan_event(Cursor& c, Members& members);
 
 // The value of a top-level member, or an empty view.
 std::string_view member_value(const std::vector<Member>& members, std::string_view key);

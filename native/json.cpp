@@ -1,5 +1,6 @@
 #include "json.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -8,6 +9,7 @@ namespace stepscope {
 namespace {
 
 constexpr size_t kMaxDepth = 256;
+constexpr char kHex[] = "0123456789abcdef";
 
 // In lenient mode a quote closes the string only if what follows could follow a string.
 Scan closes(const Cursor& c, const char* quote) {
@@ -253,8 +255,17 @@ std::string unescape(std::string_view raw, unsigned& repairs) {
   return out;
 }
 
+std::string cut_text(std::string_view text, size_t most) {
+  size_t end = std::min(most, text.size());
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  std::string out(text.substr(0, end));
+  out += "\u2026";
+  uint64_t hash = hash_bytes(text);
+  for (int i = 0; i < 16; ++i, hash <<= 4) out.push_back(kHex[hash >> 60]);
+  return out += "\u2026";
+}
+
 void append_quoted(std::string& out, std::string_view text) {
-  static constexpr char kHex[] = "0123456789abcdef";
   out.push_back('"');
   for (const char c : text) {
     const auto u = static_cast<unsigned char>(c);

@@ -30,6 +30,14 @@ enum Repair : unsigned {
   kBadEscape = 4,
   kBareWord = 8,
   kRawQuote = 16,
+  // What was too long or too many to be kept.
+  kCutName = 32,
+  kNoName = 64,
+  kCutValue = 128,
+  kNoArguments = 256,
+  kCutThread = 512,
+  kNoThread = 1024,
+  kNoCategory = 2048,
 };
 
 // All of these start at c.p and leave c.p behind what they read.
@@ -41,6 +49,10 @@ std::string unescape(std::string_view raw, unsigned& repairs);
 
 // The same JSON, valid: bad UTF-8, control characters, wrong escapes and bare words put right.
 std::string normalise(std::string_view raw, bool lenient, unsigned& repairs);
+
+// The first `most` bytes of a text that is too long, and a mark of the whole one, so that two that begin alike stay two:
+// "begins so…0123456789abcdef…".
+std::string cut_text(std::string_view text, size_t most);
 
 void append_quoted(std::string& out, std::string_view text);  // text as a JSON string
 

@@ -81,6 +81,11 @@ bool read_time_text(std::string_view text, int64_t& out) {
   return to_integer(d, false, out);
 }
 
+bool is_number_text(std::string_view text) {
+  Decimal d;
+  return split_decimal(unquoted(text), d);
+}
+
 bool read_int_text(std::string_view text, int64_t& out) {
   Decimal d;
   return split_decimal(unquoted(text), d) && to_integer(d, true, out);

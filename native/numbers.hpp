@@ -12,6 +12,10 @@ namespace stepscope {
 
 constexpr int64_t kNull = std::numeric_limits<int64_t>::min();  // "absent" in every int64 column below Python
 
+// A time beyond this is none: it and the base time that is added to it are below 2^62, less some months for a duration, so
+// that their sum fits into int64.
+constexpr int64_t kFarthest = (int64_t{1} << 62) - (int64_t{1} << 53);
+
 // All digits at p, as a number that wraps around if there are more than 19 of them.
 inline const char* read_digits(const char* p, const char* end, uint64_t& v) {
   static constexpr uint64_t kTens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
@@ -66,7 +70,7 @@ inline bool read_time(const char*& p, const char* end, int64_t& out) {
   }
   if (q < end && (*q == '.' || *q == 'e' || *q == 'E')) return false;
   uint64_t scaled;
-  if (__builtin_mul_overflow(v, scale, &scaled) || scaled > std::numeric_limits<int64_t>::max()) return false;
+  if (__builtin_mul_overflow(v, scale, &scaled) || scaled > static_cast<uint64_t>(kFarthest)) return false;
   const auto ns = static_cast<int64_t>(scaled);
   out = negative ? -ns : ns;
   p = q;
@@ -127,6 +131,9 @@ inline bool read_time_quickly(const char*& p, const char* end, int64_t& out) {
 // Any JSON number (also inside quotes) in microseconds to ns, rounded half to even; false if it is no number or
 // does not fit.
 bool read_time_text(std::string_view text, int64_t& out);
+
+// Whether a text is a JSON number (also inside quotes), however large.
+bool is_number_text(std::string_view text);
 
 // Any JSON number (also inside quotes) that is an exact integer; false otherwise.
 bool read_int_text(std::string_view text, int64_t& out);

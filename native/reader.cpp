@@ -8,13 +8,21 @@ namespace stepscope {
 
 namespace {
 
-constexpr size_t kMaxMetadata = 64 << 20;
+constexpr size_t kMaxMetadata = 16 << 20;  // bytes of the header's values; as much again for those that analyses look for
+constexpr size_t kMaxMetadataKeys = 4096, kMaxMetadataKey = 1024, kCutMetadata = 128;
+constexpr size_t kMaxMetadataValues = 1 << 20;  // each becomes an object in Python
 constexpr size_t kPlaces = 5;  // how many places of a damage are remembered
 constexpr const char* kNoComma = "a comma too few or too many in the header, so that its values may be wrong";
 constexpr const char* kNoEvent = "something that is no event";
 
 // Keys an event may begin with; `args` is none of them, or arguments would be taken for events.
 constexpr std::array<std::string_view, 11> kEventKeys = {"ph", "name", "cat", "ts", "pid", "tid", "dur", "id", "s", "bp", "tts"};
+
+// Whether a key says this, with escapes or without.
+bool means(std::string_view key, std::string_view text) {
+  unsigned ignored = 0;
+  return key == text || (key.find('\\') != std::string_view::npos && unescape(key, ignored) == text);
+}
 
 }  // namespace
 
@@ -75,8 +83,36 @@ void Reader::finish(bool source_cut) {
     p = skip_space(p, end);
     note("the file is cut short", end - p, offset_of(p));
   }
+  settle();
   for (auto& batch : open_)
     if (batch && batch->rows()) ready_.push_back(std::move(batch));
+}
+
+// What the header says, as far as there is room. Other readers take a value apart, so what counts is also how many parts
+// it has.
+void Reader::keep_metadata(std::string_view key, std::string_view value, int64_t offset) {
+  unsigned repairs = 0;
+  std::string name = unescape(key, repairs);
+  if (name.size() > kMaxMetadataKey) name = cut_text(name, kCutMetadata);
+  const bool known = among(spec_.metadata_keys, name) && value.size() <= kMaxMetadata / 8;
+  size_t& used = known ? known_metadata_bytes_ : metadata_bytes_;
+  const auto parts = value.front() == '"' ? 1 : std::count_if(value.begin(), value.end(), [](char c) { return c == ',' || c == '[' || c == '{'; });
+  if (metadata.size() >= kMaxMetadataKeys && !(known && used + value.size() <= kMaxMetadata)) {
+    note("more than 4,096 values in the header; the rest are not kept", static_cast<int64_t>(value.size()), offset);
+    return;
+  }
+  std::string text;
+  if (used + value.size() > kMaxMetadata || metadata_values_ + static_cast<size_t>(parts) > kMaxMetadataValues) {
+    append_quoted(text, cut_text(value, kCutMetadata));
+    text = normalise(text, false, repairs);
+    note("a value too large for the header, cut", static_cast<int64_t>(value.size() - std::min(value.size(), kCutMetadata)), offset);
+  } else {
+    text = normalise(value, false, repairs);
+    metadata_values_ += static_cast<size_t>(parts);
+  }
+  used += text.size();
+  metadata.emplace_back(std::move(name), std::move(text));
+  note_repairs(repairs, offset);
 }
 
 const char* Reader::parse(const char* p, const char* end) {
@@ -146,7 +182,7 @@ Scan Reader::step_root(const char*& p, const char* end) {
     c.p = skip_space(c.p + 1, end);
     if (c.p == end) s = Scan::more;
   }
-  if (s == Scan::ok && key == "traceEvents" && *c.p == '[') {
+  if (s == Scan::ok && means(key, "traceEvents") && *c.p == '[') {
     if (wants_comma_) note(kNoComma, 0, offset_of(p));
     if (saw_events) note("a second list of events, read as well", 0, offset_of(p));
     p = c.p + 1;
@@ -155,12 +191,10 @@ Scan Reader::step_root(const char*& p, const char* end) {
     return Scan::ok;
   }
   if (s == Scan::ok) s = scan_value(c, value);
-  if (s == Scan::more && end - p > kMaxEvent) s = c.fail("a header value of over 64 MiB");
+  if (s == Scan::more && end - p > kMaxEvent) s = c.fail("a header value of over 16 MiB");
   if (s == Scan::bad) return broken(p, c.why);
   if (s == Scan::ok) {
-    unsigned repairs = 0;
-    if (metadata.size() < kMaxMetadata / 64) metadata.emplace_back(unescape(key, repairs), normalise(value, false, repairs));
-    note_repairs(repairs, offset_of(p));
+    keep_metadata(key, value, offset_of(p));
     if (wants_comma_) note(kNoComma, 0, offset_of(p));
     wants_comma_ = true;
     p = c.p;
@@ -271,7 +305,7 @@ void Reader::note(const char* reason, int64_t lost, int64_t offset) {
   if (it == damage.end()) it = damage.insert(damage.end(), Damage{reason, 0, 0, {}});
   ++it->count;
   it->bytes += lost;
-  if (it->offsets.size() < kPlaces) it->offsets.push_back(offset);
+  if (offset >= 0 && it->offsets.size() < kPlaces) it->offsets.push_back(offset);
 }
 
 void Reader::note_repairs(unsigned repairs, int64_t offset) {
@@ -280,6 +314,14 @@ void Reader::note_repairs(unsigned repairs, int64_t offset) {
   if (repairs & kBadEscape) note("repaired: a backslash that escapes nothing", 0, offset);
   if (repairs & kBareWord) note("repaired: a bare word such as NaN", 0, offset);
   if (repairs & kRawQuote) note("repaired: a quote without its backslash", 0, offset);
+  if (repairs < kCutName) return;
+  if (repairs & kCutName) note("a name of over 128 KiB, cut", 0, offset);
+  if (repairs & kNoName) note("a name after the first 131,072, not kept", 0, offset);
+  if (repairs & kCutValue) note("an argument of over 64 KiB, cut", 0, offset);
+  if (repairs & kNoArguments) note("arguments that are too many to be kept", 0, offset);
+  if (repairs & kCutThread) note("a process or thread with an id of over 256 bytes, cut", 0, offset);
+  if (repairs & kNoThread) note("a thread after the first 4,096, counted as the last one", 0, offset);
+  if (repairs & kNoCategory) note("a category that is too long, or after the first 4,096, not kept", 0, offset);
 }
 
 }  // namespace stepscope

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,28 +21,48 @@ struct ReaderSpec {
   std::unordered_map<std::string, int> by_phase, by_kind;  // by "phase" or "phase category"; else the last table
   std::vector<std::string> metadata_keys;  // keys of the root by which it is found again after damage
   size_t batch_rows = 1 << 17;
-  size_t dictionary_bytes = 96 << 20;
+  size_t dictionary_bytes = 512 << 20;  // more than the limits below let in: texts are drained in tests alone
+  // Real traces have thousands of texts. What comes after so many is counted, and not kept.
+  size_t most_texts = 1 << 17;  // names, and skeletons
+  size_t most_name_bytes = 64 << 20, most_skeleton_bytes = 128 << 20;
+  size_t most_threads = 1 << 12;
+  // No recording lasts longer than ten days: an event that does, or that is further than that from the others, was
+  // written by a broken clock. And all durations together leave room for sums of sums.
+  int64_t most_apart_ns = int64_t{10} * 24 * 3600 * 1'000'000'000;
+  int64_t most_summed_ns = int64_t{1} << 57;
   bool templates = true;
   unsigned check_every = 1024;  // of so many template hits one is read again by the general path
 };
+
+// Why an event is set aside: a number that no clock shows.
+constexpr const char* kImpossible = "an event with an impossible time, set aside";
 
 // One kind of damage or oddity: how often, how much of the text it cost, and where it was first seen.
 struct Damage {
   std::string reason;
   int64_t count = 0, bytes = 0;
-  std::vector<int64_t> offsets;  // of the first few
+  std::vector<int64_t> offsets;  // of the first few, as far as they are known
+};
+
+// Texts one after the other, and where each begins: what Arrow wants.
+struct Texts {
+  std::vector<uint8_t> bytes;
+  std::vector<int32_t> offsets{0};
+
+  void take(const std::vector<std::string_view>& texts);
+  size_t size() const { return offsets.size() - 1; }
 };
 
 // The texts numbered since the last draining; skeletons come with what was counted for them.
 struct Dictionary {
   int32_t first_name = 0, first_skeleton = 0;
-  std::vector<std::string> names, skeletons, phases, categories;
-  std::vector<uint8_t> has_phase, has_category;
-  std::vector<int32_t> tables;
+  Texts names, skeletons;
+  std::vector<std::string> small;  // what phases and categories are numbers of; -1 is none
+  std::vector<int32_t> phases, categories, tables;
   std::vector<int64_t> events, total;
 };
 
-constexpr int64_t kMaxEvent = 64 << 20;  // a longer event or header value is taken for damage
+constexpr int64_t kMaxEvent = 16 << 20;  // a longer event or header value is taken for damage
 
 enum class State { start, root, events, resync, done, refused };
 
@@ -55,7 +76,9 @@ class Reader {
   void finish(bool source_cut);  // source_cut: the bytes ended too early (a broken gzip stream, say)
 
   std::vector<std::unique_ptr<Batch>> take_batches();
-  bool dictionary_full() const { return skeletons_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
+  // Never before it is settled which times are believed: what was counted for a skeleton may still change.
+  bool dictionary_full() const { return settled_ && dictionary_exceeded(); }
+  bool dictionary_exceeded() const { return skeletons_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
   // Names keep their numbers as long as memory allows, because events are told apart by them; skeletons do not matter so.
   Dictionary take_dictionary(bool last);
 
@@ -94,7 +117,12 @@ class Reader {
   bool at_metadata(const char* quote, const char* end) const;
   bool may_start_event(const char* brace, const char* end) const;
   Identity store(const Template& t, int32_t skeleton, int64_t offset);
-  void add_row(Batch& batch, const Identity& is, int64_t dur);
+  bool add_row(Batch& batch, const Identity& is, int64_t dur);
+  bool admits(const Identity& is, int64_t start, int64_t dur);
+  void full(int table);
+  void settle();
+  void drop_far(Batch& batch, std::vector<int64_t>& dropped);
+  bool is_metadata(int32_t skeleton) const;
   Batch& batch_of(int table) {
     const auto& batch = open_[static_cast<size_t>(table)];
     return batch ? *batch : open_batch(table);
@@ -102,8 +130,15 @@ class Reader {
   Batch& open_batch(int table);
   int32_t skeleton_of(Template& t);
   int32_t new_skeleton(const Template& t, bool lenient);
+  std::string bare_skeleton(const Template& t);
+  void shorten_values(unsigned& repairs);
+  int32_t small_of(const std::string& text, bool known);
   int32_t name_of(std::string_view raw);
+  int32_t new_name(std::string_view text);
   int32_t thread_of(std::string_view pid, std::string_view tid);
+  int32_t long_thread_of(std::string_view pid, std::string_view tid);
+  int32_t new_thread(std::string_view key, uint64_t hash, std::string pid, std::string tid);
+  void keep_metadata(std::string_view key, std::string_view value, int64_t offset);
   int table_of(const Template& t) const;
   Template layout_of(std::string_view event);
   void learn(Template t);
@@ -124,7 +159,7 @@ class Reader {
   int64_t lost_from_ = 0;  // where the damage being skipped began
   const char* lost_why_ = "";
 
-  std::vector<Member> members_;
+  Members members_;
   Fields fields_;
   std::string spelling_;  // the opaque values of an event, joined: with its template they determine the skeleton
   std::vector<std::unique_ptr<Template>> templates_;
@@ -142,6 +177,16 @@ class Reader {
   std::vector<SkeletonInfo> skeleton_infos_;
   std::string last_pid_, last_tid_;
   int32_t last_thread_ = -1;
+  size_t name_bytes_ = 0, skeleton_bytes_ = 0;  // of all that were numbered
+  size_t metadata_bytes_ = 0, metadata_values_ = 0, known_metadata_bytes_ = 0;
+  unsigned limits_hit_ = 0;  // what of the last event was too long or too many: bits of Repair
+  std::deque<std::string> shortened_;
+
+  // Times are judged by those of the first full batch: until it is there, all are taken.
+  bool settled_ = false;
+  uint64_t earliest_ = static_cast<uint64_t>(-kFarthest), span_ = 2 * static_cast<uint64_t>(kFarthest);
+  int64_t summed_ = 0;  // of all durations
+  const char* not_admitted_ = "";
   std::vector<std::unique_ptr<Batch>> open_, ready_;
 };
 

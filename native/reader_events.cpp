@@ -9,7 +9,15 @@ namespace stepscope {
 
 namespace {
 
-constexpr size_t kMaxThreads = 1 << 20;
+constexpr size_t kMaxName = 128 << 10, kNameLeft = 4 << 10;     // bytes, and what is left of a longer one
+constexpr size_t kMaxValue = 64 << 10, kValueLeft = 1 << 10;
+constexpr size_t kMaxSkeleton = 512 << 10;
+constexpr size_t kMaxId = 256, kIdLeft = 64;
+constexpr size_t kMaxSmall = 4096, kMaxSmallText = 256;
+constexpr size_t kMaxLayout = 64 << 10;   // a longer layout is not learned
+constexpr size_t kMaxSpelling = 64 << 10, kMaxSpellings = 32 << 20;
+constexpr size_t kMaxRawNames = 32 << 20;
+constexpr std::string_view kOthers = "…";  // what stands for texts that are not kept
 constexpr int32_t kNone = -1;
 // Known events are read faster than their text comes from the memory, or from the core that decompressed it: so much of it
 // is asked for so many bytes ahead. A count that followed the size of each event would be guessed wrongly too often.
@@ -43,7 +51,7 @@ Scan Reader::read_event(const char*& p, const char* end) {
   if (spec_.templates && read_by_template(p, end)) return Scan::ok;
   const char* q = p;
   Scan s = read_general(q, end, false, false);
-  if (s == Scan::more && end - p > kMaxEvent) return broken(p, "an event of over 64 MiB");
+  if (s == Scan::more && end - p > kMaxEvent) return broken(p, "an event of over 16 MiB");
   if (s == Scan::bad) {
     const char* again = p;
     const Scan lenient = read_general(again, end, true, true);
@@ -82,7 +90,7 @@ void Reader::read_known_events(const char*& p, const char* end) {
   }
   known_.found(known, expected);
   for (ptrdiff_t at = 0; at < kUsualSize; at += kLine) __builtin_prefetch(p + kAhead + at);
-  add_row(batch, known->is, batch.dur[batch.count]);
+  if (!add_row(batch, known->is, batch.dur[batch.count])) note(not_admitted_, 0, offset_of(p));
   p = after;
   return true;
 }
@@ -113,9 +121,15 @@ bool Reader::read_by_template(const char*& p, const char* end) {
       disagreed(p);
       return false;
     }
+    if (fields_.far_time) {
+      note(kImpossible, 0, offset_of(p));
+      known_.found_another();
+      p = after;
+      return true;
+    }
     const Identity is = store(t, skeleton_of(t), offset_of(p));
     const bool repaired = skeleton_infos_[static_cast<size_t>(is.skeleton - skeletons_.first())].repairs != 0;
-    if (!repaired && !fields_.bad_time && !fields_.negative_dur && fields_.name_is_simple == fields_.has_name)
+    if (!repaired && !limits_hit_ && !fields_.bad_time && !fields_.negative_dur && fields_.name_is_simple == fields_.has_name)
       known_.learn(t, progress_, after, fields_, is);
     else
       known_.found_another();
@@ -180,8 +194,8 @@ bool Reader::agrees(const Known& known, const char* p, const char* after, size_t
 
 // Whether members_ may stand for an event that was found or mended after damage.
 bool Reader::accepts(bool lenient, bool must_be_event) const {
-  if (must_be_event && member_value(members_, "ph").empty()) return false;
-  return !lenient || std::all_of(members_.begin(), members_.end(),
+  if (must_be_event && member_value(members_.all, "ph").empty()) return false;
+  return !lenient || std::all_of(members_.all.begin(), members_.all.end(),
                                  [](const Member& m) { return m.in_args || among(kKnownKeys, m.key); });
 }
 
@@ -196,23 +210,24 @@ Scan Reader::read_general(const char*& p, const char* end, bool lenient, bool mu
   fields_.clear(spec_.tables[static_cast<size_t>(t.table)].columns.size());
   progress_.at[0] = p;
   if (match(t, 0, c.p, lenient, fields_, progress_) != c.p) return Scan::bad;
-  store(t, new_skeleton(t, lenient), offset_of(p));
+  if (fields_.far_time) note(kImpossible, 0, offset_of(p));
+  else store(t, new_skeleton(t, lenient), offset_of(p));
   known_.found_another();
   p = c.p;
-  if (spec_.templates && !lenient && !must_be_event && !t.whole) learn(std::move(t));
+  if (spec_.templates && !lenient && !must_be_event && !t.whole && t.text.size() <= kMaxLayout) learn(std::move(t));
   return Scan::ok;
 }
 
 Template Reader::layout_of(std::string_view event) {
-  const std::string_view phase = member_value(members_, "ph");
-  const std::string_view category = member_value(members_, "cat");
+  const std::string_view phase = member_value(members_.all, "ph");
+  const std::string_view category = member_value(members_.all, "cat");
   Template head;
   head.has_phase = !phase.empty() && phase != "null";
   head.has_category = !category.empty() && category != "null";
   if (head.has_phase) head.phase = plain_text(phase);
   if (head.has_category) head.category = plain_text(category);
   head.table = table_of(head);
-  Template t = make_template(event, members_, spec_.tables[static_cast<size_t>(head.table)], has_twins(members_));
+  Template t = make_template(event, members_.all, spec_.tables[static_cast<size_t>(head.table)], has_twins(members_.all));
   t.table = head.table;
   t.has_phase = head.has_phase, t.has_category = head.has_category;
   t.phase = std::move(head.phase), t.category = std::move(head.category);
@@ -233,17 +248,24 @@ Batch& Reader::open_batch(int table) {
   return *batch;
 }
 
-// Adds an event to a batch that has its numbers already.
-[[gnu::always_inline]] inline void Reader::add_row(Batch& batch, const Identity& is, int64_t dur) {
+// Adds an event to a batch that has its numbers already; false if its times are none, and why is in not_admitted_.
+[[gnu::always_inline]] inline bool Reader::add_row(Batch& batch, const Identity& is, int64_t dur) {
+  const int64_t start = batch.start[batch.count];
+  int64_t summed;
+  const bool overflows = __builtin_add_overflow(summed_, std::max<int64_t>(dur, 0), &summed);
+  if ((static_cast<uint64_t>(start) - earliest_ > span_) | (dur > spec_.most_apart_ns) | (summed > spec_.most_summed_ns) | overflows) [[unlikely]]
+    if (!admits(is, start, dur)) return false;
+  summed_ = summed;
   SkeletonInfo& info = skeleton_infos_[static_cast<size_t>(is.skeleton - skeletons_.first())];
   ++info.events;
-  if (dur != kNull) info.total = saturating_add(info.total, dur);
+  info.total += std::max<int64_t>(dur, 0);
   const size_t row = batch.count++;
   batch.event[row] = events++;
   batch.thread[row] = is.thread;
   batch.name[row] = is.name;
   batch.skeleton[row] = is.skeleton;
-  if (batch.count >= spec_.batch_rows) ready_.push_back(std::move(open_[static_cast<size_t>(is.table)]));
+  if (batch.count >= spec_.batch_rows) full(is.table);
+  return true;
 }
 
 Identity Reader::store(const Template& t, int32_t skeleton, int64_t offset) {
@@ -252,13 +274,15 @@ Identity Reader::store(const Template& t, int32_t skeleton, int64_t offset) {
   if (info.repairs) note_repairs(info.repairs, offset);
   if (fields_.negative_dur) note("a negative duration, counted as 0", 0, offset);
   if (fields_.bad_time) note("a time that is no number", 0, offset);
+  limits_hit_ = 0;
   const int32_t thread = thread_of(fields_.pid, fields_.tid);
   const Identity is{t.table, thread, fields_.has_name ? name_of(fields_.name) : kNone, skeleton};
   const size_t row = batch.count;
   batch.start[row] = fields_.start;
   batch.dur[row] = fields_.dur;
   for (size_t i = 0; i < t.columns; ++i) batch.values[i][row] = fields_.values[i];
-  add_row(batch, is, fields_.dur);
+  if (limits_hit_) note_repairs(limits_hit_, offset);
+  if (!add_row(batch, is, fields_.dur)) note(not_admitted_, 0, offset);
   return is;
 }
 
@@ -272,9 +296,11 @@ int32_t Reader::skeleton_of(Template& t) {
     spelling_.push_back('\0');
     spelling_ += value;
   }
+  if (spelling_.size() > kMaxSpelling) return new_skeleton(t, false);
   const uint64_t hash = hash_bytes(spelling_);
   int32_t known = spellings_.find(spelling_, hash);
   if (known < 0) {
+    if (spellings_.bytes() > kMaxSpellings) spellings_.drain(), spelling_ids_.clear();
     known = spellings_.add(spelling_, hash);
     spelling_ids_.push_back(new_skeleton(t, false));
   }
@@ -285,31 +311,93 @@ int32_t Reader::skeleton_of(Template& t) {
 
 int32_t Reader::new_skeleton(const Template& t, bool lenient) {
   unsigned repairs = 0;
-  const std::string text = normalise(skeleton_text(t, fields_), lenient, repairs);
-  const uint64_t hash = hash_bytes(text);
-  int32_t skeleton = skeletons_.find(text, hash);
+  shorten_values(repairs);
+  std::string text = normalise(skeleton_text(t, fields_), lenient, repairs);
+  uint64_t hash = hash_bytes(text);
+  int32_t skeleton = text.size() > kMaxSkeleton ? kNone : skeletons_.find(text, hash);
+  const bool room = static_cast<size_t>(skeletons_.first()) + skeletons_.texts().size() < spec_.most_texts &&
+                    skeleton_bytes_ + text.size() <= spec_.most_skeleton_bytes && text.size() <= kMaxSkeleton;
+  if (skeleton < 0 && !room) {
+    repairs |= kNoArguments;
+    text = bare_skeleton(t);
+    hash = hash_bytes(text);
+    skeleton = skeletons_.find(text, hash);
+  }
   if (skeleton >= 0) {
     // The same text may have come from another spelling; what was repaired is counted by event all the same.
     skeleton_infos_[static_cast<size_t>(skeleton - skeletons_.first())].repairs |= repairs;
     return skeleton;
   }
   skeleton = skeletons_.add(text, hash);
-  skeleton_infos_.push_back({t.has_phase ? small_.intern(t.phase) : kNone, t.has_category ? small_.intern(t.category) : kNone,
-                          t.table, 0, 0, repairs});
+  skeleton_bytes_ += text.size();
+  const bool known = t.table + 1 < static_cast<int>(spec_.tables.size());
+  const int32_t phase = t.has_phase ? small_of(t.phase, known) : kNone, category = t.has_category ? small_of(t.category, known) : kNone;
+  const auto limited = [&](int32_t number, const std::string& meant) { return number >= 0 && small_.texts()[static_cast<size_t>(number)] != meant; };
+  if (limited(phase, t.phase) || limited(category, t.category)) repairs |= kNoCategory;
+  skeleton_infos_.push_back({phase, category, t.table, 0, 0, repairs});
   return skeleton;
+}
+
+// The number of a phase or category. Those that a table is known by have few different texts.
+int32_t Reader::small_of(const std::string& text, bool known) {
+  if (text.size() > kMaxSmallText) return small_of(cut_text(text, kIdLeft), known);
+  const uint64_t hash = hash_bytes(text);
+  const int32_t number = small_.find(text, hash);
+  if (number >= 0) return number;
+  return known || small_.texts().size() < kMaxSmall ? small_.add(text, hash) : small_.intern(kOthers);
+}
+
+// What an event says in its columns, and nothing else of it.
+std::string Reader::bare_skeleton(const Template& t) {
+  std::string out = "{";
+  const auto add = [&](std::string_view key, std::string_view value) {
+    if (out.back() != '{') out += ", ";
+    append_quoted(out, key);
+    (out += ": ") += value;
+  };
+  const auto quoted = [](const std::string& text) {
+    std::string json;
+    append_quoted(json, text.size() > kMaxSmallText ? cut_text(text, kIdLeft) : text);
+    return json;
+  };
+  if (t.has_phase) add("ph", quoted(t.phase));
+  if (t.has_category) add("cat", t.table + 1 < static_cast<int>(spec_.tables.size()) ? quoted(t.category) : quoted(std::string(kOthers)));
+  for (const std::string_view key : {"name", "pid", "tid", "ts", "dur"}) add(key, "null");
+  for (const bool in_args : {false, true}) {
+    if (in_args) out += ", \"args\": {";
+    for (const ColumnSpec& column : spec_.tables[static_cast<size_t>(t.table)].columns)
+      if (column.in_args == in_args) add(column.key, "null");
+  }
+  add(kOthers, "\"not kept\"");
+  return out += "}}";
+}
+
+// Cuts the values that are too long for a skeleton.
+void Reader::shorten_values(unsigned& repairs) {
+  shortened_.clear();
+  for (std::string_view& value : fields_.opaque) {
+    if (value.size() <= kMaxValue) continue;
+    repairs |= kCutValue;
+    append_quoted(shortened_.emplace_back(), cut_text(value, kValueLeft));
+    value = shortened_.back();
+  }
 }
 
 int32_t Reader::name_of(std::string_view raw) {
   const uint64_t hash = hash_bytes(raw);
   if (fields_.name_is_simple || find_special(raw.data(), raw.data() + raw.size()) == raw.data() + raw.size()) {
     const int32_t known = names_.find(raw, hash);
-    return known >= 0 ? known : names_.add(raw, hash);
+    return known >= 0 ? known : new_name(raw);
   }
   int32_t known = raw_names_.find(raw, hash);
   if (known < 0) {
-    known = raw_names_.add(raw, hash);
     unsigned repairs = 0;
-    raw_name_ids_.push_back(names_.intern(unescape(raw, repairs)));
+    const unsigned before = std::exchange(limits_hit_, 0);
+    const int32_t name = new_name(unescape(raw, repairs));
+    repairs |= std::exchange(limits_hit_, before);
+    if (raw.size() > kMaxName || raw_names_.bytes() > kMaxRawNames) raw_names_.drain(), raw_name_ids_.clear(), raw_name_repairs_.clear();
+    known = raw_names_.add(raw, hash);
+    raw_name_ids_.push_back(name);
     raw_name_repairs_.push_back(repairs);
   }
   const auto at = static_cast<size_t>(known - raw_names_.first());
@@ -317,47 +405,102 @@ int32_t Reader::name_of(std::string_view raw) {
   return raw_name_ids_[at];
 }
 
+// The number of a name that may be new; of one that is too long or comes too late, the number of what stands for it.
+int32_t Reader::new_name(std::string_view text) {
+  std::string cut;
+  if (text.size() > kMaxName) {
+    limits_hit_ |= kCutName;
+    text = cut = cut_text(text, kNameLeft);
+  }
+  uint64_t hash = hash_bytes(text);
+  int32_t name = names_.find(text, hash);
+  const size_t numbered = static_cast<size_t>(names_.first()) + names_.texts().size();
+  if (name < 0 && (numbered >= spec_.most_texts || name_bytes_ + text.size() > spec_.most_name_bytes)) {
+    limits_hit_ |= kNoName;
+    text = kOthers;
+    hash = hash_bytes(text);
+    name = names_.find(text, hash);
+  }
+  if (name >= 0) return name;
+  name_bytes_ += text.size();
+  return names_.add(text, hash);
+}
+
 int32_t Reader::thread_of(std::string_view pid, std::string_view tid) {
   if (last_thread_ >= 0 && same_text(pid, last_pid_) && same_text(tid, last_tid_)) return last_thread_;
+  if (pid.size() + tid.size() > kMaxId) [[unlikely]] return long_thread_of(pid, tid);
   std::string key(pid);
   key.push_back('\0');
   key += tid;
   const uint64_t hash = hash_bytes(key);
   int32_t thread = thread_keys_.find(key, hash);
   if (thread < 0) {
-    if (threads.size() >= kMaxThreads) {
-      note("more than a million threads; the rest are counted as the last one", 0, bytes);
-      return static_cast<int32_t>(kMaxThreads - 1);
-    }
-    thread = thread_keys_.add(key, hash);
     unsigned repairs = 0;
-    threads.emplace_back(scalar_json(pid, repairs), scalar_json(tid, repairs));
+    thread = new_thread(key, hash, scalar_json(pid, repairs), scalar_json(tid, repairs));
     repairs &= ~static_cast<unsigned>(kBareWord);  // which stays in the skeleton, and is noted there
     if (repairs) note_repairs(repairs, offset_of(pid.empty() ? tid.data() : pid.data()));
+    if (limits_hit_ & kNoThread) return thread;  // not remembered, so that every event on it is counted
   }
   last_pid_ = pid, last_tid_ = tid, last_thread_ = thread;
   return thread;
+}
+
+int32_t Reader::long_thread_of(std::string_view pid, std::string_view tid) {
+  unsigned repairs = 0;
+  const auto cut = [&](std::string_view id) {
+    std::string json = scalar_json(id, repairs);
+    if (json.size() <= kMaxId / 2) return json;
+    std::string left;
+    append_quoted(left, cut_text(json, kIdLeft));
+    return normalise(left, false, repairs);
+  };
+  std::string first = cut(pid), second = cut(tid);
+  limits_hit_ |= repairs & ~static_cast<unsigned>(kBareWord);
+  limits_hit_ |= kCutThread;
+  const std::string key = first + '\0' + second;
+  const uint64_t hash = hash_bytes(key);
+  const int32_t thread = thread_keys_.find(key, hash);
+  return thread >= 0 ? thread : new_thread(key, hash, std::move(first), std::move(second));
+}
+
+int32_t Reader::new_thread(std::string_view key, uint64_t hash, std::string pid, std::string tid) {
+  if (threads.size() >= spec_.most_threads) {
+    limits_hit_ |= kNoThread;
+    return static_cast<int32_t>(spec_.most_threads - 1);
+  }
+  threads.emplace_back(std::move(pid), std::move(tid));
+  return thread_keys_.add(key, hash);
 }
 
 // ---- handing over
 
 std::vector<std::unique_ptr<Batch>> Reader::take_batches() { return std::exchange(ready_, {}); }
 
+void Texts::take(const std::vector<std::string_view>& texts) {
+  size_t size = 0;
+  for (const std::string_view text : texts) size += text.size();
+  bytes.reserve(size);
+  offsets.reserve(texts.size() + 1);
+  for (const std::string_view text : texts) {
+    bytes.insert(bytes.end(), text.begin(), text.end());
+    offsets.push_back(static_cast<int32_t>(bytes.size()));
+  }
+}
+
 Dictionary Reader::take_dictionary(bool last) {
   Dictionary d;
   d.first_name = names_.first();
   d.first_skeleton = skeletons_.first();
   if (last || names_full()) {
-    d.names.assign(names_.texts().begin(), names_.texts().end());
+    d.names.take(names_.texts());
     names_.drain(), raw_names_.drain();
     raw_name_ids_.clear(), raw_name_repairs_.clear();
   }
-  d.skeletons.assign(skeletons_.texts().begin(), skeletons_.texts().end());
+  d.skeletons.take(skeletons_.texts());
+  d.small.assign(small_.texts().begin(), small_.texts().end());
   for (const SkeletonInfo& info : skeleton_infos_) {
-    d.has_phase.push_back(info.phase >= 0);
-    d.has_category.push_back(info.category >= 0);
-    d.phases.emplace_back(info.phase >= 0 ? small_.texts()[static_cast<size_t>(info.phase)] : std::string_view());
-    d.categories.emplace_back(info.category >= 0 ? small_.texts()[static_cast<size_t>(info.category)] : std::string_view());
+    d.phases.push_back(info.phase);
+    d.categories.push_back(info.category);
     d.tables.push_back(info.table);
     d.events.push_back(info.events);
     d.total.push_back(info.total);

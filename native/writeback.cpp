@@ -66,10 +66,10 @@ const EventWriter::Layout& EventWriter::layout_of(int64_t skeleton) {
   const char* text = layout.text.data();
   Cursor c{text, text + layout.text.size()};
   if (layout.text.empty() || *text != '{' || scan_event(c, members_) != Scan::ok) throw std::invalid_argument("a skeleton that is no event");
-  for (const Member& m : members_) {
+  for (const Member& m : members_.all) {
     if (m.value != "null") continue;
     const auto twin = [&](const Member& other) { return other.in_args == m.in_args && other.key == m.key; };
-    if (std::count_if(members_.begin(), members_.end(), twin) > 1) continue;
+    if (std::count_if(members_.all.begin(), members_.all.end(), twin) > 1) continue;
     uint8_t column = 0;
     const Slot slot = target_of(m, tables_[static_cast<size_t>(table)], column);
     if (slot == Slot::literal || slot == Slot::opaque) continue;

@@ -76,7 +76,7 @@ class EventWriter {
   std::unordered_map<int64_t, Layout> layouts_;  // of the skeletons met so far
   std::vector<int32_t> skeleton_tables_;
   size_t layout_bytes_ = 0;
-  std::vector<Member> members_;
+  Members members_;
 };
 
 }  // namespace stepscope

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import os
 import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import fsspec
@@ -30,6 +33,7 @@ from tests.drawing import Drawing, zstd_compress
 from stepscope.errors import StepscopeError
 from stepscope.opening import open_trace
 from stepscope.schema import FORMAT
+from stepscope.sources import Input, SourceMeta
 from stepscope.store.trace import Trace
 
 DRAWN = Drawing().op("aten::mm", 0, 10).launch("cudaLaunchKernel", 2, 1, corr=7).kernel("gemm", 5, 3, corr=7)
@@ -45,6 +49,17 @@ def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def written(path: Path, raw: bytes) -> Path:
     path.write_bytes(raw)
     return path
+
+
+@contextmanager
+def chdir(folder: Path) -> Iterator[None]:
+    """The path of a socket is short; contextlib has this from Python 3.11 on."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 def is_whole(trace: Trace) -> bool:
@@ -70,6 +85,65 @@ class TestWhatIsOpened:
         assert is_whole(trace)
         assert trace.folder.parent == stores
         assert not trace.meta.damage
+
+    @pytest.mark.parametrize(
+        "name,raw",
+        [
+            ("a.json.xz", lzma.compress(TEXT)),
+            ("a.json.bz2", bz2.compress(TEXT)),
+            ("blanks.json", b" " * 5000 + TEXT),
+            ("lines.json.gz", gzip.compress(b"\n" * 200_000 + TEXT, mtime=0)),
+            ("bom.json", b"\xef\xbb\xbf" + b" " * 5000 + TEXT),
+            ("skippable.zst", b"\x50\x2a\x4d\x18\3\0\0\0abc" + zstd_compress(TEXT)),
+            ("escaped.json", TEXT.replace(b'"traceEvents"', b'"trace\\u0045vents"')),
+            ("escaped.json", TEXT.replace(b'"ts"', b'"\\u0074s"').replace(b'"dur"', b'"d\\u0075r"')),
+        ],
+    )
+    def test_what_only_looks_odd(self, name: str, raw: bytes, tmp_path: Path, stores: Path) -> None:
+        trace = open_trace(written(tmp_path / name, raw))
+        assert trace.arrow("SELECT sum(dur_ns)::BIGINT AS ns FROM events")["ns"][0].as_py() == 14_000
+        assert trace.meta.events == 3
+        assert not trace.meta.damage
+
+    def test_a_wrong_checksum_is_no_cut(self, tmp_path: Path, stores: Path) -> None:
+        raw = bytearray(gzip.compress(TEXT, mtime=0))
+        raw[-6] ^= 1
+        trace = open_trace(written(tmp_path / "a.json.gz", bytes(raw)))
+        assert trace.meta.events == 3
+        (damage,) = trace.meta.damage
+        assert damage.reason.startswith("the checksum of the compressed data is wrong")
+
+    def test_a_name_that_is_not_text(self, tmp_path: Path, stores: Path) -> None:
+        path = os.fsencode(tmp_path) + b"/caf\xe9.json"
+        try:
+            Path(os.fsdecode(path)).write_bytes(TEXT)
+        except OSError:
+            pytest.skip("this file system has only names that are text")
+        trace = open_trace(os.fsdecode(path))
+        assert trace.path == f"{tmp_path}/caf\\udce9.json"
+        for command in ("info", "report"):
+            found = subprocess.run(
+                [*STEPSCOPE, command, path], env=environment(stores), capture_output=True, check=False
+            )
+            assert found.returncode == 0, found.stderr
+
+    def test_a_file_that_is_written_to_meanwhile_is_told(self, tmp_path: Path, stores: Path) -> None:
+        file = written(tmp_path / "a.json", TEXT)
+
+        def write_more(*_: object) -> None:
+            with file.open("ab") as more:
+                more.write(b"\n")
+
+        trace = open_trace(file, progress=write_more)
+        assert not trace.meta.damage  # read whole before the first word about it
+        given = Input(str(file))
+        assert given.head
+        write_more()
+        told = given.completed(SourceMeta(), "kineto").damage
+        assert [one.reason for one in told] == [
+            "the file was written to while it was read: it may be half old and half new"
+        ]
+        given.close()
 
     def test_the_one_trace_of_a_folder(self, tmp_path: Path, stores: Path) -> None:
         (tmp_path / "run").mkdir()
@@ -148,6 +222,9 @@ class TestWhatIsRefused:
             (b"{}", "no traceEvents"),
             (b"[[1, 2], [3, 4]]", "a list, but not one of events"),
             (b"[1, 2, 3]", "a list, but not one of events"),
+            (TEXT.decode().encode("utf-16"), "iconv -f UTF-16"),
+            (b" " * 9000, "it is empty"),
+            (bytes(257) + b"ustar" + bytes(300), "tar archive"),
             (gzip.compress(TEXT, mtime=0)[:5], "ends too early"),
             (gzip.compress(TEXT, mtime=0)[:100], "ends too early"),
         ],
@@ -161,6 +238,25 @@ class TestWhatIsRefused:
         assert found.value.hint
         assert found.value.exit_code == 1
         assert not leftovers(stores)
+
+    def test_devices_and_sockets_are_refused(self, tmp_path: Path, stores: Path) -> None:
+        with pytest.raises(StepscopeError, match="/dev/zero is not a trace"):
+            open_trace("/dev/zero")
+        with pytest.raises(StepscopeError, match="/dev/null is not a trace: it is empty"):
+            open_trace("/dev/null")
+        with socket.socket(socket.AF_UNIX) as listening, chdir(tmp_path):
+            listening.bind("socket")
+            with pytest.raises(StepscopeError, match="cannot be opened"):
+                open_trace("socket")
+
+    def test_a_folder_that_cannot_be_listed(self, tmp_path: Path, stores: Path) -> None:
+        (tmp_path / "run").mkdir()
+        (tmp_path / "run").chmod(0o000)
+        for command in ("info", "report", "diff"):
+            words = [tmp_path / "run"] * (2 if command == "diff" else 1)
+            found = stepscope(command, *words, cache=stores, prepare=obey_permissions)
+            assert "cannot be listed" in said(found)
+        (tmp_path / "run").chmod(0o700)
 
     def test_a_folder_without_a_trace_and_with_several(self, tmp_path: Path, stores: Path) -> None:
         folder = tmp_path / "run"

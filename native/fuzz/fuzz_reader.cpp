@@ -87,10 +87,13 @@ void take(Reader& reader, Said& said, bool last) {
   }
   if (!last && !reader.dictionary_full()) return;
   const Dictionary d = reader.take_dictionary(last);
-  check(d.names.empty() || static_cast<size_t>(d.first_name) == said.names.size(), "names are not numbered in order");
+  const auto append = [](std::vector<std::string>& to, const Texts& texts) {
+    for (size_t i = 0; i < texts.size(); ++i) to.emplace_back(texts.bytes.begin() + texts.offsets[i], texts.bytes.begin() + texts.offsets[i + 1]);
+  };
+  check(d.names.size() == 0 || static_cast<size_t>(d.first_name) == said.names.size(), "names are not numbered in order");
   check(static_cast<size_t>(d.first_skeleton) == said.skeletons.size(), "skeletons are not numbered in order");
-  said.names.insert(said.names.end(), d.names.begin(), d.names.end());
-  said.skeletons.insert(said.skeletons.end(), d.skeletons.begin(), d.skeletons.end());
+  append(said.names, d.names);
+  append(said.skeletons, d.skeletons);
   said.skeleton_events.insert(said.skeleton_events.end(), d.events.begin(), d.events.end());
 }
 

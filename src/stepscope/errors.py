@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["StepscopeError"]
+__all__ = ["OutOfMemoryError", "StepscopeError"]
 
 
 class StepscopeError(Exception):
@@ -16,3 +16,7 @@ class StepscopeError(Exception):
         self.message = message
         self.hint = hint
         self.exit_code = exit_code
+
+
+class OutOfMemoryError(StepscopeError):
+    """Memory could not be had. What would have been found is not known, so nothing goes on without it."""

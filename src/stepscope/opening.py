@@ -35,7 +35,7 @@ __all__ = ["check_pipes", "diff", "open_trace", "recordings_of", "report"]
 Maker = Callable[[Path], None]
 """Makes a store in a folder."""
 
-_ENDINGS = (".json", ".json.gz", ".json.zst")
+_ENDINGS = (".json", *(f".json.{packed}" for packed in ("gz", "zst", "xz", "bz2", "lz4", "zip")))
 
 
 def open_trace(
@@ -240,7 +240,12 @@ def _meant(word: str) -> str:
 
 
 def _traces_in(folder: Path) -> list[Path]:
-    found = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDINGS))
+    try:
+        found = sorted(file for file in folder.iterdir() if file.name.endswith(_ENDINGS))
+    except OSError as error:
+        raise StepscopeError(
+            f"the folder {folder} cannot be listed: {error.strerror}", hint=f"check it: ls -ld {folder}"
+        ) from error
     if not found and (folder / SUMS).is_file():
         raise DamagedStore(folder, "meta.json", "is missing")
     if not found:
@@ -320,4 +325,8 @@ def _what_is(head: bytes, broken: str) -> str:
         return "it is a Python pickle, perhaps an allocator snapshot"
     if head[:15] == b"SQLite format 3":
         return "it is an SQLite file, perhaps of Nsight Systems"
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "it is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it that"
+    if head[257:262] == b"ustar":
+        return "it is a tar archive: tar xf takes it apart"
     return "it is not JSON"

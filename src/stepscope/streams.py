@@ -1,4 +1,4 @@
-"""Bytes of a profile from anywhere: a path, `-`, or a URL; plain, gzip or zstd, told apart by content.
+"""Bytes of a profile from anywhere: a path, `-`, or a URL; plain or compressed, told apart by content.
 
 Decompression runs in a thread of its own, a few pieces ahead of the reader, so that memory is bounded and two
 cores are busy. A broken stream gives every byte before the damage and then says what broke.
@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import sys
 import threading
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from stepscope.errors import StepscopeError
 from stepscope.threads import BoundedQueue
+from stepscope.unpacking import BLANKS, Unpacker
 from stepscope.writing import protect
 
 __all__ = ["ByteStream", "Progress", "files_in", "is_url", "open_stream"]
@@ -24,10 +25,10 @@ __all__ = ["ByteStream", "Progress", "files_in", "is_url", "open_stream"]
 Progress = Callable[[str, float | None, int, int], None]
 """Called now and then: what is done, which share of it (1 at the end), bytes of text and events so far."""
 
-READ = 1 << 15
 HEAD = 1 << 12
-PIECE = 1 << 20  # smaller pieces stay in a cache, but cost more hand-overs between threads than that saves
 AHEAD = 8
+MOST_BLANKS = 16 << 20
+"""So many blanks may come before the text; who sends more has nothing to say."""
 
 
 def is_url(source: str) -> bool:
@@ -48,23 +49,59 @@ class ByteStream:
     def __init__(self, name: str, raw: BinaryIO, size: int | None) -> None:
         self.name = name
         self.size = size
-        self.read_bytes = 0
         self.given_bytes = 0
-        self.packed = False
-        self.broken = ""
+        self._unpacker = Unpacker(raw, name)
         self._raw = raw
+        self._opened = _state(raw)
+        self._closed: tuple[int, int] | None = None
         self._pieces: Iterator[bytes] | None = None
         self._first: bytes = b""
         self._queue: BoundedQueue[bytes | BaseException | None] = BoundedQueue(AHEAD)
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
 
+    @property
+    def read_bytes(self) -> int:
+        """How many bytes of the source have been read."""
+        return self._unpacker.read_bytes
+
+    @property
+    def packed(self) -> bool:
+        """Whether the source is compressed."""
+        return self._unpacker.packed
+
+    @property
+    def broken(self) -> str:
+        """What is wrong with the compressed data, or nothing."""
+        return self._unpacker.broken
+
+    @property
+    def cut(self) -> bool:
+        """Whether bytes are missing: a wrong checksum alone takes none away."""
+        return self._unpacker.cut
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file was written to while it was read."""
+        return self._opened != (self._closed or _state(self._raw))
+
     def head(self, size: int = HEAD) -> bytes:
-        """The first decompressed bytes, without using them up."""
+        """The first decompressed bytes that are not blank, without using them up."""
         if self._pieces is None:
-            self._pieces = self._decompress()
-            self._first = next(self._pieces, b"")
-        return bytes(self._first[:size])
+            try:
+                self._pieces = self._unpacker.pieces(HEAD)
+                self._first = self._beginning(self._pieces)
+            except BaseException:
+                self._raw.close()
+                raise
+        return _text(self._first)[:size]
+
+    @staticmethod
+    def _beginning(pieces: Iterator[bytes]) -> bytes:
+        first = next(pieces, b"")
+        while len(first) < MOST_BLANKS and not _text(first) and (more := next(pieces, b"")):
+            first += more
+        return first
 
     def __iter__(self) -> Iterator[bytes]:
         self.head()
@@ -87,6 +124,7 @@ class ByteStream:
     def close(self) -> None:
         """Lets go of the source; a read that waits for a stalled pipe is not waited for."""
         if self._worker is None or not self._worker.is_alive():
+            self._closed = self._closed or _state(self._raw)
             self._raw.close()
 
     def _work(self) -> None:
@@ -101,112 +139,19 @@ class ByteStream:
         if not self._stop.is_set():
             self._queue.put(last)
 
-    def _read(self, size: int = READ) -> bytes:
-        piece = self._raw.read(size)
-        self.read_bytes += len(piece)
-        return piece
 
-    def _decompress(self) -> Iterator[bytes]:
-        first = self._read()
-        while len(first) < HEAD and (more := self._read()):
-            first += more  # a pipe gives a few bytes at a time
-        self.packed = first[:2] == b"\x1f\x8b" or first[:4] == b"\x28\xb5\x2f\xfd"
-        if first[:2] == b"\x1f\x8b":
-            if self._raw.seekable() and (fast := _fast_gzip_file()):
-                return self._whole_gzip(fast)
-            return self._inflate(first, _gzip_decoder)
-        if first[:4] == b"\x28\xb5\x2f\xfd":
-            return self._inflate(first, _zstd_decoder())
-        return self._plain(first)
-
-    def _plain(self, first: bytes) -> Iterator[bytes]:
-        piece = first
-        while piece:
-            yield piece
-            piece = self._read(PIECE)
-
-    def _whole_gzip(self, fast: Callable[..., Any]) -> Iterator[bytes]:
-        """The fast way; a broken file is read once more, with care."""
-        self._raw.seek(0)
-        file = fast(fileobj=self._raw)
-        given = 0
-        while True:
-            try:
-                piece = file.read1(PIECE)  # straight into the piece; readinto would copy it once more
-            except Exception:  # noqa: BLE001 - whatever is wrong, the careful way finds out and says it
-                yield from self._rescue(given)
-                return
-            self.read_bytes = self._raw.tell()
-            if not piece:
-                return
-            given += len(piece)
-            yield piece
-
-    def _rescue(self, given: int) -> Iterator[bytes]:
-        """What comes after the first `given` bytes, up to the very byte at which the stream breaks."""
-        self._raw.seek(0)
-        self.read_bytes = 0
-        for piece in self._inflate(self._read(), _gzip_decoder):
-            if given < len(piece):
-                yield piece[given:]
-            given = max(0, given - len(piece))
-
-    def _inflate(self, data: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
-        """Members or frames one after the other; what follows the last whole one is damage."""
-        decoder = make()
-        while True:
-            before = decoder.copy() if hasattr(decoder, "copy") else None
-            try:
-                piece = decoder.decompress(data, PIECE)
-            except Exception as error:  # noqa: BLE001 - each library has an error class of its own
-                self.broken = f"the compressed stream is broken near byte {self.read_bytes:,}: {error}"
-                yield from _byte_by_byte(before, data)
-                return
-            if piece:
-                yield piece
-            if decoder.eof:
-                # Padding with zeros after a member is common and harmless.
-                data = (decoder.unused_data or self._read()).lstrip(b"\0")
-                if not data:
-                    return
-                decoder = make()
-                continue
-            data = getattr(decoder, "unconsumed_tail", b"")
-            if not data and getattr(decoder, "needs_input", True):
-                data = self._read()
-                if not data:
-                    self.broken = f"the compressed stream ends too early, after {self.read_bytes:,} bytes"
-                    return
+def _text(first: bytes) -> bytes:
+    """What follows the mark of UTF-8 and blanks."""
+    return bytes(first).removeprefix(b"\xef\xbb\xbf").lstrip(BLANKS)
 
 
-def _byte_by_byte(decoder: Any, data: bytes) -> Iterator[bytes]:
-    """What a decoder still gives before it fails."""
-    if decoder is None:
-        return
-    with contextlib.suppress(zlib.error):
-        for at in range(len(data)):
-            if piece := decoder.decompress(data[at : at + 1]):
-                yield piece
-
-
-def _fast_gzip_file() -> Any:
+def _state(raw: BinaryIO) -> tuple[int, int] | None:
+    """Size and time of a plain file, which tell whether it was changed; None for anything else."""
     try:
-        from isal.igzip import IGzipFile
-    except ImportError:  # no wheel for this machine: zlib gives the same bytes, slower
+        found = os.fstat(raw.fileno())
+    except (OSError, ValueError, AttributeError):
         return None
-    return IGzipFile
-
-
-def _gzip_decoder() -> Any:
-    return zlib.decompressobj(31)
-
-
-def _zstd_decoder() -> Callable[[], Any]:
-    if sys.version_info >= (3, 14):
-        from compression import zstd
-    else:
-        from backports import zstd
-    return zstd.ZstdDecompressor
+    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
 
 def open_stream(source: str) -> ByteStream:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stepscope.schema import EVERY_EVENT, STORED
 from stepscope.sources.kineto import new_reader
+from stepscope.store.columns import chosen, texts
 
 __all__ = ["Event", "Reading", "loads", "nanoseconds", "read"]
 
@@ -98,7 +99,7 @@ def pieces(raw: bytes, size: int | None) -> Iterator[bytes]:
         yield raw[at : at + size]
 
 
-def read(raw: bytes, piece: int | None = None, *, cut: bool = False, **options: int | bool) -> Reading:
+def read(raw: bytes, piece: int | None = None, *, cut: Any = False, **options: int) -> Reading:
     """Feeds the bytes piece by piece, drains what is full, and collects it all."""
     reader = new_reader(**options)
     reading = Reading()
@@ -147,12 +148,13 @@ def plain_list(values: memoryview, validity: memoryview | None, *, as_double: bo
 
 
 def add_dictionary(reading: Reading, drained: dict[str, Any]) -> None:
+    names, skeletons = texts(*drained["names"]).to_pylist(), texts(*drained["skeletons"]).to_pylist()
     assert drained["first_name"] == len(reading.names)
     assert drained["first_skeleton"] == len(reading.skeletons)
-    reading.names += drained["names"]
-    reading.skeletons += drained["skeletons"]
-    reading.phases += drained["phases"]
-    reading.categories += drained["categories"]
+    reading.names += names
+    reading.skeletons += skeletons
+    reading.phases += chosen(drained["small"], drained["phases"]).to_pylist()
+    reading.categories += chosen(drained["small"], drained["categories"]).to_pylist()
     reading.shape_tables += drained["tables"].tolist()
     reading.shape_events += drained["events"].tolist()
     reading.shape_total += drained["total"].tolist()
@@ -166,4 +168,5 @@ def check(reading: Reading, size: int) -> None:
     assert all(row["table"] == reading.shape_tables[row["skeleton"]] for row in reading.rows)
     assert all(0 <= at <= size for _, _, places in reading.damage.values() for at in places)
     assert sum(lost for _, lost, _ in reading.damage.values()) <= size
-    assert all(count >= len(places) > 0 for count, _, places in reading.damage.values())
+    assert all(count >= len(places) for count, _, places in reading.damage.values())
+    assert all(places or "impossible time" in reason for reason, (_, _, places) in reading.damage.items())

@@ -53,10 +53,10 @@ def check_times(reading: Reading, exact: list[Event]) -> None:
             assert row[column] == expected, (column, event)
 
 
-def check_same(raw: bytes, piece: int | None, *, exact: bool = True) -> Reading:
+def check_same(raw: bytes, piece: int | None, *, exact: bool = True, **options: int) -> Reading:
     """Reads with and without templates, and compares both with json."""
-    fast = read(raw, piece, check_every=16)
-    slow = read(raw, piece, templates=False)
+    fast = read(raw, piece, check_every=16, **options)
+    slow = read(raw, piece, templates=False, **options)
     assert fast.without_templates() == slow.without_templates()
     assert fast.template_mismatches == slow.template_hits == 0
     events, metadata = parts(loads(raw))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from stepscope import interrupts, registry
+from stepscope import interrupts, memory, registry
 from stepscope.cli.output import notice, put, say
 from stepscope.cli.screen import fence, fenced, let_go
 from stepscope.errors import StepscopeError
@@ -26,6 +26,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         with fenced():
             return _ended(list(argv))
+    if memory.address_space() is not None:
+        from stepscope.cli.supervision import is_needed, supervised
+
+        if is_needed():
+            try:
+                return supervised()
+            except StepscopeError as error:
+                return _told(error)
     interrupts.watch()
     fence()
     # Modules and tables stay until the end: to look for garbage among them again and again finds none.
@@ -63,23 +71,31 @@ def _ended(argv: list[str]) -> int:
             raise
         interrupts.pass_on()
         sys.stdout.flush()
-    except StepscopeError as error:
-        interrupts.pass_on()
-        with contextlib.suppress(
-            StepscopeError, BrokenPipeError
-        ):  # that it cannot be written may be what is said
-            sys.stdout.flush()
-        notice(f"stepscope: {error.message}")
-        if error.hint:
-            notice(f"  hint: {error.hint}")
-        return error.exit_code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # The reader has seen enough. The interpreter flushes once more as it ends: into nothing.
         let_go(sys.stdout)
         return 141
+    except Exception as error:
+        interrupts.pass_on()
+        if memory.is_lack_of_memory(error) and not isinstance(error, StepscopeError):
+            error = memory.not_enough()
+        if not isinstance(error, StepscopeError):
+            raise
+        with contextlib.suppress(
+            StepscopeError, BrokenPipeError
+        ):  # that it cannot be written may be what is said
+            sys.stdout.flush()
+        return _told(error)
     return code
+
+
+def _told(error: StepscopeError) -> int:
+    notice(f"stepscope: {error.message}")
+    if error.hint:
+        notice(f"  hint: {error.hint}")
+    return error.exit_code
 
 
 def _run(argv: list[str]) -> int:

@@ -21,6 +21,7 @@ from stepscope.findings.ranking import ranked
 from stepscope.findings.report import NotRun, Replaced, Report
 from stepscope.findings.thresholds import Thresholds
 from stepscope.findings.verdict import verdict_of
+from stepscope.memory import is_lack_of_memory
 from stepscope.store.trace import Trace
 from stepscope.streams import Progress
 from stepscope.tables import Table
@@ -153,6 +154,8 @@ def _run(
 
 
 def _crashed(what: str, error: Exception) -> NotRun:
+    if is_lack_of_memory(error):
+        raise error  # of all rules, not of this one: what it would have said is not known
     if isinstance(error, StepscopeError):
         # Its hint is for who typed something, not for who records.
         return NotRun(what, error.message, "", crashed=True)

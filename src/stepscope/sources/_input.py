@@ -27,7 +27,8 @@ class Input:
 
     def __init__(self, word: str, progress: Progress | None = None) -> None:
         self.word = word
-        self.name = "standard input" if word == "-" else word
+        # A file name may hold any bytes; what is stored and shown of it is text.
+        self.name = "standard input" if word == "-" else word.encode("utf-8", "backslashreplace").decode()
         """As people call it."""
         self.path = None if word == "-" or is_url(word) else Path(word)
         """Where it lies; None for standard input and URLs."""
@@ -79,6 +80,8 @@ class Input:
         read = self._stream.given_bytes if self._stream else 0
         if self._stream and self._stream.broken:
             told += (Damage(self._stream.broken),)
+        if self._stream and self._stream.changed:
+            told += (Damage("the file was written to while it was read: it may be half old and half new"),)
         return replace(
             meta,
             source=meta.source or self.name,

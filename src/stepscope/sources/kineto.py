@@ -69,7 +69,7 @@ def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
                 reported = reader.bytes
                 done = min(stream.read_bytes / stream.size, 0.999) if stream.size else None
                 progress("reading", done, reader.bytes, reader.events)
-        reader.finish(bool(stream.broken))
+        reader.finish(stream.cut)
         _hand_over(reader, writer, aside)
         _refuse(stream, reader)
         aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=True)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import stat
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,7 +108,7 @@ def _version(source: str) -> bytes | None:
     can set the time of the last change (ctime), which every writing and renaming sets.
     """
     path = Path(source)
-    if source == "-" or stat.S_ISFIFO(path.stat().st_mode):
+    if source == "-" or not (path.is_file() or path.is_dir()):  # a pipe, or a device
         return None
     files = [(file, file.stat()) for file in files_in(path)] if path.is_dir() else [(path, path.stat())]
     small = sum(status.st_size for _, status in files) <= WHOLE_BYTES

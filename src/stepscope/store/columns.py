@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from stepscope.schema import Column
 
-__all__ = ["ROW_GROUP", "arrays", "arrow_schema", "parquet_writer", "record_batch", "view"]
+__all__ = ["ROW_GROUP", "arrays", "arrow_schema", "chosen", "parquet_writer", "record_batch", "texts", "view"]
 
 ROW_GROUP = 1 << 17
 
@@ -49,6 +49,23 @@ def arrays(columns: Sequence[tuple[memoryview, memoryview | None]]) -> list[pa.A
 
     schema = pa.schema([(str(number), pa.int64()) for number in range(len(columns))])
     return list(record_batch(schema, columns).columns)
+
+
+def texts(offsets: memoryview, text: memoryview) -> pa.Array:
+    """Texts as native code gives them: where each begins, and all of them one after the other."""
+    import pyarrow as pa
+
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.string(), len(offsets) - 1, buffers)
+
+
+def chosen(words: Sequence[str], numbers: memoryview) -> pa.Array:
+    """A few texts by their numbers, NULL for -1."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    places = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
+    return pa.array(words, pa.string()).take(pc.if_else(pc.less(places, 0), None, places))
 
 
 def view(array: pa.Array | pa.ChunkedArray) -> memoryview:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.errors import StepscopeError
+from stepscope.errors import OutOfMemoryError, StepscopeError
+from stepscope.memory import address_space, is_lack_of_memory, not_enough, share_for_database
 from stepscope.schema import DICTIONARIES, STORED
 from stepscope.store.layout import check_place
 from stepscope.store.leftovers import spill_folder
@@ -36,7 +37,6 @@ __all__ = [
 ]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "1GB",
     # For small traces too: which of several equally frequent values is taken depends on it.
     "threads": 2,
     # Variables of the program are no tables.
@@ -82,7 +82,8 @@ def unlocked() -> duckdb.DuckDBPyConnection:
     """An empty database in memory, which still takes settings."""
     import duckdb
 
-    connection = duckdb.connect(":memory:", config=dict(_EVERY_CURSOR))
+    config = {**_EVERY_CURSOR, "memory_limit": f"{share_for_database()}B"}
+    connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")
     # What does not fit in memory is not to appear in the user's working folder.
@@ -104,6 +105,8 @@ def damage_named(folder: Path) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+        if is_lack_of_memory(error):
+            raise not_enough() from error
         raise StepscopeError(
             f"the store {folder} is damaged: {str(error).splitlines()[0]}",
             hint=f"remove it and ingest again: rm -r {folder}",
@@ -247,6 +250,10 @@ def explained(error: Exception) -> StepscopeError:
     if isinstance(error, duckdb.InterruptException) or _INTERRUPTED.search(str(error)):
         raise KeyboardInterrupt from error
     lines = [line for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, duckdb.OutOfMemoryException) and address_space() is None:
+        return OutOfMemoryError(f"the query failed: {lines[0]}", hint="ask for fewer rows or columns at once")
+    if is_lack_of_memory(error):
+        return not_enough()
     message = re.sub(r"^(Binder|Catalog|Parser|Permission|Invalid Input) Error: ", "", lines[0])
     message += "".join(
         f" {line.strip()}" for line in lines[1:] if line.startswith(("Candidate", "Did you mean"))

@@ -261,12 +261,14 @@ def _write_work(folder: Path, work: Staged, links: list[memoryview], linker: _na
     schema, added = arrow_schema(work.table.all_columns), arrow_schema(work.table.linked)
     with parquet_writer(folder / "device_work.parquet", work.table.all_columns) as file:
         waiting: list[pa.RecordBatch] = []
+        rows = 0
         for number, piece in enumerate(work.pieces()):
             launch, op = linker.ends(links[number])
             linked = record_batch(added, [launch, op])
             waiting.append(pa.RecordBatch.from_arrays([*piece.columns, *linked.columns], schema=schema))
-            if sum(batch.num_rows for batch in waiting) >= ROW_GROUP:
+            rows += piece.num_rows
+            if rows >= ROW_GROUP:
                 file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)
-                waiting = []
+                waiting, rows = [], 0
         if waiting:
             file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)

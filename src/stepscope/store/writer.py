@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
 from stepscope.schema import DICTIONARIES, STORED, StoredTable
-from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch
+from stepscope.store.columns import ROW_GROUP, arrow_schema, chosen, parquet_writer, record_batch, texts
 from stepscope.store.layout import write_meta
 from stepscope.store.links import Staged, write_linked
 from stepscope.store.meta import SourceMeta, TraceMeta
@@ -117,22 +117,21 @@ class StoreWriter:
 
     def add_dictionary(self, drained: dict[str, Any]) -> None:
         """Stores the texts that a native reader numbered since the last time."""
-        first = drained["first_name"]
-        names = drained["names"]
+        first, names = drained["first_name"], texts(*drained["names"])
         self._plain.first_name = first + len(names)
-        self._plain.first_skeleton = drained["first_skeleton"] + len(drained["skeletons"])
         self._append("names", [range(first, first + len(names)), names])
-        first, skeletons = drained["first_skeleton"], drained["skeletons"]
-        self.phases.update(drained["phases"])
-        stored_in = [STORED[table].name for table in drained["tables"]]
+        first, skeletons = drained["first_skeleton"], texts(*drained["skeletons"])
+        self._plain.first_skeleton = first + len(skeletons)
+        phases = chosen(drained["small"], drained["phases"])
+        self.phases.update(phases.unique().to_pylist())
         self._append(
             "skeletons",
             [
                 range(first, first + len(skeletons)),
                 skeletons,
-                drained["phases"],
-                drained["categories"],
-                stored_in,
+                phases,
+                chosen(drained["small"], drained["categories"]),
+                chosen([table.name for table in STORED], drained["tables"]),
                 drained["events"],
                 drained["total"],
             ],
@@ -149,7 +148,10 @@ class StoreWriter:
         schema = arrow_schema(table.columns)
         if name not in self._dictionaries:
             self._dictionaries[name] = pa.ipc.new_file(self.folder / f"{name}.arrow", schema)
-        arrays = [pa.array(list(values), field.type) for values, field in zip(columns, schema, strict=True)]
+        arrays = [
+            values if isinstance(values, pa.Array) else pa.array(list(values), field.type)
+            for values, field in zip(columns, schema, strict=True)
+        ]
         self._dictionaries[name].write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
     def end_source(self, meta: SourceMeta) -> None:

@@ -1,0 +1,58 @@
+"""A command under a limit of its address space, in a process of its own.
+
+Where memory for a thread or a library cannot be had, native code of others ends the process: there is no
+exception to be caught. So the command runs in a child, and this process says in a line what happened.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from types import FrameType
+
+from stepscope.memory import address_space, is_lack_of_memory, not_enough
+
+__all__ = ["is_needed", "supervised"]
+
+_MARK = "STEPSCOPE_SUPERVISED"
+_MODEST = {
+    # Address space that allocators and pools of threads would set aside for later.
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "ARROW_IO_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+_CRASHES = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP, 127, 134, 139)
+
+
+def is_needed() -> bool:
+    """Whether the address space is limited, and nobody watches yet."""
+    return address_space() is not None and _MARK not in os.environ
+
+
+def supervised() -> int:
+    """Runs this command line again in a child and gives its exit code; raises if it lacked memory."""
+    environment = {**_MODEST, **os.environ, _MARK: "1"}
+    command = [sys.executable, *sys.orig_argv[1:]]
+    try:
+        child = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)  # noqa: S603  # ourselves
+    except (OSError, MemoryError) as error:
+        raise not_enough() from error
+
+    def pass_on(number: int, _: FrameType | None) -> None:
+        child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        _, said = child.communicate()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    text = said.decode("utf-8", "replace")
+    lacking = child.returncode in _CRASHES or ("Traceback" in text and is_lack_of_memory(text))
+    if lacking:
+        raise not_enough()
+    sys.stderr.write(text)
+    return child.returncode if child.returncode >= 0 else 128 - child.returncode

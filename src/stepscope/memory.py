@@ -1,0 +1,82 @@
+"""How much memory there may be, and what is said when it is not enough."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+from stepscope.errors import OutOfMemoryError, StepscopeError
+
+__all__ = ["address_space", "is_lack_of_memory", "not_enough", "share_for_database"]
+
+_DATABASE_BYTES = 600_000_000
+"""What DuckDB may take; the rest of a report stays below 400 MB, so that all of it is below 1 GiB."""
+_LEAST_BYTES = 64_000_000
+_WORDS = (
+    "bad_alloc",
+    "cannot allocate",
+    "failed to map segment",
+    "failed to allocate",
+    "could not allocate",
+    "can't start new thread",
+    "resource temporarily unavailable",
+    "out of memory",
+    "malloc of size",
+    "not enough memory",
+)
+"""How libraries say that there is no memory left for data, code or threads."""
+
+
+def address_space() -> int | None:
+    """How many bytes of addresses this process may use (`ulimit -v`); None for no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def share_for_database() -> int:
+    """How many bytes the database may take: a third of what is left where the address space is limited."""
+    limit = address_space()
+    if limit is None:
+        return _DATABASE_BYTES
+    left = limit - _addresses_in_use()
+    return max(_LEAST_BYTES, min(_DATABASE_BYTES, left // 3))
+
+
+def _addresses_in_use() -> int:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  # no file that is kept
+            return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        return 0
+
+
+def is_lack_of_memory(error: BaseException | str) -> bool:
+    """Whether something failed because memory, or threads, could not be had."""
+    if isinstance(error, str):
+        return any(word in error.lower() for word in _WORDS)
+    if isinstance(error, StepscopeError):  # its words may be the user's
+        return isinstance(error, OutOfMemoryError)
+    if isinstance(error, MemoryError) or type(error).__name__ in ("OutOfMemoryException", "ArrowMemoryError"):
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+        return True
+    if is_lack_of_memory(str(error)):
+        return True
+    cause = error.__cause__
+    return cause is not None and is_lack_of_memory(cause)
+
+
+def not_enough() -> OutOfMemoryError:
+    """One line for all of these."""
+    from stepscope import units
+
+    limit = address_space()
+    if limit is None:
+        return OutOfMemoryError(
+            "there is not enough memory", hint="close other programs, or run it on a machine with more memory"
+        )
+    return OutOfMemoryError(
+        f"there is not enough memory: this process may use {units.size(limit)} of addresses",
+        hint="allow more: ulimit -v unlimited, or prlimit --as=4294967296 stepscope …",
+    )

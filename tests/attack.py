@@ -2,8 +2,8 @@
 
     python -m tests.attack [--seconds 300] [--seed 7] [NAME …]
 
-An attack is a function of dice and a folder of its own. It tries once and gives what is wrong, or nothing. A failure
-is printed with the seed that makes it again.
+An attack is a function of dice and a folder of its own. It tries once and gives what is wrong, or nothing. A
+failure is printed with the seed that makes it again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.bombs import BOMBS, take, write
 from tests.cli.test_interrupts import COMMANDS, run
 from tests.commands import DATA, SLOW_ITEM
 from tests.hostile import LINES, MARK, MARKUP, SIGNS, check_text, hostile_trace
-from tests.store.test_damage import changed, made_whole
+from tests.store.test_damage import Whole, changed, made_whole
 from tests.store.test_read_only import AROUND, READS, WRITES, digests
 
 import stepscope
@@ -39,6 +39,7 @@ __all__ = ["ATTACKS", "Attack"]
 
 ROOT = Path(__file__).parent.parent
 MIB = 1 << 20
+RAW = argparse.RawDescriptionHelpFormatter
 Attack = Callable[[random.Random, Path], str]
 
 ATTACKS: dict[str, Attack] = {}
@@ -64,10 +65,16 @@ def ended(command: Sequence[str], place: Path, prepare: Callable[[], None] | Non
         env={**os.environ, "STEPSCOPE_CACHE": str(place / "cache"), "TMPDIR": str(place)},
         capture_output=True,
         timeout=300,
-        preexec_fn=prepare,  # noqa: PLW1509  # the child sets a limit and nothing else
+        preexec_fn=prepare,
         check=False,
     )
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def on(command: Sequence[str], file: Path) -> list[str]:
+    """A command about a file, which comes after the name of a table where one is shown."""
+    before = 2 if command[0] == "show" else 1
+    return [*command[:before], str(file), *command[before:]]
 
 
 def wrong(found: Ended, *, codes: Sequence[int] = (0, 1)) -> str:
@@ -76,15 +83,16 @@ def wrong(found: Ended, *, codes: Sequence[int] = (0, 1)) -> str:
         return f"exit code {found.code}: {found.err[-500:]!r}"
     if b"Traceback" in found.err:
         return f"a traceback: {found.err[-800:].decode('utf-8', 'replace')}"
-    if not (found.out if found.code == 0 else found.err):
+    if not (found.err if found.code in (1, 2) else found.out):
         return f"exit code {found.code} and not a word"
     return ""
 
 
 SCRAPS = (
-    *(b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\\u", b"\\ud800", b"\xff", b"\x00", b"\x1b]0;", b"null"),
-    *(b"NaN", b"-Infinity", b"1e999", b"9223372036854775807", b"-9223372036854775808", b"99999999999999999999"),
-    *(b'"ts": 9223372036854775', b'"dur": -1', b'"traceEvents": [', b"]}", b'"name": ""', b'"args": {}', b"[[[["),
+    *(b"{", b"}", b"[", b"]", b'"', b":", b",", b"\\", b"\\u", b"\\ud800", b"\xff", b"\x00", b"\x1b]0;"),
+    *(b"null", b"NaN", b"-Infinity", b"1e999", b"9223372036854775807", b"-9223372036854775808"),
+    *(b"99999999999999999999", b'"ts": 9223372036854775', b'"dur": -1', b'"traceEvents": [', b"]}"),
+    *(b'"name": ""', b'"args": {}', b"[[[["),
 )
 
 
@@ -114,12 +122,14 @@ def mutated_traces(dice: random.Random, place: Path) -> str:
     """A real trace, changed as text or in its compressed form, through a command."""
     raw = dice.choice(sorted(DATA.glob("*.json.gz"))).read_bytes()
     text = gzip.decompress(raw)
-    given = (mutated(raw, dice), gzip.compress(mutated(text, dice), 1), mutated(text, dice))[dice.randrange(3)]
+    packed = dice.randrange(3)
+    given = mutated(raw, dice) if packed == 0 else mutated(text, dice)
     file = place / "mutated.json"
-    file.write_bytes(given)
-    command = dice.choice((("report",), ("info",), ("show", "ops"), ("check", "--budget", "finding any = none")))
-    found = ended([*command, str(file)] if command[0] != "show" else ["show", "ops", str(file)], place)
-    return wrong(found, codes=(0, 1, 3))
+    file.write_bytes(gzip.compress(given, 1) if packed == 1 else given)
+    command = dice.choice(
+        (("report",), ("info",), ("show", "ops"), ("check", "--budget", "finding any = none"))
+    )
+    return wrong(ended(on(command, file), place), codes=(0, 1, 3))
 
 
 @cache
@@ -149,17 +159,17 @@ def signals(dice: random.Random, place: Path) -> str:
 def damaged_stores(dice: random.Random, place: Path) -> str:
     """One file of a store changed: the answers are the same as before, because it is made again."""
     whole = kept_store()
-    command = ("report", "a.json.gz", "--format", "json")
     profile, store, name = changed(whole, place, dice.randrange(1 << 30))
-    found = ended([command[0], str(profile), *command[2:], "--store", str(place)], place)
+    command = ("report", "--format", "json", "--store")
+    found = ended(on((*command, str(place)), profile), place)
     if said := wrong(found, codes=(0,)):
         return f"{name}: {said}"
-    again = ended([command[0], str(profile), *command[2:], "--store", str(place / "fresh")], place)
+    again = ended(on((*command, str(place / "fresh")), profile), place)
     return "" if found.out == again.out else f"{name} of {store.name}: another answer"
 
 
 @cache
-def kept_store() -> object:
+def kept_store() -> Whole:
     return made_whole(Path(tempfile.mkdtemp(prefix="stepscope-attack-")))
 
 
@@ -190,19 +200,17 @@ def injection(dice: random.Random, place: Path) -> str:
     evil = MARK + "".join(dice.choices(parts, k=dice.randrange(1, 12)))
     file = hostile_trace(place / f"{MARK}\x1b[31m\u202e.json", evil=evil)
     formats = ("terminal", "markdown")
-    command = dice.choice(
-        (
-            ("report", "--format", dice.choice(formats)),
-            ("info",),
-            ("show", dice.choice(("ops", "kernels", "categories", "trust", "lines"))),
-            ("query", "SELECT name, args FROM events LIMIT 50"),
-            ("query", f"SELECT nothing FROM \"{evil.replace(chr(34), '')}\""),
-            ("check", "--budget", "finding any = none"),
-            ("ingest", "--also", evil.replace("\0", "")),
-        )
+    commands: tuple[tuple[str, ...], ...] = (
+        ("report", "--format", dice.choice(formats)),
+        ("info",),
+        ("show", dice.choice(("ops", "kernels", "categories", "trust", "lines"))),
+        ("query", "SELECT name, args FROM events LIMIT 50"),
+        ("query", f'SELECT nothing FROM "{evil.replace(chr(34), "")}"'),
+        ("check", "--budget", "finding any = none"),
+        ("ingest", "--also", evil.replace("\0", "")),
     )
-    first = ["show", command[1], str(file)] if command[0] == "show" else [command[0], str(file), *command[1:]]
-    found = ended(first, place)
+    command = dice.choice(commands)
+    found = ended(on(command, file), place)
     try:
         check_text((found.out + found.err).decode("utf-8", "surrogateescape"))
     except AssertionError as held:
@@ -227,7 +235,7 @@ def memory_limits(dice: random.Random, place: Path) -> str:
     limit = dice.randrange(300, 4000) * 1_000_000
     command = dice.choice((("report",), ("info",), ("query", "SELECT count(*) FROM ops")))
     prepare = partial(resource.setrlimit, resource.RLIMIT_AS, (limit, limit))
-    found = ended([command[0], str(SLOW_ITEM), *command[1:]], place, prepare)
+    found = ended(on(command, SLOW_ITEM), place, prepare)
     said = wrong(found)
     return f"with {limit:,} bytes: {said}" if said else ""
 
@@ -267,7 +275,7 @@ def tried(name: str, seed: int, seconds: float, most: int | None = None) -> tupl
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=RAW)
     parser.add_argument("names", nargs="*", help="kinds of attacks; default: all")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from stepscope import interrupts
 from stepscope.errors import StepscopeError
 from stepscope.zipped import open_member
 
@@ -128,6 +129,7 @@ class Unpacker:
             except MemoryError:
                 raise
             except Exception:  # noqa: BLE001 - whatever is wrong, the careful way finds out and says it
+                interrupts.pass_on()
                 self.raw.seek(0)
                 self.read_bytes = 0
                 yield from _after(given, self._inflate(self.read(), self.read, _gzip_decoder))
@@ -170,6 +172,7 @@ class Unpacker:
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - each library has an error class of its own
+                interrupts.pass_on()
                 if again:
                     yield from again(make, given, until)
                     return

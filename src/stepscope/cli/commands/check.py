@@ -30,7 +30,7 @@ def check(
     format: Annotated[str | None, NameIn(_FORMATS), "how to write the result; default: terminal"] = None,
     junit: Annotated[Path | None, Written(), "also write JUnit XML to this file"] = None,
 ) -> int:
-    """Says whether a trace meets its budgets. Exit code 3 if one does not hold or cannot be judged, else 0.
+    """Says whether a trace meets its budgets. Exit code 3 if one is broken or cannot be judged.
 
     A budget is a figure, a sign and a limit: step_time < 12 ms, utilization >= 0.8, peak_memory <= 70 GiB,
     exposed_communication <= 0.05. A limit with + or − is a change against the baseline: step_time < +3 %.

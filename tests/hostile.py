@@ -20,6 +20,8 @@ SIGNS = (
 )
 MARKUP = "<script>alert(1)</script>\"><b>'&|`*_[x](http://evil) ]]>"
 TEXT = f"=cmd|'/C calc'!A0 {MARK} {SIGNS}{LINES} {MARKUP} ::error::PWNED ::error::PWNED"
+CATEGORY = f"=cmd {MARK} {SIGNS[:30]}\n::error::PWNED"
+"""The same for what may have 256 bytes."""
 NAME = f"=cmd {MARK}{SIGNS}{LINES} ::error::PWNED".replace("/", "_")
 """For files and folders; the shortest that has it all, for a name may have 255 bytes."""
 
@@ -35,18 +37,27 @@ def hostile_trace(path: Path, *, evil: str = TEXT, times: float = 1.0) -> Path:
         _spoil_event(event, evil, times)
     for device in trace["deviceProperties"]:
         device["name"] += evil
+    begun = max(event["ts"] for event in trace["traceEvents"] if event.get("ph") == "X")
     more = [
-        {"ph": "X", "cat": evil, "name": evil, "pid": 1, "tid": 2, "ts": 1, "dur": 5},
+        {"ph": "X", "cat": CATEGORY, "name": evil, "pid": 1, "tid": 2, "ts": begun + 1, "dur": 5},
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": evil}},
         {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": evil}},
-        {"ph": "X", "cat": "user_annotation", "name": evil, "pid": evil, "tid": evil, "ts": 5, "dur": 5},
+        {
+            "ph": "X",
+            "cat": "user_annotation",
+            "name": evil,
+            "pid": evil,
+            "tid": evil,
+            "ts": begun + 5,
+            "dur": 5,
+        },
         {
             "ph": "X",
             "cat": "cpu_op",
             "name": evil,
             "pid": 1,
             "tid": 2,
-            "ts": 9,
+            "ts": begun + 9,
             "dur": 5,
             "args": {evil: evil},
         },

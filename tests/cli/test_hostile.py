@@ -20,7 +20,7 @@ from xml.etree import ElementTree as ET
 import pyarrow.parquet as pq
 import pytest
 from tests.commands import STEPSCOPE, environment
-from tests.hostile import MARK, NAME, TEXT, check_text, hostile_trace
+from tests.hostile import CATEGORY, MARK, NAME, TEXT, check_text, hostile_trace
 
 import stepscope
 from stepscope import registry
@@ -214,7 +214,7 @@ class TestLossless:
         assert source["source"] == place.words["TRACE"]
         assert source["metadata"][TEXT] == TEXT
         found = json.loads(said("show", "categories", place.words["TRACE"], "--format", "json")[1])
-        assert TEXT in [row["category"] for row in found["rows"]]
+        assert CATEGORY in [row["category"] for row in found["rows"]]
         report = json.loads(said("report", place.words["TRACE"], "--format", "json")[1])
         assert report["trace"]["source"] == Path(place.words["TRACE"]).name
 

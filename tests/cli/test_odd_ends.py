@@ -155,9 +155,7 @@ def test_names_that_are_no_text(settings: dict[str, str], folder: Path) -> None:
     for argv in ([b"info", name, b"--format", b"json"], [b"report", name, b"--format", b"json"]):
         found = json.loads(run(*argv).stdout)
         source = found["sources"][0]["source"] if "sources" in found else found["trace"]["source"]
-        assert source.startswith("a\udcff")
-        if settings != {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}:
-            assert source == os.fsdecode(name)
+        assert source.startswith(r"a\udcff")
     done = run(b"info", b"no" + name)
     assert done.returncode == 1
     assert b"there is no file noa\\udcff" in done.stderr

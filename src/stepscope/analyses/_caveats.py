@@ -11,6 +11,7 @@ from stepscope.analyses.compilations import compilations
 from stepscope.analyses.devices import devices
 from stepscope.analyses.step_classes import step_classes
 from stepscope.store.columns import view
+from stepscope.store.marks import MOST_STEPS
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["CAVEAT_READS", "EVENT_CHECKS", "Caveat", "Check", "Steps"]
@@ -348,7 +349,23 @@ def unknown_occupancy(trace: Trace, _: Steps) -> Iterator[Caveat]:
         )
 
 
+def left_out_steps(trace: Trace, steps: Steps) -> Iterator[Caveat]:
+    """More steps than are looked at."""
+    if (
+        len(steps.rows) > MOST_STEPS // 2
+        and _one(trace, "SELECT count(*) AS n FROM steps")["n"] == MOST_STEPS
+    ):
+        yield steps.vague(
+            "left-out steps",
+            MOST_STEPS,
+            f"Only the first {units.count(MOST_STEPS)} steps are looked at.",
+            "Cut the part that matters: stepscope cut TRACE --time 10s:20s -o PART.",
+            "What is in the other steps was not looked at.",
+        )
+
+
 EVENT_CHECKS: tuple[Check, ...] = (
+    left_out_steps,
     unlinked_work,
     work_launched_before,
     overlapping_work,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["LEAST_SHARE", "LEAST_TIMES", "Mark", "numbered"]
+__all__ = ["LEAST_SHARE", "LEAST_TIMES", "MOST_STEPS", "Mark", "numbered"]
+
+MOST_STEPS = 1 << 16
+"""Each step is looked at by itself, and a recording has tens: what comes after so many is left out."""
 
 LEAST_TIMES = 3
 """How often something has to come to be believed to repeat."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from stepscope.schema import NOT_HOST, STEP_MARK, derived_table
 from stepscope.store.columns import arrow_schema, parquet_writer
-from stepscope.store.marks import Mark
+from stepscope.store.marks import MOST_STEPS, Mark
 from stepscope.store.repetition import found_marks
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ _LONG_AGO = -(1 << 62)
 _DOING = "finding steps"
 
 # Old versions of torch wrote marks as operators. Frames and runtime calls are never called so.
-_MARKS = """
+_MARKS = (
+    """
     WITH named AS (
         SELECT id, text, regexp_extract(text, '#(\\d+)', 1)::HUGEINT AS number
         FROM stored.names WHERE regexp_full_match(text, '{STEP_MARK}')),
@@ -41,13 +42,16 @@ _MARKS = """
     SELECT least(n.number, 9223372036854775807)::BIGINT AS step, n.text AS name, t.thread,
            t.start_ns, t.start_ns + coalesce(t.dur_ns, 0) AS end_ns
     FROM ({tables}) t JOIN named n ON n.id = t.name JOIN host ON host.id = t.skeleton
-    WHERE t.start_ns IS NOT NULL ORDER BY t.start_ns, end_ns DESC, t.event
-""".replace("{STEP_MARK}", STEP_MARK).replace(
-    "{tables}",
-    " UNION ALL ".join(
-        f"SELECT event, thread, name, skeleton, start_ns, dur_ns FROM stored.{table}"
-        for table in ("annotations", "ops", "other_events")
-    ),
+    WHERE t.start_ns IS NOT NULL ORDER BY t.start_ns, end_ns DESC, t.event LIMIT {MOST_STEPS}
+""".replace("{STEP_MARK}", STEP_MARK)
+    .replace("{MOST_STEPS}", str(MOST_STEPS))
+    .replace(
+        "{tables}",
+        " UNION ALL ".join(
+            f"SELECT event, thread, name, skeleton, start_ns, dur_ns FROM stored.{table}"
+            for table in ("annotations", "ops", "other_events")
+        ),
+    )
 )
 # Until when the work runs whose launch began between one cut and the next.
 _REACH = """
@@ -73,7 +77,7 @@ def write_steps(trace: Trace, target: Path, *, progress: Progress | None = None)
     if progress:
         progress(_DOING, 0.0, 0, 0)
     rows = trace.rows(_MARKS, not_host=list(NOT_HOST))
-    marks = [Mark(source="mark", **row) for row in rows] or found_marks(trace)
+    marks = ([Mark(source="mark", **row) for row in rows] or found_marks(trace))[:MOST_STEPS]
     windows = _windows(trace, marks)
     columns = {
         "step": [mark.step for mark in marks],

@@ -12,8 +12,9 @@ from stepscope.schema import DICTIONARIES, STORED, StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, chosen, parquet_writer, record_batch, texts
 from stepscope.store.layout import write_meta
 from stepscope.store.links import Staged, write_linked
-from stepscope.store.meta import SourceMeta, TraceMeta
+from stepscope.store.meta import Damage, SourceMeta, TraceMeta
 from stepscope.store.rows import SHARED, PlainRows, batches_of, shown, stored_table
+from stepscope.store.sizes import BelievedSizes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +42,7 @@ class StoreWriter:
         """The sources that have been read, the one that began the trace first."""
         self._filled: dict[str, str] = {}
         self._plain = PlainRows(self._keep)
+        self._sizes = {table.name: BelievedSizes() for table in STORED}
 
     def open_files(self) -> None:
         """Imports pyarrow and opens the files, which the first rows would do otherwise."""
@@ -78,6 +80,7 @@ class StoreWriter:
     def _keep(
         self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
     ) -> None:
+        records = self._sizes[table.name].of(records)
         if table.name in self._staged:
             self._staged[table.name].add(records, runs)
         else:
@@ -92,11 +95,7 @@ class StoreWriter:
         table = STORED[batch.table]
         self.rows[table.name] += batch.rows
         columns, runs = batch.take()
-        records = record_batch(self._schemas[batch.table], columns)
-        if table.name in self._staged:
-            self._staged[table.name].add(records, runs)
-        else:
-            self._write(table, records, runs)
+        self._keep(table, record_batch(self._schemas[batch.table], columns), runs)
 
     def _write(
         self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
@@ -164,7 +163,10 @@ class StoreWriter:
             )
         self._plain.flush()
         before = sum(one.events for one in self.sources)
-        self.sources.append(replace(meta, events=sum(self.rows.values()) - before))
+        odd = sum(sizes.taken_out for sizes in self._sizes.values())
+        self._sizes = {table.name: BelievedSizes() for table in STORED}
+        damage = (*meta.damage, Damage("a size that no memory has, not kept", odd)) if odd else meta.damage
+        self.sources.append(replace(meta, events=sum(self.rows.values()) - before, damage=damage))
         for table, rows in self.rows.items():
             if rows:
                 self._filled.setdefault(table, meta.source)

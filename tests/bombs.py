@@ -268,26 +268,28 @@ class Taken:
     said: str
 
 
+_WATCH = """
+import os, subprocess, sys
+process = subprocess.Popen(sys.argv[2:], stderr=subprocess.STDOUT)
+_, status, used = os.wait4(process.pid, 0)
+open(sys.argv[1], "w").write(f"{os.waitstatus_to_exitcode(status)} {used.ru_maxrss}")
+"""
+"""The peak of a process is at least that of the one that started it, so a small one starts it."""
+
+
 def take(command: list[str], cache: Path) -> Taken:
-    """Runs stepscope to its end; its peak is counted from that of this process on."""
+    """Runs stepscope to its end; the peak is that of this process alone."""
     began = time.monotonic()
-    said = cache.parent / f"{cache.name}.said"
-    with said.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "stepscope", *command],
-            env={**os.environ, "STEPSCOPE_CACHE": str(cache)},
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-        _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    unit = 1 if sys.platform == "darwin" else 1024
-    return Taken(
-        process.returncode,
-        used.ru_maxrss * unit,
-        time.monotonic() - began,
-        said.read_text("utf-8", "replace"),
+    peak = cache.parent / f"{cache.name}.peak"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", _WATCH, str(peak), sys.executable, "-m", "stepscope", *command],
+        env={**os.environ, "STEPSCOPE_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        check=True,
     )
+    code, kib = map(int, peak.read_text().split())
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Taken(code, kib * unit, time.monotonic() - began, done.stdout.decode("utf-8", "replace"))
 
 
 def main() -> None:

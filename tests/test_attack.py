@@ -1,4 +1,4 @@
-"""A slice of `make attack`: every kind once or twice."""
+"""A slice of `make attack`: every kind once."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ SEED = 20261115
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ATTACKS))
 def test_an_attack_is_held(name: str) -> None:
-    done, failures, _ = tried(name, SEED, 60, most=2)
+    done, failures, _ = tried(name, SEED, 60, most=1)
     assert done
     assert not failures, failures[0]

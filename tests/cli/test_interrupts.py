@@ -60,7 +60,7 @@ def test_a_signal_at_any_moment(command: tuple[str, ...], tmp_path: Path) -> Non
     whole = run(command, tmp_path / "whole" / "cache")
     rng = random.Random(command[0])
     ended: list[int] = []
-    for attempt in range(tries(8)):
+    for attempt in range(tries(3)):
         number = rng.choice((signal.SIGINT, signal.SIGTERM))
         # A process that has not reached the first line of stepscope yet ends as any Python does.
         after_s = rng.uniform(0.25, 1.1) * whole.took_s

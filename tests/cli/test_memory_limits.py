@@ -11,6 +11,7 @@ import pytest
 from tests.bombs import BOMBS, MIB, take, write
 from tests.commands import SLOW_ITEM, said, stepscope
 from tests.drawing import Drawing
+from tests.trying import some
 
 from stepscope import memory
 from stepscope.errors import OutOfMemoryError, StepscopeError
@@ -129,7 +130,7 @@ def check_bomb(name: str, size: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", some(QUICK, 3))
 def test_a_small_bomb_takes_little_memory(name: str, tmp_path: Path) -> None:
     path = write(name, tmp_path / f"{name}.json.gz", 96 * MIB)
     read = take(["ingest", str(path)], tmp_path / "cache")
@@ -149,14 +150,17 @@ def test_a_bomb_takes_less_than_a_gibibyte(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "ts,dur",
-    [
-        ("9223372036854775", "1"),
-        ("5", "9223372036854775"),
-        ("1e308", "1"),
-        ("-9223372036854775.808", "9223372036854775.807"),
-        ("NaN", "Infinity"),
-        ("6311433600000000", "1"),
-    ],
+    some(
+        [
+            ("9223372036854775", "1"),
+            ("5", "9223372036854775"),
+            ("1e308", "1"),
+            ("-9223372036854775.808", "9223372036854775.807"),
+            ("NaN", "Infinity"),
+            ("6311433600000000", "1"),
+        ],
+        2,
+    ),
 )
 def test_one_bad_time_does_not_stop_the_report(ts: str, dur: str, tmp_path: Path) -> None:
     drawing = Drawing(base_ns=1767225600000000000)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.commands import STEPSCOPE, environment, obey_permissions, stepscope
 from tests.drawing import Drawing
+from tests.trying import some
 
 import stepscope as api
 from stepscope import registry
@@ -240,7 +241,7 @@ def test_what_cannot_be_written(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", LINES_OF)
+@pytest.mark.parametrize("command", some(LINES_OF, 1))
 def test_folders_and_files_that_may_not_be_written(command: str, folder: Path) -> None:
     cache = folder.parent / "cache"
     Path("locked").mkdir()

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from types import FrameType
 
 from stepscope.memory import address_space, is_lack_of_memory, not_enough
@@ -24,12 +25,45 @@ _MODEST = {
     "OMP_NUM_THREADS": "1",
     "MALLOC_ARENA_MAX": "1",
 }
-_CRASHES = (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP, 127, 134, 139)
+_LOOK_S, _STUCK_S = 5, 30
+_CRASHES = (
+    -signal.SIGKILL,
+    -signal.SIGSEGV,
+    -signal.SIGABRT,
+    -signal.SIGBUS,
+    -signal.SIGILL,
+    -signal.SIGTRAP,
+    127,
+    134,
+    139,
+)
 
 
 def is_needed() -> bool:
     """Whether the address space is limited, and nobody watches yet."""
     return address_space() is not None and _MARK not in os.environ
+
+
+def _said_by(child: subprocess.Popen[bytes]) -> bytes:
+    """What a child says until it ends. One that stands still waits for a thread that could not be had."""
+    before, still_s = "", 0
+    while True:
+        try:
+            return child.communicate(timeout=_LOOK_S)[1]
+        except subprocess.TimeoutExpired:
+            used = _processor_time(child.pid)
+            still_s = still_s + _LOOK_S if used == before else 0
+            before = used
+            if still_s >= _STUCK_S and "-" not in sys.argv:  # who reads from a pipe may have to wait
+                child.kill()
+
+
+def _processor_time(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:  # noqa: PTH123  # no file that is kept
+            return " ".join(file.read().rpartition(")")[2].split()[11:13])
+    except OSError:  # another system: then it is not watched
+        return str(time.monotonic())
 
 
 def supervised() -> int:
@@ -46,7 +80,7 @@ def supervised() -> int:
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        _, said = child.communicate()
+        said = _said_by(child)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BelievedSizes"]
 
-MOST_BYTES = 1 << 45
-"""32 TiB, more than the memory of any machine that trains."""
+MOST_BYTES = 1 << 53
+"""8 PiB, more than the memory of any machine."""
 MOST_SUMMED = 1 << 62
 """Sums of all of them fit into 64 bits."""
 
@@ -19,7 +19,7 @@ class BelievedSizes:
     """Takes sizes that cannot be out of the rows of one table, and counts them."""
 
     def __init__(self) -> None:
-        self._summed: dict[str, int] = {}
+        self._summed: dict[str, float] = {}
         self.taken_out = 0
 
     def of(self, records: pa.RecordBatch) -> pa.RecordBatch:
@@ -40,7 +40,8 @@ class BelievedSizes:
         if ends["min"] < -MOST_BYTES or ends["max"] > MOST_BYTES:
             far = pc.or_(pc.less(column, -MOST_BYTES), pc.greater(column, MOST_BYTES))
             column = self._without(column, far)
-        summed = self._summed.get(name, 0) + (pc.sum(pc.abs(column)).as_py() or 0)
+        # In floating point, for many of them together exceed 64 bits.
+        summed = self._summed.get(name, 0.0) + (pc.sum(pc.abs(column).cast(pa.float64())).as_py() or 0.0)
         if summed > MOST_SUMMED:
             column = self._without(column, pa.array([True] * len(column)))
         else:

@@ -62,7 +62,7 @@ def test_a_signal_at_any_moment(command: tuple[str, ...], tmp_path: Path) -> Non
     whole = run(command, tmp_path / "whole" / "cache")
     dice = random.Random(command[0])
     takes_s, interrupted, attempt = whole.took_s, 0, 0
-    while attempt < tries(3) or not interrupted:
+    while attempt < tries(4) or not interrupted:
         attempt += 1
         number = dice.choice((signal.SIGINT, signal.SIGTERM))
         after_s = max(0.2, dice.uniform(0.25, 1.0) * takes_s)

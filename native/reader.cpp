@@ -324,4 +324,44 @@ void Reader::note_repairs(unsigned repairs, int64_t offset) {
   if (repairs & kNoCategory) note("a category that is too long, or after the first 4,096, not kept", 0, offset);
 }
 
+// ---- handing over
+
+std::vector<std::unique_ptr<Batch>> Reader::take_batches() { return std::exchange(ready_, {}); }
+
+void Texts::take(const std::vector<std::string_view>& texts) {
+  size_t size = 0;
+  for (const std::string_view text : texts) size += text.size();
+  bytes.reserve(size);
+  offsets.reserve(texts.size() + 1);
+  for (const std::string_view text : texts) {
+    bytes.insert(bytes.end(), text.begin(), text.end());
+    offsets.push_back(static_cast<int32_t>(bytes.size()));
+  }
+}
+
+Dictionary Reader::take_dictionary(bool last) {
+  Dictionary d;
+  d.first_name = names_.first();
+  d.first_skeleton = skeletons_.first();
+  if (last || names_full()) {
+    d.names.take(names_.texts());
+    names_.drain(), raw_names_.drain();
+    raw_name_ids_.clear(), raw_name_repairs_.clear();
+  }
+  d.skeletons.take(skeletons_.texts());
+  d.small.assign(small_.texts().begin(), small_.texts().end());
+  for (const SkeletonInfo& info : skeleton_infos_) {
+    d.phases.push_back(info.phase);
+    d.categories.push_back(info.category);
+    d.tables.push_back(info.table);
+    d.events.push_back(info.events);
+    d.total.push_back(info.total);
+  }
+  skeletons_.drain(), spellings_.drain();
+  spelling_ids_.clear(), skeleton_infos_.clear();
+  for (auto& t : templates_) t->plain_skeleton = -1;
+  known_.forget();
+  return d;
+}
+
 }  // namespace stepscope

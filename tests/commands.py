@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gzip
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,18 @@ def stepscope(
         preexec_fn=prepare,
         **more,
     )
+
+
+def half_read(verb: str, cache: Path, **more: Any) -> subprocess.Popen[bytes]:
+    """A command that has read half of its input, has all files of its store open, and waits for the rest."""
+    child = subprocess.Popen([*STEPSCOPE, verb, "-"], env=environment(cache), stdin=subprocess.PIPE, **more)
+    assert child.stdin is not None
+    child.stdin.write(gzip.decompress(SLOW_ITEM.read_bytes())[:2_000_000])
+    child.stdin.flush()
+    patience = time.monotonic() + PATIENCE_S
+    while not list(cache.glob(".*/other_events.parquet")) and time.monotonic() < patience:
+        time.sleep(0.02)
+    return child
 
 
 def obey_permissions() -> None:

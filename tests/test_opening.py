@@ -11,7 +11,6 @@ import resource
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from tests.commands import (
     SLOW_ITEM,
     STEPSCOPE,
     environment,
+    half_read,
     leftovers,
     obey_permissions,
     said,
@@ -380,21 +380,13 @@ class TestFullDisk:
 class TestInterruption:
     def begun(self, cache: Path) -> subprocess.Popen[bytes]:
         """A command that has read half of its input and waits for the rest."""
-        child = subprocess.Popen(
-            [*STEPSCOPE, "info", "-"],
-            env=environment(cache),
-            stdin=subprocess.PIPE,
+        child = half_read(
+            "info",
+            cache,
             stderr=subprocess.PIPE,
             # Where the tests run in the background of a shell, children would never hear of an interrupt.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
-        assert child.stdin is not None
-        child.stdin.write(gzip.decompress(SLOW_ITEM.read_bytes())[:2_000_000])
-        child.stdin.flush()
-        # Not before its last file is open: a library that is being imported may swallow an interrupt.
-        patience = time.monotonic() + PATIENCE_S
-        while not list(cache.glob(".*/other_events.parquet")) and time.monotonic() < patience:
-            time.sleep(0.02)
         assert len(leftovers(cache)) == 1
         return child
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.commands import PATIENCE_S
 
-from stepscope.threads import BackgroundWorker, BoundedQueue
+from stepscope.threads import BackgroundWorker, BoundedQueue, unless_done_in
 
 
 def wait_for(happened: Callable[[], bool]) -> None:
@@ -99,3 +99,13 @@ def test_what_fails_while_fetching_is_raised_where_it_is_awaited() -> None:
         assert next(found) == 1
         with pytest.raises(ValueError, match="broken"):
             next(found)
+
+
+def test_a_block_that_is_done_in_time_leaves_no_thread() -> None:
+    before, done = threading.active_count(), threading.Event()
+    with unless_done_in(60, done.set):
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+    assert not done.is_set()
+    with unless_done_in(0.01, done.set):
+        assert done.wait(30)

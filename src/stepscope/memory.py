@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from stepscope.errors import OutOfMemoryError, StepscopeError
 
-__all__ = ["address_space", "is_lack_of_memory", "not_enough", "share_for_database"]
+__all__ = ["address_space", "data_limited", "is_lack_of_memory", "not_enough", "share_for_database"]
 
 _DATABASE_BYTES = 600_000_000
 """What DuckDB may take; the rest of a report stays below 400 MB, so that all of it is below 1 GiB."""
@@ -49,6 +52,23 @@ def _addresses_in_use() -> int:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):
         return 0
+
+
+@contextmanager
+def data_limited(more: int) -> Iterator[None]:
+    """Limits the data of the process to so much more than it has, whoever takes it."""
+    try:
+        with open("/proc/self/status", encoding="utf-8") as file:  # noqa: PTH123  # no file that is kept
+            used = re.search(r"VmData:\s+(\d+)", file.read())
+    except OSError:
+        used = None
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    if used and soft == resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_DATA, (int(used[1]) * 1024 + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def is_lack_of_memory(error: BaseException | str) -> bool:

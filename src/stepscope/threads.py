@@ -9,14 +9,28 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["BackgroundWorker", "BoundedQueue"]
+__all__ = ["BackgroundWorker", "BoundedQueue", "unless_done_in"]
 
 Item = TypeVar("Item")
+
+
+@contextmanager
+def unless_done_in(seconds: float, do: Callable[[], object]) -> Iterator[None]:
+    """Does something in another thread if the block takes longer than that."""
+    timer = threading.Timer(seconds, do)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # else it may hold what belongs to a library that is taken apart as the program ends
 
 
 class BoundedQueue(Generic[Item]):

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,7 +136,7 @@ def _aside(target: Path) -> Iterator[IO[bytes]]:
     before = target.stat() if target.exists() else None
     if before and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    partial = target.with_name(f".stepscope-{secrets.token_hex(6)}.partial")
+    partial = target.with_name(f".stepscope-{os.urandom(6).hex()}.partial")
     try:
         # With the rights that the user's umask gives, not those of a temporary file.
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.commands import PATIENCE_S, SLOW_ITEM, STEPSCOPE, environment
+from tests.commands import half_read
 from tests.commands import stepscope as command
 from tests.drawing import Drawing
 
@@ -46,18 +45,6 @@ def old(folder: Path, hours: float = 30) -> None:
         os.utime(path, (then, then))
 
 
-def begun(cache: Path) -> subprocess.Popen[bytes]:
-    """An ingest that has read half of its input and waits for the rest."""
-    child = subprocess.Popen([*STEPSCOPE, "ingest", "-"], env=environment(cache), stdin=subprocess.PIPE)
-    assert child.stdin is not None
-    child.stdin.write(gzip.decompress(SLOW_ITEM.read_bytes())[:2_000_000])
-    child.stdin.flush()
-    patience = time.monotonic() + PATIENCE_S
-    while not list(cache.glob(".*/other_events.parquet")) and time.monotonic() < patience:
-        time.sleep(0.02)
-    return child
-
-
 def killed(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     child.communicate()
@@ -66,7 +53,7 @@ def killed(child: subprocess.Popen[bytes]) -> None:
 @pytest.mark.slow
 class TestKilledIngests:
     def test_they_are_listed_and_cleared_and_the_living_are_not(self, cache: Path, temporary: Path) -> None:
-        living, dead = begun(cache), begun(cache / "dead")
+        living, dead = half_read("ingest", cache), half_read("ingest", cache / "dead")
         killed(dead)
         (left,) = (cache / "dead").iterdir()
         (kept,) = cache.glob(".*.partial")
@@ -85,7 +72,7 @@ class TestKilledIngests:
         assert not list(cache.glob(".*"))
 
     def test_the_next_ingest_tidies_up(self, cache: Path, tmp_path: Path) -> None:
-        killed(begun(cache))
+        killed(half_read("ingest", cache))
         assert abandoned(cache)
         drawing = Drawing().op("aten::mm", 0, 10)
         store = stepscope.open(drawing.write(tmp_path / "a.json"), store=cache).folder

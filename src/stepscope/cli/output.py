@@ -13,7 +13,6 @@ from typing import IO, Any
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
 from stepscope.present._printable import guarded, printable
-from stepscope.present.formats import needs_of, rendered
 from stepscope.writing import check_apart, explained, same_file, written
 
 __all__ = [
@@ -81,6 +80,8 @@ def color() -> bool:
 
 def chosen(folder: str, name: str | None, output: Path | None) -> Format:
     """The format of that name; without a name the one that the file's ending says, else the terminal's."""
+    from stepscope.present.formats import needs_of
+
     if name is None and output is not None:
         formats = [registry.load(folder, known) for known, _ in registry.names(folder, installed=True)]
         fitting = [one for one in formats if output.name.endswith(needs_of(one).ending)]
@@ -94,6 +95,8 @@ def show(folder: str, format: Format, built: Any, output: Path | None = None, *,
 
     On GitHub, a format that names a job summary also adds that page to the summary of the job.
     """
+    from stepscope.present.formats import needs_of, rendered
+
     interrupts.pass_on()  # what was built while a signal came may lack a part
     if output is None or str(output) in _STREAMS:
         put(rendered(format, built, width=width(), color=color()))

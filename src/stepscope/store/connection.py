@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope import interrupts
 from stepscope.errors import OutOfMemoryError, StepscopeError
 from stepscope.memory import address_space, is_lack_of_memory, not_enough, share_for_database
 from stepscope.schema import DICTIONARIES, STORED
@@ -26,6 +27,7 @@ __all__ = [
     "add_dictionaries",
     "add_parquet",
     "connect",
+    "cursor_of",
     "damage_named",
     "explained",
     "fetch",
@@ -91,6 +93,13 @@ def unlocked() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+def cursor_of(database: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A cursor that a signal stops."""
+    cursor = database.cursor()
+    interrupts.interruptible(cursor)
+    return cursor
+
+
 def lock(connection: duckdb.DuckDBPyConnection) -> None:
     """From now on it sees no other files, and no setting can be changed."""
     connection.execute("SET enable_external_access = false; SET lock_configuration = true")
@@ -120,9 +129,9 @@ def add_dictionaries(connection: duckdb.DuckDBPyConnection, files: StoreFiles, m
         add_arrow(connection, f"stored.{table.name}", files.arrow(table.name).read_all())
 
 
-def names_of(folder: Path) -> str | None:
+def names_of(files: StoreFiles) -> str | None:
     """All names of events, one a line; None where they are too many to look through."""
-    reader = StoreFiles(folder).arrow("names")
+    reader = files.arrow("names")
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
     if sum(batch.num_rows for batch in batches) > MANY_NAMES:
         return None

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from stepscope import interrupts
 from stepscope.errors import StepscopeError
 from stepscope.store import connection as fenced
 from stepscope.store.derived import DerivedTableBuilder
@@ -91,12 +90,15 @@ class Database:
             asked = (threading.get_ident(), schema)
             cursor = None if own else self._cursors.get(asked)
             if cursor is None:
-                cursor = database.cursor()
-                interrupts.interruptible(cursor)
+                cursor = fenced.cursor_of(database)
                 cursor.execute(f"USE {schema}")
                 if not own:
                     self._cursors[asked] = cursor
             return cursor
+
+    def names(self) -> str | None:
+        """All names of events, one a line; None where they are too many to look through."""
+        return self._undamaged(lambda: fenced.names_of(self._files))
 
     def read_only_cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for a query that is not ours, which sees everything and can change nothing."""
@@ -108,11 +110,10 @@ class Database:
         if any(path.parent != self.folder for path in tables.values()):
             # A database sees the folders that it was opened with: for others it takes one of their own.
             found = {**self.derived_tables.paths, **tables}
-            yield self._connect(found)
+            yield fenced.cursor_of(self._connect(found))
             return
         with self._connecting:
-            cursor = self._connected().cursor()
-            interrupts.interruptible(cursor)
+            cursor = fenced.cursor_of(self._connected())
             undo = [fenced.add_parquet(cursor, name, path) for name, path in tables.items()]
         try:
             yield cursor

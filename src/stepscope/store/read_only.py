@@ -21,6 +21,7 @@ from stepscope.schema import STORED
 from stepscope.store import connection as fenced
 from stepscope.store.sums import StoreFiles
 from stepscope.store.views import VIEWS
+from stepscope.threads import unless_done_in
 
 if TYPE_CHECKING:
     import duckdb
@@ -152,9 +153,8 @@ class ReadOnlyDatabase:
             fresh = {name: path for name, path in derived.items() if name not in self._derived}
             self._add(database, fresh, [view for view in VIEWS if view.derived in fresh])
             self._derived.update(fresh)
-            cursor = database.cursor()
+            cursor = fenced.cursor_of(database)
             cursor.execute(f"USE {_VIEWS}")
-            interrupts.interruptible(cursor)
             return cursor
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
@@ -189,11 +189,9 @@ def time_limit(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterato
         over.set()
         connection.interrupt()
 
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    timer.start()
     try:
-        yield
+        with unless_done_in(seconds, stop):
+            yield
     except (StepscopeError, KeyboardInterrupt) as error:
         interrupts.pass_on()
         if over.is_set():
@@ -202,5 +200,3 @@ def time_limit(connection: duckdb.DuckDBPyConnection, seconds: float) -> Iterato
                 hint="ask for less, or allow more: stepscope query --time-limit SECONDS",
             ) from error
         raise
-    finally:
-        timer.cancel()

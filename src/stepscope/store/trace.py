@@ -136,7 +136,7 @@ class Trace:
 
         A cheap look before an expensive question; a trace with very many names may have any.
         """
-        names = self.once("texts of names", lambda: fenced.names_of(self.folder))
+        names = self.once("texts of names", self._shared.names)
         return names is None or re.search(pattern, names, re.MULTILINE) is not None
 
     def has(self, table: str) -> bool:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from stepscope.cli import output
 from stepscope.cli.traces import open_with_progress
 from stepscope.errors import StepscopeError
+from stepscope.memory import data_limited
 from stepscope.present._cells import ODD, cell
 from stepscope.present._printable import printable
+from stepscope.threads import unless_done_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ __all__ = ["query"]
 _SHOWN = 1000
 _GRACE_S = 5.0
 _MEMORY = 3 << 30
-"""What a query may take beyond what the process has: 1 GB for the database, and what it holds beside."""
+"""What a query may take beyond what the process has: 600 MB for the database, and what it holds beside."""
 
 
 def query(
@@ -57,42 +57,16 @@ def query(
         )
     opened = open_with_progress(trace, store=store, demo=demo)
     opened.time_limit_s = time_limit
-    with _limited_memory(), _limited_time(time_limit + _GRACE_S):
+    last_s = time_limit + _GRACE_S
+    with data_limited(_MEMORY), unless_done_in(last_s, partial(_end, last_s)):
         _write[format](_named(opened.batches(sql)))
 
 
-@contextmanager
-def _limited_time(seconds: float) -> Iterator[None]:
+def _end(seconds: float) -> NoReturn:
     """Ends the process where a single function of SQL takes so long that the database cannot stop it."""
-
-    def end() -> None:
-        text = f"stepscope: the query could not be stopped within {seconds:g} s, so stepscope ended\n"
-        os.write(2, text.encode())
-        os._exit(1)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _limited_memory() -> Iterator[None]:
-    """Limits the memory of the process: functions of SQL can make texts that the database does not count."""
-    import resource
-
-    status = Path("/proc/self/status")
-    used = re.search(r"VmData:\s+(\d+)", status.read_text()) if status.exists() else None
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    if used and soft == resource.RLIM_INFINITY:
-        resource.setrlimit(resource.RLIMIT_DATA, (int(used[1]) * 1024 + _MEMORY, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+    text = f"stepscope: the query could not be stopped within {seconds:g} s, so stepscope ended\n"
+    os.write(2, text.encode())
+    os._exit(1)
 
 
 def _schema() -> str:

@@ -64,14 +64,14 @@ nb::tuple run(const Simulation& self, bool kept) {
 
 void bind_simulation(nb::module_& m) {
   nb::class_<Simulation>(m, "Simulation")
-      .def("__init__", [](Simulation* self, const Dependencies& graph, const std::unordered_map<int32_t, int>& roles, int32_t lead, int64_t unexplained, int64_t thread_wait, int64_t host_part) {
+      .def("__init__", [](Simulation* self, const Dependencies& graph, const std::unordered_map<int32_t, int>& roles, int32_t lead, int64_t unexplained, int64_t thread_wait, int64_t stands_still, int64_t host_part) {
         std::unordered_map<int32_t, Role> known;
         for (const auto& [thread, role] : roles) {
           if (role < 0 || role >= kRoles) throw std::invalid_argument("no such role");
           known.emplace(thread, static_cast<Role>(role));
         }
-        new (self) Simulation(graph, std::move(known), lead, {unexplained, thread_wait, part_of(host_part)});
-      }, nb::arg("graph"), nb::arg("roles"), nb::arg("lead"), nb::arg("unexplained_ns"), nb::arg("thread_wait_ns"), nb::arg("host_part"), nb::keep_alive<1, 2>())
+        new (self) Simulation(graph, std::move(known), lead, {unexplained, thread_wait, part_of(host_part), std::max<int64_t>(0, stands_still)});
+      }, nb::arg("graph"), nb::arg("roles"), nb::arg("lead"), nb::arg("unexplained_ns"), nb::arg("thread_wait_ns"), nb::arg("stands_still_ns"), nb::arg("host_part"), nb::keep_alive<1, 2>())
       .def("add_steps", &add_steps, nb::arg("thread"), nb::arg("host_start"), nb::arg("host_end"), nb::arg("start"), nb::arg("end"))
       .def("scale_host", &scale_host, nb::arg("thread"), nb::arg("start"), nb::arg("dur"), nb::arg("part"))
       .def("spare", &spare, nb::arg("thread"), nb::arg("time"), nb::arg("cost"), nb::arg("part"))

@@ -173,6 +173,7 @@ void Simulation::lay_work() {
   const auto& works = graph_.works();
   pieces_.resize(works.size());
   std::unordered_map<int32_t, std::array<int32_t, 2>> last;  // on each stream: in its order, and beside it
+  int64_t ran = kLongAgo;  // until when anything before ran
   for (size_t at = 0; at < works.size(); ++at) {
     const auto& w = works[at];
     const bool beside = is_beside(static_cast<int32_t>(at));
@@ -180,11 +181,21 @@ void Simulation::lay_work() {
     const auto part = part_of_.find(w.event);
     pieces_[at].length = part == part_of_.end() ? w.end - w.start : scaled(w.end - w.start, part->second);
     follow(at, before);
+    if (is_held(w, ran)) held_.push_back(static_cast<int32_t>(at)), pieces_[at].after[2] = -1;
+    ran = std::max(ran, w.end);
     before = static_cast<int32_t>(at);
     if (w.launch >= 0) by_launch_.push_back(static_cast<int32_t>(at));
   }
   const auto launched = [&](int32_t at) { return works[static_cast<size_t>(at)].launch; };
   std::stable_sort(by_launch_.begin(), by_launch_.end(), [&](int32_t a, int32_t b) { return launched(a) < launched(b); });
+}
+
+// Whether the first recorded work of a stream stood in its queue while nothing recorded ran: the device was busy with work
+// from before the profile. It begins when it began, whatever the host does.
+bool Simulation::is_held(const Dependencies::Work& w, int64_t ran) const {
+  if (w.previous >= 0 || w.launch < 0) return false;
+  const int64_t returned = graph_.calls()[static_cast<size_t>(w.launch)].end;
+  return w.start - std::max(returned, ran) > rules_.stands_still;
 }
 
 // What let work begin, as for the path; but the first work of a call that takes longer than launching usually does follows
@@ -333,6 +344,7 @@ std::vector<Simulation::Span> Simulation::run(bool kept) const {
     if (w.launch >= 0) first = std::min(first, w.start);
   for (size_t at = 0; at < works.size(); ++at)
     if (works[at].launch < 0 && works[at].start < first) before = std::max(before, clock.end(static_cast<int32_t>(at)));
+  for (const int32_t work : held_) before = std::max(before, clock.start(work));
   for (const Step& step : steps_) {
     windows.push_back(step.thread < 0 ? window(clock, step, before) : marked(clock, step, before));
     if (step.thread >= 0) before = windows.back().end;

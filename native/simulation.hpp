@@ -21,6 +21,7 @@ struct SimulationRules {
   int64_t unexplained = 20'000;  // of a delay that nothing explains no more than this is kept
   int64_t thread_wait = 50'000;  // as for the path
   int64_t host = kWhole;         // what host work takes
+  int64_t stands_still = 1'000'000;  // queued work that waits for longer, while nothing recorded runs, waits for unrecorded work
   int64_t least_left = 8;        // of a piece of host work no less than one in so many is left when something is spared
 };
 
@@ -98,6 +99,7 @@ class Simulation {
   void link_join(const Dependencies::Join& join, bool waited);
   void lay_work();
   void follow(size_t at, int32_t previous);
+  bool is_held(const Dependencies::Work& w, int64_t ran) const;
   Dependencies::By cause_of(size_t at) const;
   int64_t kept_of(const Dependencies::Work& w, int64_t delay) const;
   void follow_launch(size_t at, bool is_cause);
@@ -121,6 +123,7 @@ class Simulation {
   std::vector<Link> links_;                           // in order of where they lead to
   std::vector<size_t> first_link_;                    // of each point
   std::vector<Piece> pieces_;                         // of work, in its order
+  std::vector<int32_t> held_;                         // work that began when unrecorded work was done
   std::vector<int32_t> by_launch_;                    // work with a launch, in order of that
 };
 

@@ -91,6 +91,26 @@ def test_marks_come_before_everything_else(tmp_path: Path) -> None:
     assert found(drawing, tmp_path) == ("mark", [("ProfilerStep#1", 0, 100)])
 
 
+def test_the_first_step_starts_when_unrecorded_work_is_done(tmp_path: Path) -> None:
+    # Launched at 12 and 14, but the stream is busy until 5,000 with work that is not in the file.
+    drawing = Drawing().mark(1, 10, 100).mark(2, 110, 100)
+    work(drawing, 12, 5_000, 20)
+    work(drawing, 14, 5_020, 20)
+    work(drawing, 120, 5_040, 30)
+    assert found(drawing, tmp_path) == (
+        "mark",
+        [("ProfilerStep#1", 5_000, 5_040), ("ProfilerStep#2", 5_040, 5_070)],
+    )
+
+
+def test_work_that_follows_its_launch_or_recorded_work_was_not_held(tmp_path: Path) -> None:
+    # A launch of 3 ms, as when a module is loaded; then a second stream that waits for the first one.
+    drawing = Drawing().mark(1, 10, 4_000)
+    drawing.launch("cudaLaunchKernel", 12, 3_000, corr=1).kernel("a", 3_020, 4_000, corr=1, stream=7)
+    drawing.launch("cudaLaunchKernel", 3_100, 1, corr=2).kernel("b", 7_030, 10, corr=2, stream=8)
+    assert found(drawing, tmp_path) == ("mark", [("ProfilerStep#1", 10, 7_040)])
+
+
 def test_a_mark_with_an_enormous_number(tmp_path: Path) -> None:
     drawing = Drawing().annotation("ProfilerStep#" + "9" * 30, 0, 5)
     rows = steps_of(drawing.write(tmp_path / "drawn.json"), tmp_path / "store")

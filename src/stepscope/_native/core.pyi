@@ -260,6 +260,7 @@ class Simulation:
         lead: int,
         unexplained_ns: int,
         thread_wait_ns: int,
+        stands_still_ns: int,
         host_part: int,
     ) -> None: ...
     def add_steps(

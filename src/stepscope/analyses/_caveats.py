@@ -9,9 +9,11 @@ from typing import Annotated, Any
 from stepscope import _native, units
 from stepscope.analyses.compilations import compilations
 from stepscope.analyses.devices import devices
+from stepscope.analyses.idle_gaps import SpentIn, idle_gaps
 from stepscope.analyses.step_classes import step_classes
 from stepscope.store.columns import view
 from stepscope.store.marks import MOST_STEPS
+from stepscope.store.steps import queued_until
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["CAVEAT_READS", "EVENT_CHECKS", "Caveat", "Check", "Steps"]
@@ -127,6 +129,32 @@ def work_launched_before(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             max(0, first["start_ns"] - first["host_start_ns"]) if first else 0,
             "The device still had work when the profile began: the first step starts when that was done.",
             "Synchronise before the profiler starts, or give it a warm-up: schedule(warmup=1, ...).",
+        )
+
+
+def unrecorded_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
+    """Launched work that stood in a queue while nothing recorded ran."""
+    what, advice = "unrecorded device work", "Record more steps in a row, and read the later ones."
+    until = _one(trace, queued_until())["end_ns"]
+    before = max(0, until - steps.rows[0]["host_start_ns"]) if until is not None and steps.rows else 0
+    if before:
+        yield steps.vague(
+            what,
+            1,
+            f"Work launched at the start of the profile stood in the queue for {units.duration(before)}: the "
+            "device was busy with work that is not in the file. The first step starts when that was done.",
+            advice,
+            "The steps hold none of that time.",
+        )
+    held = [gap for gap in idle_gaps(trace) if gap.spent_in == SpentIn.UNRECORDED_WORK]
+    if held:
+        yield steps.doubt(
+            what,
+            sum(gap.gaps for gap in held),
+            sum(gap.idle_ns for gap in held),
+            "Launched work stood in the queue while nothing recorded ran: another process used the device, "
+            "or the profiler lost events. This time is idle with an unknown cause.",
+            advice,
         )
 
 
@@ -368,6 +396,7 @@ EVENT_CHECKS: tuple[Check, ...] = (
     left_out_steps,
     unlinked_work,
     work_launched_before,
+    unrecorded_work,
     overlapping_work,
     impossible_times,
     unfinished_events,

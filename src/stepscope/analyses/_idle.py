@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
+from stepscope.schema import STANDS_STILL_NS
 from stepscope.simulation.device_calls import WAITING_CALLS, WAITING_READS, call_names
 from stepscope.store.call_tree import handing_threads
 from stepscope.store.columns import arrays, view
@@ -50,12 +51,15 @@ class SpentIn(StrEnum):
     GRAPH_LATENCY = "graph latency"
     LAUNCH_NOT_RECORDED = "launch not recorded"
     NO_WORK_FOLLOWED = "no work followed"
+    UNRECORDED_WORK = "unrecorded work"
 
 
 CAUSES = tuple(SpentIn)
 """The same by number, for sweeps and SQL."""
 _LATENCY = CAUSES.index(SpentIn.LAUNCH_LATENCY)
-_STREAM, _COLLECTIVE, _DEVICE, _SCHEDULING, _GRAPH, _UNLINKED, _LAST = range(_LATENCY + 1, len(CAUSES))
+_STREAM, _COLLECTIVE, _DEVICE, _SCHEDULING, _GRAPH, _UNLINKED, _LAST, _UNRECORDED = range(
+    _LATENCY + 1, len(CAUSES)
+)
 _SCHEDULING_NS = 3000
 
 IDLE_READS: Reads = {
@@ -82,7 +86,7 @@ def side_of(cause: int) -> Side:
         return Side.HOST
     if cause == _LATENCY:
         return Side.LAUNCH
-    return Side.UNKNOWN if cause in (_UNLINKED, _LAST) else Side.DEVICE
+    return Side.UNKNOWN if cause in (_UNLINKED, _LAST, _UNRECORDED) else Side.DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +137,20 @@ _SPANS = """
         SELECT device_name, min(start_ns) AS low, max(end_ns) AS high,
                arg_min(event, (start_ns, event)) AS first
         FROM timed GROUP BY device_name)
-    SELECT s.*, l.thread, l.start_ns AS launch_start_ns
+    SELECT s.*, l.thread, l.start_ns AS launch_start_ns,
+           l.start_ns + coalesce(l.dur_ns, 0) AS launch_end_ns
     FROM spans s JOIN device_work w ON w.event = s.first LEFT JOIN launches l ON l.event = w.launch
     ORDER BY s.device_name
 """
-_LATE = (
-    "SELECT device_name, start_ns, dur_ns, launch_delay_ns, thread, after FROM gaps WHERE launch_delay_ns > 0"
-)
+# How long work stood still is looked up only for gaps that are long enough: most launches take microseconds.
+_LATE_GAP = "g.device_name, g.start_ns, g.dur_ns, g.launch_delay_ns, g.thread, g.after"
+_STOOD = f"g.launch_delay_ns > 0 AND g.dur_ns - g.launch_delay_ns > {STANDS_STILL_NS}"
+_LATE = f"""
+    SELECT {_LATE_GAP}, 0::BIGINT AS held_ns FROM gaps g WHERE g.launch_delay_ns > 0 AND NOT ({_STOOD})
+    UNION ALL
+    SELECT {_LATE_GAP}, g.start_ns + g.dur_ns - l.start_ns - coalesce(l.dur_ns, 0) AS held_ns
+    FROM gaps g JOIN launches l ON l.event = g.launch WHERE {_STOOD}
+"""
 # Where the call that launches was open still, the launch was on its way; otherwise the work had to wait. Only
 # where the launch does not decide it is the work itself looked at: that is expensive.
 _MADE_BEFORE = f"""
@@ -162,6 +173,7 @@ _MADE_BEFORE = f"""
                  WHEN g.returned_ns > g.start_ns THEN {_LATENCY}
                  WHEN g.dur_ns < {_SCHEDULING_NS} THEN {_SCHEDULING}
                  WHEN b.communicates OR a.communicates THEN {_COLLECTIVE}
+                 WHEN $alone AND g.dur_ns > {STANDS_STILL_NS} THEN {_UNRECORDED}
                  WHEN b.stream IS DISTINCT FROM a.stream THEN {_STREAM}
                  ELSE {_DEVICE} END)::BIGINT
     FROM open g JOIN around b ON b.event = g.before JOIN around a ON a.event = g.after
@@ -204,7 +216,7 @@ class _Division:
         for batch in self._trace.batches(_LATE):
             self._divide_late(batch)
         self._divide_other(tails)
-        for batch in self._trace.batches(_MADE_BEFORE):
+        for batch in self._trace.batches(_MADE_BEFORE, alone=len(self._devices) == 1):
             self._divide_other(batch)
         return Idle(
             list(self._parts()), self._all_starved(), self._most(self._longest), self._gaps, self._waits
@@ -252,6 +264,7 @@ class _Division:
                     "dur_ns": idle,
                     "launch_delay_ns": late,
                     "thread": span["thread"],
+                    "held_ns": min(idle, span["low"] - span["launch_end_ns"]),
                 }
                 heads.append(device | edge | {"after": span["first"]})
             elif idle > 0:
@@ -261,7 +274,7 @@ class _Division:
                 edge = {"start_ns": span["high"], "dur_ns": ends[-1] - span["high"], "cause": _LAST}
                 tails.append(device | edge | {"after": None})
         numbers = [(name, pa.int64()) for name in ("start_ns", "dur_ns")]
-        late = [("launch_delay_ns", pa.int64()), ("thread", pa.int64()), ("after", pa.int64())]
+        late = [(name, pa.int64()) for name in ("launch_delay_ns", "thread", "held_ns", "after")]
         columns = [("device_name", pa.string()), *numbers]
         return (
             pa.Table.from_pylist(heads, pa.schema([*columns, *late])),
@@ -271,7 +284,10 @@ class _Division:
     # ------------------------------------------------ dividing
 
     def _divide_late(self, batch: Any, *, drained: bool = True) -> None:
-        """The launch came late: until it began the time is what its thread did, from then on latency."""
+        """The launch came late: until it began the time is what its thread did, from then on latency.
+
+        Work that still stood in the queue long after waited for something that was not recorded.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -281,14 +297,26 @@ class _Division:
         latency = idle
         for column in spent:
             latency = pc.subtract(latency, column)
+        held = self._held(batch, latency)
         call = pa.nulls(batch.num_rows, pa.int64())
         if drained:
             (call,) = arrays([self._host.waits_at(thread, start)])
-        self._count(batch, idle, dict(enumerate([*spent, latency])), call)
+        parts = dict(enumerate([*spent, pc.subtract(latency, held)])) | {_UNRECORDED: held}
+        self._count(batch, idle, parts, call)
+        idle = pc.subtract(idle, held)
         columns = {"event": call, "device": batch["device_name"], "starved_ns": idle}
         starved = pa.table(columns).filter(pc.and_(pc.is_valid(call), pc.greater(idle, 0)))
         if starved.num_rows:
             self._starved.append(starved)
+
+    def _held(self, batch: Any, latency: pa.Array) -> pa.Array:
+        """For how long of its latency launched work stood still in each gap."""
+        import pyarrow.compute as pc
+
+        held = pc.if_else(pc.greater(batch["held_ns"], STANDS_STILL_NS), batch["held_ns"], 0)
+        since = pc.subtract(pc.add(batch["start_ns"], batch["dur_ns"]), held)
+        (inside,) = arrays([self._host.inside(view(since), view(held))])
+        return pc.min_element_wise(inside, latency)
 
     def _divide_other(self, batch: Any) -> None:
         """The whole gap has one cause."""

@@ -25,6 +25,7 @@ __all__ = [
     "METADATA_KEYS",
     "NOT_HOST",
     "OPTIMIZER_RANGE",
+    "STANDS_STILL_NS",
     "STEP_MARK",
     "STORED",
     "Column",
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 
-FORMAT = 6
+FORMAT = 7
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")
@@ -51,6 +52,10 @@ HOST_RUNTIME = (
 HOST_OPS = ("cpu_op", "Operator")
 NOT_HOST = (*DEVICE_WORK, "gpu_user_annotation", "cuda_sync", "cuda_event")
 """Categories that describe the device although some of them carry host-like threads."""
+
+STANDS_STILL_NS = 1_000_000
+"""Launched work that does not begin for so long, while nothing recorded runs on its device, waits for work
+that was not recorded. A launch takes some microseconds, and some ten where a device or a graph has to be woken."""
 
 # Names by which libraries mark what they do, as regular expressions.
 STEP_MARK = r"ProfilerStep#\d+"

@@ -34,7 +34,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
-from stepscope.schema import DATALOADER_RANGE
+from stepscope.schema import DATALOADER_RANGE, STANDS_STILL_NS
 from stepscope.simulation.changes import Change
 from stepscope.simulation.critical_path import THREAD_WAIT_NS, leading_thread
 from stepscope.simulation.dependencies import ALL, DEPENDENCY_READS, dependencies, roles
@@ -191,7 +191,7 @@ class Simulator:
             return SimulatedLengths([], [])
         host = round(change.host_times * WHOLE)
         simulation = _native.Simulation(
-            self._graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, host
+            self._graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, STANDS_STILL_NS, host
         )
         simulation.add_steps(*(view(column.combine_chunks()) for column in self._simulated.columns[1:]))
         self._alter(simulation, change)

@@ -3,8 +3,12 @@
 A step is more than its mark, for the host runs ahead of the device. It starts at the latest of the start of
 its mark, the end of all device work launched before that, and the end of the step before; it ends at the
 latest of its start, the end of its mark, and the end of device work whose launch began inside the mark, on
-any thread and device. Work whose launch is not in the profile, and that began before all work whose launch
-is, counts as launched before the first step.
+any thread and device.
+
+The device may still have work from before the profile; then the first step starts when that is done. Such
+work is in the profile without its launch, before all work whose launch is there. Or it is not in the profile
+at all: then the first recorded work of a stream stands in the queue, long after its launch has returned, and
+nothing that was recorded runs meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.schema import NOT_HOST, STEP_MARK, derived_table
+from stepscope.schema import NOT_HOST, STANDS_STILL_NS, STEP_MARK, derived_table
 from stepscope.store.columns import arrow_schema, parquet_writer
 from stepscope.store.marks import MOST_STEPS, Mark
 from stepscope.store.repetition import found_marks
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from stepscope.store.trace import Trace
     from stepscope.streams import Progress
 
-__all__ = ["write_steps"]
+__all__ = ["queued_until", "write_steps"]
 
 STEPS = derived_table("steps").columns
 
@@ -70,6 +74,27 @@ _BACKLOG = """
 """
 
 
+def queued_until(tables: str = "") -> str:
+    """Asks when the first recorded work of a stream began that stood in the queue while nothing recorded ran.
+
+    `tables` is what comes before their names; times are those of these tables.
+    """
+    return f"""
+    WITH firsts AS (
+        SELECT min(start_ns) AS start_ns, arg_min(launch, (start_ns, event)) AS launch
+        FROM {tables}device_work WHERE start_ns IS NOT NULL GROUP BY thread),
+    queued AS (
+        SELECT f.start_ns, l.start_ns + coalesce(l.dur_ns, 0) AS returned_ns
+        FROM firsts f JOIN {tables}launches l ON l.event = f.launch
+        WHERE f.start_ns - l.start_ns - coalesce(l.dur_ns, 0) > {STANDS_STILL_NS}),
+    ran AS (
+        SELECT q.start_ns, max(w.start_ns + coalesce(w.dur_ns, 0)) AS end_ns
+        FROM queued q JOIN {tables}device_work w ON w.start_ns < q.start_ns GROUP BY q.start_ns)
+    SELECT max(q.start_ns) AS end_ns FROM queued q LEFT JOIN ran r ON r.start_ns = q.start_ns
+    WHERE q.start_ns - greatest(q.returned_ns, coalesce(r.end_ns, q.returned_ns)) > {STANDS_STILL_NS}
+"""
+
+
 def write_steps(trace: Trace, target: Path, *, progress: Progress | None = None) -> None:
     """Writes the steps of a trace: those of its marks, or else what repeats in it."""
     import pyarrow as pa
@@ -105,8 +130,8 @@ def _windows(trace: Trace, marks: Sequence[Mark]) -> list[tuple[int, int]]:
     at_cut = {row["cut"]: row["end_ns"] for row in found}
     reach = [at_cut.get(cut, _LONG_AGO) for cut in cuts]
     so_far = list(accumulate(reach, max))
-    backlog = trace.rows(_BACKLOG)[0]["end_ns"]
-    last = _LONG_AGO if backlog is None else backlog
+    before = [trace.rows(sql)[0]["end_ns"] for sql in (_BACKLOG, queued_until("stored."))]
+    last = max((end for end in before if end is not None), default=_LONG_AGO)
     windows: list[tuple[int, int]] = []
     for mark in marks:
         first, after = bisect_left(cuts, mark.start_ns), bisect_left(cuts, mark.end_ns)

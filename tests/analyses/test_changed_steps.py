@@ -103,7 +103,7 @@ def test_a_cold_first_step_is_left_out(tmp_path: Path) -> None:
         drawing.mark(number, start, length).launch(LAUNCH, start + 10, 2, corr=number + 1)
         drawing.kernel("k", start + 20, 10, corr=number + 1)
     (first, *_) = step_limits(opened(drawing, tmp_path))
-    assert (first.steps, first.recorded_ns) == (2, 105_000)
+    assert (first.steps, first.measured_ns, first.simulated_ns) == (2, 105_000, 105_000)
 
 
 def test_of_a_long_trace_some_steps_are_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +125,26 @@ def test_of_a_long_trace_some_steps_are_played(tmp_path: Path, monkeypatch: pyte
 def test_limits_of_a_host_and_of_a_device(tmp_path: Path) -> None:
     # The host takes 100 by itself, the device 40 of them after the launch at 10 and 15 of latency.
     drawing = Drawing().mark(1, 0, 100).launch(LAUNCH, 10, 2, corr=1).kernel("k", 25, 40, corr=1)
-    rows = {(row.host_times, row.device_times): row for row in step_limits(opened(drawing, tmp_path))}
-    assert rows[1.0, 1.0].recorded_ns == rows[1.0, 0.0].recorded_ns == 100_000
-    assert rows[0.0, 1.0].recorded_ns == 53_000
-    assert all(row.unprofiled_low_ns <= row.unprofiled_high_ns <= row.recorded_ns for row in rows.values())
+    rows = {(row.faster, row.times): row for row in step_limits(opened(drawing, tmp_path))}
+    assert rows["all work", 1.0].simulated_ns == rows["device", 0.0].simulated_ns == 100_000
+    assert rows["host", 0.0].simulated_ns == 53_000
+    assert all(row.unprofiled_low_ns <= row.unprofiled_high_ns <= row.simulated_ns for row in rows.values())
+
+
+def test_limits_of_input_communication_and_waits(tmp_path: Path) -> None:
+    # Loading takes 30, then a copy 20, a kernel 30 and a collective 40; a call waits for all of it.
+    drawing = Drawing().mark(1, 0, 160).annotation("enumerate(DataLoader)#_Iter.__next__", 0, 30)
+    drawing.launch("cudaMemcpyAsync", 30, 1, corr=1).memcpy("Memcpy HtoD (Pinned -> Device)", 31, 20, corr=1)
+    drawing.launch(LAUNCH, 32, 1, corr=2).kernel("k", 51, 30, corr=2)
+    drawing.launch(LAUNCH, 34, 1, corr=3).kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", 81, 40, corr=3)
+    drawing.launch("cudaDeviceSynchronize", 36, 85, corr=4)
+    lengths = {
+        row.faster: row.simulated_ns for row in step_limits(opened(drawing, tmp_path)) if not row.times
+    }
+    assert lengths["communication"] == 120_000
+    assert lengths["device"] == 130_000
+    assert lengths["input"] == 111_000, "the kernel then waits for its launch"
+    assert lengths["waits"] < 160_000
 
 
 def test_a_profile_without_steps_has_no_limits(tmp_path: Path) -> None:

@@ -25,9 +25,10 @@ def limits(*left: float) -> Table[StepLimit]:
         StepLimit,
         *(
             {
-                "host_times": 1.0,
-                "device_times": times,
-                "recorded_ns": 12 * MS,
+                "faster": "all work",
+                "times": times,
+                "measured_ns": 12 * MS,
+                "simulated_ns": 12 * MS,
                 "unprofiled_low_ns": round(9 * MS * part),
                 "unprofiled_high_ns": round(10.2 * MS * part),
             }
@@ -85,13 +86,13 @@ def test_device_work_saved_alike_leaves_what_the_host_takes() -> None:
 
 
 def test_the_short_and_the_long_step_have_their_own_simulations() -> None:
-    given = {"host_times": 1.0, "recorded_ns": 12 * MS}
+    given = {"faster": "all work", "measured_ns": 12 * MS, "simulated_ns": 12 * MS}
     rows = drawn(
         StepLimit,
-        {**given, "device_times": 1.0, "unprofiled_low_ns": 8 * MS, "unprofiled_high_ns": 10 * MS},
-        {**given, "device_times": 0.5, "unprofiled_low_ns": 6 * MS, "unprofiled_high_ns": 9 * MS},
+        {**given, "times": 1.0, "unprofiled_low_ns": 8 * MS, "unprofiled_high_ns": 10 * MS},
+        {**given, "times": 0.5, "unprofiled_low_ns": 6 * MS, "unprofiled_high_ns": 9 * MS},
         # By a hair longer with less work: that does not count.
-        {**given, "device_times": 0.0, "unprofiled_low_ns": 7 * MS, "unprofiled_high_ns": 5 * MS},
+        {**given, "times": 0.0, "unprofiled_low_ns": 7 * MS, "unprofiled_high_ns": 5 * MS},
     )
     assert drawn_pace(played=rows).faster_device == (
         FasterDevice(1.0, short=1.0, long=1.0),
@@ -183,3 +184,26 @@ def test_no_gain_is_more_than_the_step(
     assert 0 <= gain.low_share <= gain.high_share <= 1 + 1e-9
     low, high = drawn_step.left(Saving(*pairs))  # type: ignore[arg-type]
     assert -1e-6 <= low <= high <= bounds[1] + 1e-6
+
+
+def test_a_simulation_that_does_not_reproduce_the_steps_is_not_used() -> None:
+    off = drawn(
+        StepLimit,
+        {
+            "faster": "all work",
+            "times": 1.0,
+            "measured_ns": 12 * MS,
+            "simulated_ns": 9 * MS,
+            "unprofiled_low_ns": 5 * MS,
+            "unprofiled_high_ns": 6 * MS,
+        },
+    )
+    step = drawn_pace(played=off)
+    assert list(step.unprofiled_ns) == [10 * MS, 10 * MS]
+    assert (step.is_simulated, step.losses, step.faster_device) == (False, {}, ())
+
+
+def test_no_fix_takes_away_kernels_that_must_run() -> None:
+    step = mean_step(computing_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
+    assert step.left(Saving(waited_ns=(0.0, 20.0 * MS)))[0] == 4.0 * MS
+    assert step.left(Saving(waited_ns=(0.0, 20.0 * MS), device_ns=(0.0, 3.0 * MS)))[0] == 1.0 * MS

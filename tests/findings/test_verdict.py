@@ -28,6 +28,7 @@ def overview(step: MeanStep, **parts: float) -> Overview:
         steps=step.steps,
         found_by="marks",
         step_ns=round(step.step_ns),
+        steady_step_ns=round(step.step_ns),
         unprofiled_step_ns=(round(step.unprofiled_ns[0]), round(step.unprofiled_ns[1])),
         parts={part: round(parts.get(part, 0)) for part in PARTS},
         phases=(),
@@ -55,11 +56,20 @@ def idle(*rows: tuple[str, str, str | None, float]) -> dict[str, Table[Any]]:
     return {"idle_gaps": drawn(IdleGap, *cells)}
 
 
-LATE = {"unprofiled_ns": (8.0 * MS, 9.0 * MS), "busy_ns": 2.0 * MS, "starved_ns": 8.0 * MS}
+LATE: dict[str, Any] = {"unprofiled_ns": (8.0 * MS, 9.0 * MS), "busy_ns": 2.0 * MS, "starved_ns": 8.0 * MS}
+
+
+def losses(**shares: float) -> dict[str, tuple[float, float]]:
+    """What a step loses if one thing is infinitely fast."""
+    return {
+        name: (shares.get(name, 0.0), shares.get(name, 0.0))
+        for name in ("device", "host", "input", "communication", "waits")
+    }
 
 
 def test_host_bound() -> None:
-    found = verdict(mean_step(**LATE), kernel=2 * MS, cpu=5 * MS, other=3 * MS)
+    step = mean_step(**LATE, losses=losses(host=0.6, device=0.05))
+    found = verdict(step, kernel=2 * MS, cpu=5 * MS, other=3 * MS)
     assert found.word == "host-bound"
     assert found.sentence == (
         "The GPU computes for 20 % of the 10.0 ms step. "
@@ -68,25 +78,50 @@ def test_host_bound() -> None:
 
 
 def test_sync_bound() -> None:
-    tables = idle(("host", "host op", "cudaStreamSynchronize", 7 * MS), ("host", "host op", None, 1 * MS))
-    assert verdict(mean_step(**LATE), tables, kernel=2 * MS).word == "sync-bound"
+    step = mean_step(**LATE, losses=losses(host=0.5, device=0.3, waits=0.4))
+    assert verdict(step, kernel=2 * MS).word == "sync-bound"
+
+
+def test_a_busy_device_that_would_gain_nothing_by_speed_is_not_what_limits_the_step() -> None:
+    step = mean_step(busy_ns=6.0 * MS, starved_ns=4.0 * MS, losses=losses(host=0.25, device=0.05))
+    assert verdict(step, rooflines("compute"), kernel=6 * MS).word == "host-bound"
+
+
+def test_collectives_come_before_compute_that_takes_a_little_more() -> None:
+    step = busy_pace(losses=losses(device=0.21, communication=0.18, waits=0.1))
+    assert verdict(step, kernel=6 * MS, communication=2 * MS).word == "communication-bound"
+
+
+def test_steps_that_cannot_be_reproduced_have_no_verdict() -> None:
+    step = mean_step(losses=losses(device=0.5), simulation_error=0.51)
+    found = verdict(step, kernel=5 * MS, communication=2 * MS)
+    assert (found.word, found.promise) == ("unknown", "")
+    assert "a simulation of them is off by 51 %" in found.sentence
+
+
+def test_where_nothing_alone_sets_the_pace_most_of_the_step_must_go_to_one_thing() -> None:
+    together = losses(device=0.04, host=0.03)
+    assert verdict(mean_step(losses=together), kernel=5 * MS).word == "unknown"
+    assert verdict(busy_pace(losses=together), kernel=9.8 * MS).word == "device-bound"
 
 
 def test_input_bound_by_loading() -> None:
     tables = idle(("host", "dataloader", None, 7 * MS), ("host", "host op", None, 1 * MS))
-    found = verdict(mean_step(**LATE), tables, kernel=2 * MS, dataloader=7 * MS)
+    step = mean_step(**LATE, losses=losses(host=0.2, input=0.6))
+    found = verdict(step, tables, kernel=2 * MS, dataloader=7 * MS)
     assert found.word == "input-bound"
     assert "waiting for the next batch" in found.sentence
 
 
 def test_input_bound_by_copies() -> None:
-    found = verdict(busy_pace(), kernel=3 * MS, memcpy=6 * MS)
+    found = verdict(busy_pace(losses=losses(device=0.3, input=0.6)), kernel=3 * MS, memcpy=6 * MS)
     assert found.word == "input-bound"
     assert "Exposed copies, which overlap with no kernel, take 60 %" in found.sentence
 
 
 def test_communication_bound() -> None:
-    found = verdict(busy_pace(), kernel=3 * MS, communication=6 * MS)
+    step = busy_pace(losses=losses(device=0.3, communication=0.6))
+    found = verdict(step, kernel=3 * MS, communication=6 * MS)
     assert found.word == "communication-bound"
     assert "including the wait for other ranks" in found.sentence
 
@@ -97,7 +132,7 @@ def rooflines(bound: str, **shares: float) -> dict[str, Table[Any]]:
 
 @pytest.mark.parametrize("bound,word", [("compute", "compute-bound"), ("memory", "memory-bandwidth-bound")])
 def test_bound_by_the_device(bound: str, word: str) -> None:
-    step = busy_pace()
+    step = busy_pace(losses=losses(device=0.9))
     findings = ranked(
         [("a", Category.HOST, advice(Claim(Time.DEVICE), device_ns=(3.0 * MS, 4.0 * MS)))], step
     )
@@ -107,26 +142,41 @@ def test_bound_by_the_device(bound: str, word: str) -> None:
 
 
 def test_what_bounds_the_device_may_be_unknown() -> None:
-    step = mean_step(busy_ns=6.0 * MS, starved_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
-    found = verdict(step, rooflines("unknown"), kernel=6 * MS)
-    assert found.word == "compute-bound"
+    step = busy_pace(losses=losses(device=0.9))
+    found = verdict(step, rooflines("unknown"), kernel=9 * MS)
+    assert found.word == "device-bound"
     assert found.sentence.endswith("The profile does not show what limits its kernels.")
 
 
 def test_healthy_says_what_bounds_it_and_how_far_that_is() -> None:
-    found = verdict(busy_pace(), rooflines("compute", peak_share=0.55), kernel=9.8 * MS)
+    step = busy_pace(losses=losses(device=0.9))
+    found = verdict(step, rooflines("compute", peak_share=0.55), kernel=9.8 * MS)
     assert found.word == "healthy"
     assert "limited by arithmetic, at 55 % of the hardware's peak" in found.sentence
     assert "unprofiled" not in found.sentence, "profiling hardly changes it"
 
 
 def test_healthy_only_without_the_profiler_says_so() -> None:
-    step = mean_step(busy_ns=4.0 * MS, starved_ns=6.0 * MS, unprofiled_ns=(4.2 * MS, 4.5 * MS))
+    step = mean_step(
+        busy_ns=4.0 * MS,
+        starved_ns=6.0 * MS,
+        unprofiled_ns=(4.2 * MS, 4.5 * MS),
+        losses=losses(device=0.4),
+    )
     found = verdict(step, rooflines("compute", peak_share=0.55), kernel=4 * MS)
     assert found.word == "healthy"
     assert found.sentence.startswith(
         "The GPU computes for 40 % of the 10.0 ms step and for 89 % of the unprofiled one, limited by"
     )
+
+
+def test_a_large_gain_in_precision_is_not_healthy() -> None:
+    step = busy_pace(losses=losses(device=0.9))
+    unsure = advice(Claim(Time.DEVICE), device_ns=(0.0, 3.0 * MS))
+    findings = ranked([("a", Category.PRECISION, unsure)], step)
+    assert findings[0].severity == "low"
+    found = verdict_of(step, overview(step, kernel=9.8 * MS), findings, rooflines("compute"))
+    assert found.word == "compute-bound"
 
 
 def test_compiling() -> None:

@@ -83,6 +83,7 @@ def empty_report() -> Report:
             steps=0,
             found_by="nothing",
             step_ns=0,
+            steady_step_ns=0,
             unprofiled_step_ns=(0, 0),
             parts={},
             phases=(),
@@ -121,6 +122,7 @@ def _overview() -> Overview:
         steps=5,
         found_by="marks",
         step_ns=64_100_000,
+        steady_step_ns=64_100_000,
         unprofiled_step_ns=(58 * MS, 62 * MS),
         parts={
             "kernel": 33_600_000,

@@ -1,58 +1,66 @@
-"""How far a faster device, or a faster host, would shorten a step."""
+"""How far a faster device, host, input or communication would shorten a step."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
-from stepscope.simulation.changes import Change
+from stepscope.simulation.changes import PACE_SETTERS, Change
 from stepscope.simulation.simulator import NO_STEPS, SIMULATION_READS, simulator_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["StepLimit", "step_limits"]
+__all__ = ["MOST_ERROR", "StepLimit", "step_limits"]
 
-_SPEEDS = ((1.0, 1.0), (1.0, 0.75), (1.0, 0.5), (1.0, 0.25), (1.0, 0.0), (0.0, 1.0))
+MOST_ERROR = 0.05
+"""A simulation that is further from the recorded steps, as a part of them, says nothing about changes."""
+_DEVICE_TIMES = (1.0, 0.75, 0.5, 0.25, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class StepLimit:
-    """The mean step, where the host and the device take a part of the time that they took."""
+    """The mean step, where something takes a part of the time that it took, or none."""
 
     rank: Annotated[int, "Rank that recorded the profile."]
-    host_times: Annotated[float, "How much of its time host work takes."]
-    device_times: Annotated[float, "How much of its time device work takes."]
+    faster: Annotated[
+        str,
+        "What is faster. all work: everything that runs on a device. device: kernels that compute, fills and "
+        "copies on and from the device. host: what threads do themselves. input: data loading and copies to "
+        "the device. communication: collectives. waits: calls that wait for the device do not.",
+    ]
+    times: Annotated[float, "How much of its time that takes; 1 is as it is."]
     steps: Annotated[int, "How many steps were simulated; a first warm-up step is left out."]
-    recorded_ns: Annotated[int, "Mean length of a step, with the profiler."]
+    measured_ns: Annotated[int, "Mean length of these steps, as recorded."]
+    simulated_ns: Annotated[int, "Mean length of a step in the simulation, with the profiler."]
     unprofiled_low_ns: Annotated[int, "The same without the cost of recording, at least."]
     unprofiled_high_ns: Annotated[int, "The same, at most."]
 
 
 @analysis(reads=SIMULATION_READS)
 def step_limits(trace: Trace) -> Table[StepLimit]:
-    """Simulates steps with a faster device and with a faster host, to show what each of them takes.
+    """Simulates steps with a faster device, host, input or communication, to show what each of them takes.
 
-    The first row is the step as it is. A device that takes no time leaves the host and the waiting between
-    the two; a host that takes none leaves the device.
+    The first row is the step as it is. What a step loses when one thing takes no time is how far that thing
+    sets its pace. The losses do not add up: two that overlap can each take the whole time.
     """
     simulator = simulator_of(trace)
+    changes: list[tuple[str, float, Change]] = [
+        ("all work", times, Change(kernels=(("*", times),) if times != 1 else ())) for times in _DEVICE_TIMES
+    ]
+    changes += [(name, 0.0, change) for name, change in PACE_SETTERS.items()]
     rows = []
-    for host, device in _SPEEDS if simulator.steady else ():
-        lengths = [
-            simulator.mean_ns(
-                Change(host_times=host, kernels=(("*", device),) if device != 1 else (), spared=spared)
-            )
-            for spared in (0.0, *simulator.spared)
-        ]
+    for faster, times, change in changes if simulator.steady else ():
+        lengths = [simulator.mean_ns(replace(change, spared=spared)) for spared in (0.0, *simulator.spared)]
         rows.append(
             StepLimit(
                 rank=trace.rank,
-                host_times=host,
-                device_times=device,
+                faster=faster,
+                times=times,
                 steps=len(simulator.steady),
-                recorded_ns=lengths[0],
+                measured_ns=simulator.mean_of(simulator.recorded_ns),
+                simulated_ns=lengths[0],
                 unprofiled_low_ns=lengths[2],
                 unprofiled_high_ns=lengths[1],
             )

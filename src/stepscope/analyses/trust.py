@@ -8,6 +8,7 @@ from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Check, Steps
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.analyses.step_limits import MOST_ERROR, step_limits
 from stepscope.store.meta import NO_RANK, Damage
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -115,6 +116,22 @@ def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         )
 
 
+def unexplained_length(trace: Trace, steps: Steps) -> Iterator[Caveat]:
+    """Steps whose length the recorded events do not explain."""
+    plain = next(iter(step_limits(trace)), None)
+    off = abs(plain.simulated_ns - plain.measured_ns) if plain else 0
+    if plain and off > MOST_ERROR * plain.measured_ns:
+        yield steps.doubt(
+            "unexplained length of steps",
+            plain.steps,
+            off * len(steps.rows),
+            f"A simulation of the recorded events takes {units.duration(plain.simulated_ns)} for a step that "
+            f"took {units.duration(plain.measured_ns)}: work or waiting is not in the profile. No gain is "
+            "computed from the simulation.",
+            "Record host and device together; kernels of graphs need CUPTI of CUDA 12 or later.",
+        )
+
+
 def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Steps that were found by what repeats, not by the profiler's marks."""
     if steps.rows and steps.rows[0]["source"] != "mark":
@@ -184,6 +201,7 @@ RECORDING_CHECKS: tuple[Check, ...] = (
     damaged_file,
     profiler_options,
     missing_record,
+    unexplained_length,
     steps_without_marks,
     several_processes,
     events_without_category,

@@ -24,6 +24,8 @@ def simulated(mean_step: MeanStep, changed_steps: Table[ChangedStep]) -> Saving:
     if not changed_steps:
         return Saving()
     (row,) = changed_steps
+    if not mean_step.is_simulated:
+        return of_shares(mean_step, 0.0, min(1.0, DOUBT[1] * max(0.0, row.gain_high_share)))
     error = (abs(row.simulated_ns - row.recorded_ns) + row.unexplained_ns) / row.recorded_ns
     low = max(0.0, DOUBT[0] * row.gain_low_share - error)
     high = min(1.0, DOUBT[1] * max(0.0, row.gain_high_share) + error)

@@ -15,7 +15,7 @@ from stepscope.findings import Advice, NotKnown, Rule, analysis_of, wanted_by
 from stepscope.findings.checklist import checklist_of
 from stepscope.findings.facts import Facts, facts_of
 from stepscope.findings.mean_step import MeanStep, mean_step_of
-from stepscope.findings.next_steps import next_steps_of
+from stepscope.findings.next_steps import TRIED, next_steps_of
 from stepscope.findings.overview import overview_of
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import NotRun, Replaced, Report
@@ -33,6 +33,7 @@ _GIVEN = ("mean_step", "facts")
 _FOR_MEAN_STEP = ("steps_by_any", "devices", "idle_gaps", "critical_path_sides", "step_limits")
 _SHOWN = (
     "attention",
+    *(f"changed_steps_by_{name}" for name in TRIED),
     "compilations",
     "iterations",
     "kernels",
@@ -86,7 +87,7 @@ def build_report(
         findings=findings,
         not_run=tuple(not_run),
         checklist=checklist_of(mean_step, facts, overview, shown),
-        next_steps=next_steps_of(facts, verdict, findings, not_run, shown),
+        next_steps=next_steps_of(mean_step, facts, verdict, findings, not_run, shown),
         tables=for_format,
         replaced=tuple(Replaced(_id(name), _id(by)) for name, by in replaced.items()),
     )

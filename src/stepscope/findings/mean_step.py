@@ -10,14 +10,16 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope.analyses.idle_gaps import Side, SpentIn
+from stepscope.analyses.step_limits import MOST_ERROR
 from stepscope.findings import Bounds, Gain, Saving
+from stepscope.simulation.changes import PACE_SETTERS, PaceSetter
 from stepscope.simulation.simulator import is_cold
 
 if TYPE_CHECKING:
@@ -81,6 +83,20 @@ class MeanStep:
     """The host's part of the critical path."""
     faster_device: tuple[FasterDevice, ...] = ()
     """From simulations; the GPU as it is comes first."""
+    steady_ns: float = 0.0
+    """As it was recorded, without a cold first step."""
+    computing_ns: float = 0.0
+    """Time in which a kernel computed: of that a step keeps what no fix takes away."""
+    losses: Mapping[PaceSetter, Bounds] = field(default_factory=dict)
+    """What a step without the profiler loses if something is infinitely fast, as a part of it; from
+    simulations."""
+    simulation_error: float = 0.0
+    """How far the simulation without a change is from the recorded steps, as a part of them."""
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a simulation of the steps can be believed: it reproduces them without a change."""
+        return self.simulation_error <= MOST_ERROR
 
     @property
     def unprofiled_starved_ns(self) -> Bounds:
@@ -167,8 +183,9 @@ class MeanStep:
             starved = going * self.unprofiled_starved_ns[length]
         # The less the GPU waits for the host, the more it sets the pace of what is left.
         device = min(saving.device_ns[bound], self.busy_ns or step)
+        must_run = max(0.0, self.computing_ns - device)
         device *= 1 - (1 - going) * (1 - self.device_pays(bound, length, device))
-        return min(starved + device + saving.waited_ns[bound], step)
+        return max(0.0, min(starved + device + saving.waited_ns[bound], step - must_run))
 
 
 def mean_step_of(
@@ -194,18 +211,50 @@ def mean_step_of(
     whole = sum(row.path_ns for row in critical_path_sides)
     host = sum(row.host_ns for row in critical_path_sides) / whole if whole else 1.0
     waiting_ns = all_idle - starved_ns
+    error = _error(step_limits)
+    limits = list(step_limits) if error <= MOST_ERROR else []
     return MeanStep(
         steps=steps,
         step_ns=step_ns,
-        unprofiled_ns=_unprofiled(lengths, step_limits),
+        unprofiled_ns=_unprofiled(lengths, limits),
         device=device,
         busy_ns=busy_ns,
         starved_ns=starved_ns,
         latency_ns=latency / steps if steps else 0.0,
         waiting_ns=waiting_ns,
         host_path_share=host,
-        faster_device=_faster_device(step_limits),
+        faster_device=_faster_device(limits),
+        steady_ns=_mean(lengths[is_cold(lengths) :]),
+        computing_ns=_mean([step.kernel_ns for step in steps_by_any]) if device else 0.0,
+        losses=_losses(limits),
+        simulation_error=error,
     )
+
+
+def _mean(values: Sequence[int]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _error(limits: Table[StepLimit]) -> float:
+    """How far the simulation is from the steps without a change."""
+    plain = next((row for row in limits if row.times == 1 and row.measured_ns), None)
+    return abs(plain.simulated_ns - plain.measured_ns) / plain.measured_ns if plain else 0.0
+
+
+def _losses(limits: Sequence[StepLimit]) -> dict[PaceSetter, Bounds]:
+    """What a step loses where something takes no time, at least and at most."""
+    plain = next((row for row in limits if row.times == 1), None)
+    if plain is None or not plain.unprofiled_low_ns or not plain.unprofiled_high_ns:
+        return {}
+    found: dict[PaceSetter, Bounds] = {}
+    for name in PACE_SETTERS:
+        row = next((row for row in limits if row.faster == name), plain)
+        lost = [
+            max(0.0, 1 - row.unprofiled_low_ns / plain.unprofiled_low_ns),
+            max(0.0, 1 - row.unprofiled_high_ns / plain.unprofiled_high_ns),
+        ]
+        found[name] = min(lost), max(lost)
+    return found
 
 
 def _busiest(devices: Iterable[Device]) -> str | None:
@@ -216,22 +265,19 @@ def _busiest(devices: Iterable[Device]) -> str | None:
     return max(busy, key=lambda name: (busy[name], name)) if busy else None
 
 
-def _unprofiled(lengths_ns: Sequence[int], limits: Table[StepLimit]) -> Bounds:
+def _unprofiled(lengths_ns: Sequence[int], limits: Sequence[StepLimit]) -> Bounds:
     """The steady step without the cost of recording: shorter by the same factor as the simulated steps."""
-    steady = lengths_ns[is_cold(lengths_ns) :]
-    if not steady:
-        return 0.0, 0.0
-    step_ns = sum(steady) / len(steady)
-    simulated = next((row for row in limits if row.host_times == row.device_times == 1), None)
-    if simulated is None or not simulated.recorded_ns:
+    step_ns = _mean(lengths_ns[is_cold(lengths_ns) :])
+    simulated = next((row for row in limits if row.times == 1), None)
+    if simulated is None or not simulated.simulated_ns:
         return step_ns, step_ns
     low, high = simulated.unprofiled_low_ns, simulated.unprofiled_high_ns
-    return step_ns * low / simulated.recorded_ns, step_ns * high / simulated.recorded_ns
+    return step_ns * low / simulated.simulated_ns, step_ns * high / simulated.simulated_ns
 
 
-def _faster_device(limits: Table[StepLimit]) -> tuple[FasterDevice, ...]:
+def _faster_device(limits: Sequence[StepLimit]) -> tuple[FasterDevice, ...]:
     """How much of the step a faster GPU leaves."""
-    rows = [row for row in limits if row.host_times == 1]
+    rows = [row for row in limits if row.faster == "all work"]
     if not rows or not rows[0].unprofiled_low_ns or not rows[0].unprofiled_high_ns:
         return ()
     low, high = rows[0].unprofiled_low_ns, rows[0].unprofiled_high_ns
@@ -239,6 +285,4 @@ def _faster_device(limits: Table[StepLimit]) -> tuple[FasterDevice, ...]:
     longs = [row.unprofiled_high_ns / high for row in rows]
     # Less work never makes a step longer; in a simulation it can, slightly, if the order of waits changes.
     left = zip(accumulate(shorts, min), accumulate(longs, min), strict=True)
-    return tuple(
-        FasterDevice(row.device_times, short, long) for row, (short, long) in zip(rows, left, strict=True)
-    )
+    return tuple(FasterDevice(row.times, short, long) for row, (short, long) in zip(rows, left, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope import units
 from stepscope.findings import Finding
@@ -12,20 +12,24 @@ from stepscope.findings.facts import Facts
 from stepscope.findings.report import NextStep, NotRun, Verdict
 from stepscope.tables import Table
 
-__all__ = ["next_steps_of"]
+if TYPE_CHECKING:
+    from stepscope.analyses.kernels import Kernel
+    from stepscope.findings.mean_step import MeanStep
 
-_ON_DEVICE = ("compute-bound", "memory-bandwidth-bound", "healthy")
-_CHANGES = {
-    "host-bound": "--graph",
-    "sync-bound": "--no-sync",
-    "input-bound": "--no-loader --overlap-copies",
-    "compute-bound": "--kernels '*gemm*' x0.5",
-    "memory-bandwidth-bound": "--kernels '*elementwise*' x0.5",
-}
+__all__ = ["TRIED", "next_steps_of"]
+
+_ON_DEVICE = ("device-bound", "compute-bound", "memory-bandwidth-bound", "healthy")
+TRIED = ("graph", "no_sync", "no_loader", "overlap_copies")
+"""Changes that are suggested to try, if the simulation says that they gain."""
+LEAST_GAIN = 0.03
+LEAST_KERNEL_SHARE = 0.10
+MOST_OF_A_NAME = 60
+"""Characters; the names of generated kernels can have hundreds."""
 _FLAGS = {"stacks": "with_stack=True", "shapes": "record_shapes=True", "memory": "profile_memory=True"}
 
 
 def next_steps_of(
+    mean_step: MeanStep,
     facts: Facts,
     verdict: Verdict,
     findings: Sequence[Finding],
@@ -35,7 +39,7 @@ def next_steps_of(
     """The next steps for a trace."""
     return (
         *_change(findings),
-        *_try(verdict),
+        *_try(mean_step, verdict, tables),
         *_closer(facts, verdict, tables),
         *_record(facts, not_run),
     )
@@ -54,20 +58,38 @@ def _change(findings: Sequence[Finding]) -> Iterator[NextStep]:
         )
 
 
-def _try(verdict: Verdict) -> Iterator[NextStep]:
-    """The change that a simulation can try before the program does."""
-    if change := _CHANGES.get(verdict.word):
+def _try(mean_step: MeanStep, verdict: Verdict, tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:
+    """The change that gains most of those which a simulation can try before the program does."""
+    if not mean_step.is_simulated:
+        return
+    gains = {
+        f"--{name.replace('_', '-')}": row.gain_low_share
+        for name in TRIED
+        for row in tables.get(f"changed_steps_by_{name}", ())
+    }
+    kernel = _most_expensive(tables)
+    if verdict.word in _ON_DEVICE and kernel is not None and (kernel.share or 0.0) >= LEAST_KERNEL_SHARE:
+        alike = _pattern(kernel.name).replace(".", "?")
+        gains = {f"--kernels '*{alike}*' x0.5": LEAST_GAIN}
+    change = max(gains, key=lambda flag: gains[flag], default="")
+    if change and gains[change] >= LEAST_GAIN:
         yield NextStep(
             "Estimate what a change would gain before you make it:",
             f"stepscope whatif TRACE {change}",
         )
 
 
+def _most_expensive(tables: Mapping[str, Table[Any]]) -> Kernel | None:
+    """The kernel that takes most time, of those that compute: a collective cannot be run by itself."""
+    computing = [row for row in tables.get("kernels", ()) if row.name and row.family != "communication"]
+    return max(computing, key=lambda row: row.exclusive_ns, default=None)
+
+
 def _closer(facts: Facts, verdict: Verdict, tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:
     """The command that shows more than this trace can."""
     if verdict.word in _ON_DEVICE:
-        kernel = max(tables.get("kernels", ()), key=lambda row: row.exclusive_ns, default=None)
-        if kernel is not None and kernel.name:
+        kernel = _most_expensive(tables)
+        if kernel is not None:
             share = units.share(kernel.share)
             pattern = _pattern(kernel.name)
             yield NextStep(
@@ -94,11 +116,11 @@ def _is_amd(facts: Facts) -> bool:
     return (facts.cuda or "").startswith("HIP") or any("AMD" in device.name for device in facts.devices)
 
 
-def _pattern(name: str) -> str:
+def _pattern(name: str | None) -> str:
     """The part of a kernel's name by which ncu finds it: the function's name without its templates."""
-    plain = name.removeprefix("void ").partition("(anonymous namespace)::")
+    plain = (name or "").removeprefix("void ").partition("(anonymous namespace)::")
     bare = re.split(r"[<(]", plain[2] or plain[0], maxsplit=1)[0]
-    return re.sub(r"[^\w]", ".", bare.rpartition("::")[2] or bare)
+    return re.sub(r"[^\w]", ".", bare.rpartition("::")[2] or bare)[:MOST_OF_A_NAME]
 
 
 def _record(facts: Facts, not_run: Sequence[NotRun]) -> Iterator[NextStep]:

@@ -44,6 +44,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
         steps=mean_step.steps,
         found_by=_FOUND_BY.get(iterations[0].source, iterations[0].source) if iterations else NO_STEPS,
         step_ns=round(mean_step.step_ns),
+        steady_step_ns=round(mean_step.steady_ns),
         unprofiled_step_ns=(round(low), round(high)),
         parts={
             part: round(sum(getattr(one, f"{part}_ns") for one in steps_by_any) / max(1, len(steps_by_any)))

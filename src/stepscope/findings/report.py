@@ -30,6 +30,7 @@ Word = Literal[
     "input-bound",
     "sync-bound",
     "communication-bound",
+    "device-bound",
     "memory-bandwidth-bound",
     "compute-bound",
     "compiling",
@@ -58,6 +59,8 @@ class Overview:
     found_by: str
     """What marks the steps: `marks`, or how they were found; `nothing` if the whole trace counts as one."""
     step_ns: int
+    steady_step_ns: int
+    """The same without a first step that was the longest: what `unprofiled_step_ns` is to be held against."""
     unprofiled_step_ns: tuple[int, int]
     parts: Mapping[str, int]
     """The mean step by what it was spent on: kernel, memcpy, memset, communication, runtime, dataloader, cpu,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stepscope import units
-from stepscope.analyses.idle_gaps import Side, SpentIn
-from stepscope.findings import Finding
+from stepscope.analyses.idle_gaps import SpentIn
+from stepscope.findings import Category, Finding
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.ranking import together
 from stepscope.findings.report import Overview, Verdict, Word
+from stepscope.simulation.changes import PaceSetter
 from stepscope.tables import Table
 
 __all__ = ["verdict_of"]
@@ -22,17 +22,16 @@ WELL_USED_SHARE = 0.80
 """Utilization from which the guides call a device well used."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
-    """What the device worked or waited for in the mean step without the profiler, as far as that is known."""
-
-    step_ns: float
-    busy: float
-    data: float
-    copies: float
-    communication: float
-    syncs: float
-    host: float
+KNOWN_SHARE = 0.5
+"""Part of the kernel time whose limit must be known before the device's limit gets a name."""
+WASTE_SHARE = 0.7
+"""Waiting that is this part of what the device or the host takes is named in their place."""
+LEAST_LOSS = 0.10
+"""Where a step loses less by each of them, two or more set its pace together."""
+CLEAR_SHARE = 0.7
+"""Part of a step that one activity must take to be named where the steps cannot be simulated."""
+LARGE_SHARE = 0.10
+"""A gain in precision or attention that a healthy program does not leave."""
 
 
 def verdict_of(
@@ -54,15 +53,71 @@ def verdict_of(
     lagging = _imbalance(tables)
     if lagging:
         return Verdict("imbalanced", lagging, promise)
-    where = _where(mean_step, overview, tables)
-    word = _word(where)
-    if word == "compute-bound":
-        word = _device_word(tables)
-        if not any(finding.severity != "low" for finding in findings) and where.busy >= WELL_USED_SHARE:
-            return Verdict("healthy", _healthy(mean_step, where, word, tables), promise)
-    bound = _bounds(tables)
-    known = bound.get("compute", 0) + bound.get("memory", 0) > 0.5 * sum(bound.values())
-    return Verdict(word, _sentence(word, mean_step, overview, where, known=known), promise)
+    setter = _pace_setter(mean_step, overview, tables)
+    if setter is None:
+        return Verdict(
+            "unknown", _not_reproduced(mean_step, overview), promise if mean_step.is_simulated else ""
+        )
+    if setter != "device":
+        return Verdict(_WORDS[setter], _sentence(setter, mean_step, overview, tables), promise)
+    limit = _limit(tables)
+    if limit and _is_healthy(mean_step, overview, findings):
+        return Verdict("healthy", _healthy(mean_step, overview, limit, tables), promise)
+    return Verdict(_LIMITED[limit], _of_device(mean_step, overview, limit), promise)
+
+
+# ---------------------------------------------------------------- what sets the pace
+
+_WORDS: Mapping[PaceSetter, Word] = {
+    "host": "host-bound",
+    "input": "input-bound",
+    "communication": "communication-bound",
+    "waits": "sync-bound",
+}
+_LIMITED: Mapping[str, Word] = {
+    "": "device-bound",
+    "compute": "compute-bound",
+    "memory": "memory-bandwidth-bound",
+}
+
+
+def _pace_setter(
+    mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[Any]]
+) -> PaceSetter | None:
+    """What a step loses most by, if it is infinitely fast; None where no simulation says so.
+
+    The device and the host do the work of the program. Loading, collectives and waits do not, so they come
+    first where they take nearly as much.
+    """
+    if not mean_step.is_simulated or not mean_step.losses:
+        return _clear(mean_step, overview, tables)
+    losses = {name: sum(bounds) / 2 for name, bounds in mean_step.losses.items()}
+    if max(losses.values()) < LEAST_LOSS:
+        return _clear(mean_step, overview, tables)
+    work: PaceSetter = "device" if losses["device"] >= losses["host"] else "host"
+    waste: PaceSetter = max(("input", "communication", "waits"), key=lambda name: losses[name])
+    if losses[waste] >= max(LEAST_LOSS, WASTE_SHARE * losses[work]):
+        return waste
+    return work
+
+
+def _clear(mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[Any]]) -> PaceSetter | None:
+    """What takes most of the recorded step, if that is nearly all of it."""
+    loading = mean_step.per_step(_idle_ns(mean_step, tables, SpentIn.DATALOADER))
+    shares: dict[PaceSetter, float] = {
+        "device": mean_step.share(overview.parts["kernel"]),
+        "communication": mean_step.share(overview.parts["communication"]),
+        "input": mean_step.share(loading + overview.parts["memcpy"]),
+        "host": mean_step.share(max(0.0, mean_step.starved_ns - loading)),
+    }
+    most = max(shares, key=lambda name: shares[name])
+    return most if shares[most] >= CLEAR_SHARE else None
+
+
+def _idle_ns(mean_step: MeanStep, tables: Mapping[str, Table[Any]], cause: SpentIn) -> int:
+    """Idle time of all steps with one cause."""
+    rows = tables.get("idle_gaps", ())
+    return sum(row.idle_ns for row in rows if row.device == mean_step.device and row.spent_in == cause)
 
 
 def _compiling_share(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> float:
@@ -100,50 +155,13 @@ def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
     )
 
 
-def _where(mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[Any]]) -> _Where:
-    """Shares of the step without the profiler: without as much of its cost as is sure."""
-    step = mean_step.unprofiled_ns[1] or 1.0
-    left = mean_step.unprofiled_starved_ns[1] / mean_step.starved_ns if mean_step.starved_ns else 1.0
-    idle = [row for row in tables.get("idle_gaps", ()) if row.device == mean_step.device]
-
-    def per_step(cause: SpentIn) -> float:
-        return mean_step.per_step(sum(row.idle_ns for row in idle if row.spent_in == cause))
-
-    drained = [row for row in idle if row.drained_by and row.side in (Side.HOST, Side.LAUNCH)]
-    data = per_step(SpentIn.DATALOADER)
-    talking = per_step(SpentIn.HOST_COMMUNICATION)
-    syncs = mean_step.per_step(sum(row.idle_ns for row in drained))
-    exposed = overview.parts["communication"]
-    host = max(0.0, mean_step.starved_ns - data - talking - syncs)
-    return _Where(
-        step_ns=step,
-        busy=(overview.parts["kernel"]) / step,
-        data=data * left / step,
-        copies=overview.parts["memcpy"] / step,
-        communication=exposed / step,
-        syncs=syncs * left / step,
-        host=host * left / step,
-    )
-
-
-def _word(where: _Where) -> Word:
-    shares: dict[Word, float] = {
-        "compute-bound": where.busy,
-        "input-bound": where.data + where.copies,
-        "communication-bound": where.communication,
-        "sync-bound": where.syncs,
-        "host-bound": where.host,
-    }
-    # A sync that drains a queue which the host could not have filled is the host's fault all the same.
-    if where.syncs and where.syncs < where.host:
-        shares["host-bound"] += shares.pop("sync-bound")
-    return max(shares, key=lambda word: shares[word])
-
-
-def _device_word(tables: Mapping[str, Table[Any]]) -> Word:
-    """Whether kernels wait for arithmetic or for memory, by where most of their time is known to go."""
+def _limit(tables: Mapping[str, Table[Any]]) -> str:
+    """What limits most of the kernel time: compute or memory; empty where that is not known."""
     bound = _bounds(tables)
-    return "memory-bandwidth-bound" if bound.get("memory", 0) > bound.get("compute", 0) else "compute-bound"
+    known = bound.get("compute", 0) + bound.get("memory", 0)
+    if known <= KNOWN_SHARE * sum(bound.values()):
+        return ""
+    return "memory" if bound.get("memory", 0) > bound.get("compute", 0) else "compute"
 
 
 def _bounds(tables: Mapping[str, Table[Any]]) -> dict[str, int]:
@@ -154,54 +172,92 @@ def _bounds(tables: Mapping[str, Table[Any]]) -> dict[str, int]:
     return bound
 
 
-def _sentence(word: Word, mean_step: MeanStep, overview: Overview, where: _Where, *, known: bool) -> str:
-    step = units.duration(mean_step.step_ns)
+# ---------------------------------------------------------------- sentences
+
+
+def _computes(mean_step: MeanStep, overview: Overview) -> str:
     busy = units.percent(mean_step.share(overview.parts["kernel"]))
-    computes = f"The GPU computes for {busy} of the {step} step"
+    return f"The GPU computes for {busy} of the {units.duration(mean_step.step_ns)} step"
+
+
+def _not_reproduced(mean_step: MeanStep, overview: Overview) -> str:
+    said = _computes(mean_step, overview)
+    if mean_step.is_simulated:
+        return f"{said}. The profile does not show what sets the pace."
+    error = units.percent(mean_step.simulation_error)
+    return (
+        f"{said}. The recorded events do not explain the length of the steps: a simulation of them is off by "
+        f"{error}. Something that takes time is not in the profile."
+    )
+
+
+def _sentence(
+    setter: PaceSetter, mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[Any]]
+) -> str:
+    """Why something other than the device sets the pace."""
+    computes = _computes(mean_step, overview)
     parts = overview.parts
-    if word == "host-bound":
-        idle = units.percent(mean_step.share(mean_step.starved_ns))
-        return f"{computes}. It is idle for {idle}, waiting for the host to launch work."
-    if word == "sync-bound":
+    if setter == "waits":
         return (
             f"{computes}. Most of the rest it is idle, because the host waited for it "
             "and had no more work queued."
         )
-    if word == "input-bound":
-        if where.copies > where.data:
+    if setter == "input":
+        data = mean_step.per_step(_idle_ns(mean_step, tables, SpentIn.DATALOADER))
+        if parts["memcpy"] > data:
             copies = units.percent(mean_step.share(parts["memcpy"]))
             return f"{computes}. Exposed copies, which overlap with no kernel, take {copies}."
-        return f"{computes}. It is idle for {units.percent(where.data)}, waiting for the next batch."
-    if word == "communication-bound":
+        waits = units.percent(mean_step.share(data))
+        return f"{computes}. It is idle for {waits}, waiting for the next batch."
+    if setter == "communication":
         exposed = units.percent(mean_step.share(parts["communication"]))
         return f"{computes}. Exposed collectives take {exposed}, including the wait for other ranks."
-    if not known:
+    idle = units.percent(mean_step.share(mean_step.starved_ns))
+    said = f"{computes}. It is idle for {idle}, waiting for the host to launch work."
+    if mean_step.losses and mean_step.share(mean_step.starved_ns) < mean_step.losses["host"][1] / 2:
+        return f"{computes}. Even a GPU that takes no time would wait for the host."
+    return said
+
+
+def _of_device(mean_step: MeanStep, overview: Overview, limit: str) -> str:
+    computes = _computes(mean_step, overview)
+    if not limit:
         return f"{computes}. The profile does not show what limits its kernels."
-    limit = "arithmetic" if word == "compute-bound" else "memory bandwidth"
-    return f"{computes}. Most of its kernel time is limited by {limit}."
+    return f"{computes}. Most of its kernel time is limited by {_LIMITS[limit]}."
 
 
-def _healthy(mean_step: MeanStep, where: _Where, word: Word, tables: Mapping[str, Table[Any]]) -> str:
-    limit = "arithmetic" if word == "compute-bound" else "memory bandwidth"
-    recorded = mean_step.share(where.busy * where.step_ns)
-    step = units.duration(mean_step.step_ns)
-    said = f"The GPU computes for {units.percent(recorded)} of the {step} step"
-    if recorded < WELL_USED_SHARE:
-        said += f" and for {units.percent(where.busy)} of the unprofiled one"
-    said += f", limited by {limit}"
-    reached = _reached(word, tables)
+_LIMITS = {"compute": "arithmetic", "memory": "memory bandwidth"}
+
+
+def _is_healthy(mean_step: MeanStep, overview: Overview, findings: Sequence[Finding]) -> bool:
+    """Whether a device is well used, nothing needs fixing, and no large gain of its kernels is possible."""
+    busy = overview.parts["kernel"] / (mean_step.unprofiled_ns[1] or 1.0)
+    return busy >= WELL_USED_SHARE and not any(
+        one.severity != "low"
+        or (one.category in (Category.PRECISION, Category.ATTENTION) and one.gain.high_share >= LARGE_SHARE)
+        for one in findings
+    )
+
+
+def _healthy(mean_step: MeanStep, overview: Overview, limit: str, tables: Mapping[str, Table[Any]]) -> str:
+    said = _computes(mean_step, overview)
+    if mean_step.share(overview.parts["kernel"]) < WELL_USED_SHARE:
+        busy = overview.parts["kernel"] / (mean_step.unprofiled_ns[1] or 1.0)
+        said += f" and for {units.percent(busy)} of the unprofiled one"
+    said += f", limited by {_LIMITS[limit]}"
+    reached = _reached(limit, tables)
     if reached is not None:
         said += f", at {units.percent(reached)} of the hardware's peak"
     return f"{said}. Nothing here needs fixing first."
 
 
-def _reached(word: Word, tables: Mapping[str, Table[Any]]) -> float | None:
+def _reached(limit: str, tables: Mapping[str, Table[Any]]) -> float | None:
     """The part of the peak that the families bound so reach, by time."""
-    bound, column = ("compute", "peak_share") if word == "compute-bound" else ("memory", "bandwidth_share")
+    column = "peak_share" if limit == "compute" else "bandwidth_share"
     rows = [
         (row.work_ns, getattr(row, column))
         for row in tables.get("rooflines_by_family", ())
-        if row.bound == bound and getattr(row, column) is not None
+        if row.bound == limit and getattr(row, column) is not None
     ]
     time = sum(ns for ns, _ in rows)
     return sum(ns * share for ns, share in rows) / time if time else None

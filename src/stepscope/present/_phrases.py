@@ -80,9 +80,9 @@ def recorded_with(report: Report) -> str:
 def inflation(overview: Overview) -> str:
     """How much longer the step is because it was recorded; empty if that is little."""
     low, high = overview.unprofiled_step_ns
-    if not low or overview.step_ns / low < 1.03:
+    if not low or overview.steady_step_ns / low < 1.03:
         return ""
-    ends = sorted(max(0.0, overview.step_ns / end - 1) for end in (low, high))
+    ends = sorted(max(0.0, overview.steady_step_ns / end - 1) for end in (low, high))
     return f"profiling made steps ≈ {units.percents(*ends)} longer"
 
 

@@ -55,7 +55,7 @@ NOT_HOST = (*DEVICE_WORK, "gpu_user_annotation", "cuda_sync", "cuda_event")
 
 STANDS_STILL_NS = 1_000_000
 """Launched work that does not begin for so long, while nothing recorded runs on its device, waits for work
-that was not recorded. A launch takes some microseconds, and some ten where a device or a graph has to be woken."""
+that was not recorded. A launch takes microseconds, or tens of them where a device has to be woken."""
 
 # Names by which libraries mark what they do, as regular expressions.
 STEP_MARK = r"ProfilerStep#\d+"

@@ -8,10 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from math import prod
 from typing import Literal
 
-__all__ = ["CHANGES", "UNCHANGED", "Change", "ChangeName", "NamedChange", "combined"]
+__all__ = [
+    "CHANGES",
+    "PACE_SETTERS",
+    "UNCHANGED",
+    "Change",
+    "ChangeName",
+    "NamedChange",
+    "PaceSetter",
+    "WorkKind",
+    "combined",
+]
+
+
+class WorkKind(StrEnum):
+    """Kinds of device work that a change can make shorter."""
+
+    COMPUTE = "compute"
+    COLLECTIVES = "collectives"
+    COPIES_TO_DEVICE = "copies to the device"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +48,34 @@ class Change:
     """Copies to the device run beside the work of their stream, and nothing waits for them."""
     kernels: tuple[tuple[str, float], ...] = ()
     """Patterns of names of device work, and how much of its duration it takes; the last match counts."""
+    no_work: tuple[WorkKind, ...] = ()
+    """Kinds of device work that take no time."""
     ranges: tuple[tuple[str, float], ...] = ()
     """The same for operators, runtime calls and ranges of the host, with everything in them; the innermost
     match counts."""
     host_times: float = 1.0
-    """How much of its duration host work takes."""
+    """How much of its duration host work takes; if none, loading still takes all of it."""
     spared: float = 0.0
     """How much of the recording cost of an event, on a host of speed 1, is left out: 0 is as recorded."""
 
 
 UNCHANGED = Change()
+
+_HOST_COLLECTIVES = tuple(f"{backend}:*" for backend in ("gloo", "mpi", "ucc"))
+
+PaceSetter = Literal["device", "host", "input", "communication", "waits"]
+
+PACE_SETTERS: Mapping[PaceSetter, Change] = {
+    "device": Change(no_work=(WorkKind.COMPUTE,)),
+    "host": Change(host_times=0.0, ranges=tuple((pattern, 1.0) for pattern in _HOST_COLLECTIVES)),
+    "input": Change(no_loader=True, no_work=(WorkKind.COPIES_TO_DEVICE,)),
+    "communication": Change(
+        no_work=(WorkKind.COLLECTIVES,),
+        ranges=tuple((pattern, 0.0) for pattern in _HOST_COLLECTIVES),
+    ),
+    "waits": Change(no_sync=("*", "")),
+}
+"""What can set the pace of a step, and the change that makes it infinitely fast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +129,7 @@ def combined(changes: Iterable[Change]) -> Change:
         no_loader=any(one.no_loader for one in every),
         overlap_copies=any(one.overlap_copies for one in every),
         kernels=tuple(scaled for one in every for scaled in one.kernels),
+        no_work=tuple(kind for one in every for kind in one.no_work),
         ranges=tuple(scaled for one in every for scaled in one.ranges),
         host_times=prod(one.host_times for one in every),
         spared=max((one.spared for one in every), default=0.0),

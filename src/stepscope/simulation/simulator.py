@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import DATALOADER_RANGE, STANDS_STILL_NS
-from stepscope.simulation.changes import Change
+from stepscope.simulation.changes import Change, WorkKind
 from stepscope.simulation.critical_path import THREAD_WAIT_NS, leading_thread
 from stepscope.simulation.dependencies import ALL, DEPENDENCY_READS, dependencies, roles
 from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
@@ -101,9 +101,15 @@ _SPARED = f"""
 """
 _LIKE = "(SELECT unnest($patterns::VARCHAR[]) AS pattern) p ON"
 _SCALED_WORK = f"SELECT event FROM device_work SEMI JOIN {_LIKE} name GLOB pattern WHERE {_INSIDE}"
-_COPIES = f"""
-    SELECT event FROM device_work
-    WHERE kind = 'memcpy' AND regexp_matches(name, '(?i)HtoD|HostToDevice') AND {_INSIDE}
+_TO_DEVICE = "kind = 'memcpy' AND regexp_matches(name, '(?i)HtoD|HostToDevice')"
+_COPIES = f"SELECT event FROM device_work WHERE {_TO_DEVICE} AND {_INSIDE}"
+_OF_KIND = f"""
+    SELECT event FROM (
+        SELECT event, CASE WHEN communicates THEN '{WorkKind.COLLECTIVES}'
+                           WHEN {_TO_DEVICE} THEN '{WorkKind.COPIES_TO_DEVICE}'
+                           ELSE '{WorkKind.COMPUTE}' END AS of_kind
+        FROM device_work WHERE {_INSIDE})
+    SEMI JOIN {_LIKE} of_kind = pattern
 """
 _WAITING = f"""
     SELECT l.event FROM (SELECT event, op, name FROM launches WHERE {_INSIDE}) l
@@ -202,11 +208,13 @@ class Simulator:
         """Tells a simulation what is different."""
         if change.graph:
             self._scale(simulation.scale_host, 0.0, _GRAPHED)
-        if change.graph or change.no_loader:
+        if change.graph or change.no_loader or not change.host_times:
             self._scale(simulation.scale_host, 0.0 if change.no_loader else 1.0, _LOADING)
         # Patterns next to one another that change as much are asked for together.
         for times, patterns in groupby(change.kernels, key=itemgetter(1)):
             self._scale(simulation.scale_works, times, _SCALED_WORK, *(pattern for pattern, _ in patterns))
+        if change.no_work:
+            self._scale(simulation.scale_works, 0.0, _OF_KIND, *change.no_work)
         for times, patterns in groupby(change.ranges, key=itemgetter(1)):
             self._scale(simulation.scale_host, times, _SCALED_RANGES, *(pattern for pattern, _ in patterns))
         if change.overlap_copies:

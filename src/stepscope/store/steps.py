@@ -130,8 +130,8 @@ def _windows(trace: Trace, marks: Sequence[Mark]) -> list[tuple[int, int]]:
     at_cut = {row["cut"]: row["end_ns"] for row in found}
     reach = [at_cut.get(cut, _LONG_AGO) for cut in cuts]
     so_far = list(accumulate(reach, max))
-    before = [trace.rows(sql)[0]["end_ns"] for sql in (_BACKLOG, queued_until("stored."))]
-    last = max((end for end in before if end is not None), default=_LONG_AGO)
+    backlogs = [trace.rows(sql)[0]["end_ns"] for sql in (_BACKLOG, queued_until("stored."))]
+    last = max(_LONG_AGO if end is None else end for end in backlogs)
     windows: list[tuple[int, int]] = []
     for mark in marks:
         first, after = bisect_left(cuts, mark.start_ns), bisect_left(cuts, mark.end_ns)

@@ -201,9 +201,3 @@ def test_a_simulation_that_does_not_reproduce_the_steps_is_not_used() -> None:
     step = drawn_pace(played=off)
     assert list(step.unprofiled_ns) == [10 * MS, 10 * MS]
     assert (step.is_simulated, step.losses, step.faster_device) == (False, {}, ())
-
-
-def test_no_fix_takes_away_kernels_that_must_run() -> None:
-    step = mean_step(computing_ns=4.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
-    assert step.left(Saving(waited_ns=(0.0, 20.0 * MS)))[0] == 4.0 * MS
-    assert step.left(Saving(waited_ns=(0.0, 20.0 * MS), device_ns=(0.0, 3.0 * MS)))[0] == 1.0 * MS

@@ -217,3 +217,12 @@ def test_the_promise_names_those_that_matter() -> None:
     )
     found = verdict_of(step, overview(step, kernel=5 * MS), findings, {})
     assert found.promise.startswith("Fixing #1 and #2 should bring the step to ")
+
+
+def test_the_promise_leaves_the_kernels_that_no_fix_makes_shorter() -> None:
+    step = mean_step(computing_ns=5.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
+    loading = advice(Claim(Time.WAITED, Part.DATALOADER), waited_ns=(4.0 * MS, 9.0 * MS))
+    attention = advice(Claim(Time.DEVICE, Part.ATTENTION), device_ns=(2.0 * MS, 3.0 * MS))
+    findings = ranked([("a", Category.INPUT, loading), ("b", Category.ATTENTION, attention)], step)
+    promise = verdict_of(step, overview(step, kernel=5 * MS), findings, {}).promise
+    assert promise.endswith("should bring the step to 3.5–5.6 ms.")

@@ -86,7 +86,7 @@ class MeanStep:
     steady_ns: float = 0.0
     """As it was recorded, without a cold first step."""
     computing_ns: float = 0.0
-    """Time in which a kernel computed: of that a step keeps what no fix takes away."""
+    """Time in which a kernel computed."""
     losses: Mapping[PaceSetter, Bounds] = field(default_factory=dict)
     """What a step without the profiler loses if something is infinitely fast, as a part of it; from
     simulations."""
@@ -183,9 +183,8 @@ class MeanStep:
             starved = going * self.unprofiled_starved_ns[length]
         # The less the GPU waits for the host, the more it sets the pace of what is left.
         device = min(saving.device_ns[bound], self.busy_ns or step)
-        must_run = max(0.0, self.computing_ns - device)
         device *= 1 - (1 - going) * (1 - self.device_pays(bound, length, device))
-        return max(0.0, min(starved + device + saving.waited_ns[bound], step - must_run))
+        return min(starved + device + saving.waited_ns[bound], step)
 
 
 def mean_step_of(

@@ -8,6 +8,7 @@ from typing import Any
 from stepscope import units
 from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Category, Finding
+from stepscope.findings.claims import Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.ranking import together
 from stepscope.findings.report import Overview, Verdict, Word
@@ -273,5 +274,9 @@ def _promise(mean_step: MeanStep, findings: Sequence[Finding]) -> str:
     if not chosen:
         return ""
     low, high = mean_step.left(together(list(chosen.values()), mean_step))
+    # Kernels that none of them makes shorter still have to run.
+    on_device = [one for one in chosen.values() if any(c.time is Time.DEVICE for c in one.advice.claims)]
+    must_run = mean_step.computing_ns - sum(one.gain.high_ns for one in on_device)
+    low, high = max(low, must_run), max(high, must_run)
     numbers = " and ".join(", ".join(f"#{place}" for place in chosen).rsplit(", ", 1))
     return f"Fixing {numbers} should bring the step to {units.between(low, high)}."

@@ -96,7 +96,7 @@ def _cost(overview: Overview) -> str:
     slower = inflation(overview)
     if not slower:
         return "too little to matter" if overview.steps else ""
-    step = units.duration(overview.step_ns)
+    step = units.duration(overview.steady_step_ns)
     return f"{slower}: {step} instead of {units.between(low, high)}"
 
 

@@ -133,7 +133,9 @@ def _words(report: Report, width: int) -> Iterator[Line]:
 def _times(overview: Overview) -> str:
     low, high = overview.unprofiled_step_ns
     said = units.duration(overview.step_ns)
-    if low and overview.step_ns / low >= 1.03:
+    if overview.step_ns >= 1.03 * overview.steady_step_ns:
+        said += f", {units.duration(overview.steady_step_ns)} without the first"
+    if low and overview.steady_step_ns / low >= 1.03:
         said += f", {units.between(low, high)} unprofiled"
     return said
 

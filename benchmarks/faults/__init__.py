@@ -8,6 +8,13 @@ from benchmarks.faults import (
     host,
     inputs,
     kernels,
+    library_diffusion,
+    library_fair,
+    library_graphs,
+    library_inputs,
+    library_loops,
+    library_text,
+    library_vision,
     memory,
     serving,
     unseen,
@@ -21,6 +28,15 @@ from benchmarks.faults.registry import PROGRAMS, Program, Step
 GROUPS = (host, inputs, kernels, compiler, memory, serving, healthy)
 UNSEEN = (unseen, unseen_inputs, unseen_kernels, unseen_serving, unseen_healthy)
 """Written and recorded when the rules were done, by somebody who did not know them."""
+LIBRARY = (
+    library_text,
+    library_inputs,
+    library_vision,
+    library_diffusion,
+    library_graphs,
+    library_loops,
+    library_fair,
+)
+"""On real libraries, imported when a program is built; by somebody who did not know the rules."""
 
-
-__all__ = ["GROUPS", "PROGRAMS", "UNSEEN", "Program", "Step"]
+__all__ = ["GROUPS", "LIBRARY", "PROGRAMS", "UNSEEN", "Program", "Step"]

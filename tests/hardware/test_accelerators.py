@@ -19,7 +19,7 @@ def test_every_figure_has_a_source(one: Accelerator) -> None:
     given = {"tflops", "gb_s", "memory_gb"} | (
         {"units"} if one.units and one.product != "NVIDIA B200" else set()
     )
-    assert set(one.sources) == given
+    assert set(one.sources) == given | ({"link"} if one.link else set())
     assert all(source.title and re.match(r"https://\S+$", source.url) for source in one.sources.values())
 
 
@@ -175,3 +175,28 @@ def test_a_peak_that_cannot_be_read(text: str) -> None:
 def test_a_bandwidth_that_is_none(gb_s: float) -> None:
     with pytest.raises(StepscopeError, match="not possible"):
         with_peaks(None, (), gb_s)
+
+
+@ALL
+def test_a_link_is_slower_than_memory_and_faster_than_a_network(one: Accelerator) -> None:
+    """Datasheets give both directions together, and sometimes all devices of a machine: this tells."""
+    if one.link:
+        assert one.bytes_per_s
+        assert 10e9 < one.link.bytes_per_s < 0.25 * one.bytes_per_s
+        assert (one.link.name == "xGMI") == ("AMD" in one.product)
+
+
+def test_a_mesh_gives_a_small_group_less_than_a_switch() -> None:
+    mesh, switch = named("MI300X").link, named("NVIDIA H100 SXM").link
+    assert mesh
+    assert switch
+    assert [mesh.peak(size) for size in (2, 4, 8)] == [64e9, 192e9, 448e9]
+    assert [switch.peak(size) for size in (2, 8)] == [450e9, 450e9]
+
+
+def test_a_card_has_not_the_link_of_the_module() -> None:
+    a100 = named("NVIDIA A100 40GB")
+    assert a100.link_of("NVIDIA A100-PCIE-40GB") is None
+    assert a100.link_of("NVIDIA A100-SXM4-40GB") == a100.link
+    assert named("NVIDIA V100 PCIe").link_of("Tesla V100-PCIE-32GB") is not None
+    assert named("NVIDIA H100 PCIe").link is None

@@ -1,7 +1,7 @@
 """Peak rates and limits of accelerators, as data with a source for every figure.
 
 The figures stand in `accelerators.json`: dense peaks by data type, memory bandwidth and size, number of
-multiprocessors. A device is recognised by the product name that a profile gives, and checked against its
+multiprocessors, and how devices of one machine are connected. A device is recognised by the product name that a profile gives, and checked against its
 multiprocessors and its memory: a part of a device (MIG, partition modes) has other peaks than the whole. What
 is not recognised is said, not guessed, and can be given by the user.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from stepscope.errors import StepscopeError
 
-__all__ = ["DATA_TYPES", "Accelerator", "Source", "accelerators", "named", "recognised", "with_peaks"]
+__all__ = ["DATA_TYPES", "Accelerator", "Link", "Source", "accelerators", "named", "recognised", "with_peaks"]
 
 DATA_TYPES = ("fp64", "fp64_matrix", "fp32", "fp32_matrix", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 """The data types that peaks are given for; `_matrix` where matrix units have a rate of their own."""
@@ -37,6 +37,21 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """How a device is connected to others of the same machine."""
+
+    name: str
+    bytes_per_s: float
+    """One direction, all links of the device together."""
+    peers: int | None
+    """Peers that have a link each; None where a switch gives any peer the whole rate."""
+
+    def peak(self, group_size: int) -> float:
+        """Bytes a second, in one direction, for a device in a group of that many on one machine."""
+        return self.bytes_per_s * (min(1.0, (group_size - 1) / self.peers) if self.peers else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Accelerator:
     """One product, as a device of a profile."""
 
@@ -51,6 +66,13 @@ class Accelerator:
     """Multiprocessors or compute units."""
     sources: dict[str, Source]
     note: str = ""
+    link: Link | None = None
+    """None where cards may or may not have a bridge, or where it is not published."""
+
+    def link_of(self, name: str) -> Link | None:
+        """Its link, for a device of that name: one name here may stand for modules and for cards."""
+        is_card = re.search(r"pcie", name, re.IGNORECASE)
+        return None if self.link is None or (is_card and "PCIe" not in self.link.name) else self.link
 
     def peak(self, data_type: str | None, *, matrix: bool) -> float | None:
         """Operations a second in a data type, on the matrix units or beside them.
@@ -162,7 +184,12 @@ def _accelerator(entry: dict[str, Any], sources: dict[str, Source]) -> Accelerat
         units=entry["units"],
         sources={key: sources[source] for key, source in entry["sources"].items() if source},
         note=entry.get("note", ""),
+        link=_link(entry.get("link")),
     )
+
+
+def _link(entry: dict[str, Any] | None) -> Link | None:
+    return Link(entry["name"], entry["gb_s"] * 1e9, entry.get("peers")) if entry else None
 
 
 def _figures(one: Accelerator) -> tuple[dict[str, float], float | None]:

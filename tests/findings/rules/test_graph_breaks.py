@@ -23,7 +23,9 @@ NESTED = drawn(
     {"region": "0/0", "calls": 10, "regions_inside": 10},
     {"region": "1/0", "calls": 10, "inside": "0/0"},
 )
-BESIDE = drawn(CompiledRegion, {"region": "1/0", "calls": 40}, {"region": "2/0", "calls": 10})
+BESIDE = drawn(
+    CompiledRegion, *({"region": f"{frame}/0", "frame": str(frame), "calls": 10} for frame in range(5))
+)
 
 
 def op(name: str, within: str | None, late_ms: int, **told: Any) -> dict[str, Any]:
@@ -75,6 +77,33 @@ def test_reads_between_parts_show_that_they_are_one_function() -> None:
     # at the most 24 − 12 outside of the graphs and three of four times 12 − 8 of Python in them
     assert advice.saving.starved_ns == pytest.approx(((0.75 * 6 + 1) / 10 * MS, (12 + 3) / 10 * MS))
     assert advice.certainty == "likely"
+
+
+@pytest.mark.parametrize("frame, reads", [("0", 0.0), ("0", 2.0), ("0", 4.0), ("1", 0.0), ("1", 2.0)])
+def test_a_function_that_a_loop_calls_is_not_broken(frame: str, reads: float) -> None:
+    """Four denoising steps in one step, with reads outside of the model; or layers compiled one by one."""
+    one = drawn(CompiledRegion, {"region": f"{frame}/0", "frame": frame, "calls": 40})
+    ops = drawn(
+        StepOp, op(f"Torch-Compiled Region: {frame}/0", None, 16), op("aten::item", None, 1, per_step=reads)
+    )
+    assert graph_breaks(STEP, one, ops, LATE, ALIKE) is None
+
+
+def test_a_read_in_another_function_is_between_calls_not_parts() -> None:
+    one = drawn(CompiledRegion, {"region": "1/0", "frame": "1", "calls": 40})
+
+    def judged(reader: str) -> Any:
+        region = op("Torch-Compiled Region: 1/0", None, 16, user_frame="model.py(8): forward")
+        read = op("aten::item", None, 1, per_step=4.0, user_frame=reader)
+        return graph_breaks(STEP, one, drawn(StepOp, region, read), LATE, ALIKE)
+
+    assert judged("scheduler.py(40): step") is None
+    assert_bounded(judged("model.py(8): forward"), STEP)
+
+
+def test_versions_of_one_function_are_one_part() -> None:
+    rows = ({"region": f"0/{version}", "frame": "0", "calls": 10} for version in range(6))
+    assert graph_breaks(STEP, drawn(CompiledRegion, *rows), OPS, LATE, ALIKE) is None
 
 
 def test_it_is_silent_about_a_few_parts_side_by_side() -> None:

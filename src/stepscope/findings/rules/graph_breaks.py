@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.compiled_regions import CompiledRegion
@@ -18,9 +20,11 @@ from stepscope.tables import Table
 
 __all__ = ["graph_breaks"]
 
-LEAST_RUNS = 4.0
-"""From this many runs in a step, side by side, a break is suspected. A model, a loss and an optimizer that
-were compiled separately are fewer."""
+LEAST_PARTS = 4
+"""From this many different parts in a step, side by side, a break is suspected. A model, a loss and an
+optimizer that were compiled separately are fewer."""
+OFTEN = 0.9
+"""A read that breaks the graph happens about once for each run of the part before it."""
 ENTRY_NS = 50_000
 """What guards and wrappers of one entry cost the host in a recording: 50 and 90 µs were measured. More than
 that may be Python that the program needs."""
@@ -54,28 +58,30 @@ def graph_breaks(
       but one: each part has its own guards, wrappers and generated Python.
     - at least: nothing, because parts may be compiled separately on purpose, and what is between them may be
       needed.
-    - at least, if values are read about as often as parts are entered: the reads break the graph. They go,
-      and so does entering all parts but one.
+    - at least, if a value is read for each run of a part: the reads break the graph. They go, and so does
+      entering all parts but one.
     - at least, for parts entered from inside other compiled code: their guards and wrappers, because this
       only happens after a break.
     """
     rows = [row for row in compiled_regions if row.calls]
     nested = mean_step.per_step(sum(row.regions_inside for row in rows))
-    beside = mean_step.per_step(sum(row.calls for row in rows if row.inside is None))
-    if not nested and beside < LEAST_RUNS:
-        return None
+    beside = _Beside.of(rows, mean_step)
     code = compiled_code(step_ops, compiled_regions)
-    parts = nested + beside
+    reads = [row for row in step_ops if row.phase == "forward" and _is_read(row)]
+    read = sum(row.per_step for row in reads)
+    parts = nested + beside.runs
+    looped = beside.broken_by(_between_parts(reads, code))
+    apart = beside.parts >= LEAST_PARTS or looped
+    if not nested and not apart:
+        return None
+    breaking = looped or (bool(nested) and 2 * read >= parts)
     others = 1 - 1 / max(1.0, parts)
-    around = _between(code, starving_phases) if beside >= LEAST_RUNS else code.around_starved_ns
+    around = _between(code, starving_phases) if apart else code.around_starved_ns
     most = mean_step.with_latency(mean_step.per_step(around + others * code.python_starved_ns))
     if mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns < least_share * ordinary_step_ns(
         mean_step, step_classes
     ):
         return None
-    reads = [row for row in step_ops if row.phase == "forward" and _is_read(row)]
-    read = sum(row.per_step for row in reads)
-    breaking = 2 * read >= parts
     outside = sum(row.starved_ns for row in reads if row.within is None)
     least = mean_step.per_step(others * code.around_starved_ns + outside) if breaking else 0.0
     least = max(least, _entering(mean_step, nested, parts, code, step_ops))
@@ -95,6 +101,43 @@ def graph_breaks(
         },
         claims=frozenset({Claim(Time.STARVED)}),
         locations=_locations(reads, code),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """Runs of compiled code side by side, in a mean step."""
+
+    runs: float
+    parts: int
+    """Different ones: a part that runs several times is called so often by a loop, which breaks nothing."""
+    turns: float
+    """Runs of the most frequent part."""
+    entered: bool
+    """Whether the only part is the first that torch compiled: nothing around it was given up."""
+
+    @classmethod
+    def of(cls, rows: list[CompiledRegion], mean_step: MeanStep) -> _Beside:
+        """Versions of one frame are one part, because each run chooses one of them."""
+        calls: Counter[str] = Counter()
+        for row in rows:
+            if row.inside is None:
+                calls[row.frame or row.region] += row.calls
+        runs = mean_step.per_step(sum(calls.values()))
+        turns = mean_step.per_step(max(calls.values(), default=0))
+        return cls(runs, len(calls), turns, set(calls) == {"0"})
+
+    def broken_by(self, reads: float) -> bool:
+        """Whether so many reads of values in a step are what is between the runs."""
+        return self.runs >= 2 and not self.entered and reads >= OFTEN * self.turns
+
+
+def _between_parts(reads: list[StepOp], code: CompiledCode) -> float:
+    """Reads in a step that may be between compiled parts of one function, as far as functions are known."""
+    return sum(
+        row.per_step
+        for row in reads
+        if not row.user_frame or not code.frames or row.user_frame in code.frames
     )
 
 

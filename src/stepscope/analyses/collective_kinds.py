@@ -42,7 +42,9 @@ class CollectiveKind:
         int | None, "Their summed size, of the larger side of each: what an all-gather receives."
     ]
     total_ns: Annotated[int, "Their summed time on this rank, with the wait for others."]
-    exposed_ns: Annotated[int, "The part of it in which no other kernel ran on the device."]
+    exposed_ns: Annotated[
+        int, "The part of it in which no other kernel ran on the device; for the host's, all of it."
+    ]
     min_ns: Annotated[int, "Shortest."]
     median_ns: Annotated[int, "Median."]
     algorithm_gb_per_s: Annotated[float | None, "Bytes over time."]
@@ -61,7 +63,10 @@ class CollectiveKind:
     op: Annotated[str | None, "Operator that asked for it; of most of them."]
 
 
-_NAMES = r"nccl|rccl|oneccl|nvshmem|deep.?ep|cross.?device.?reduce|multimem|all.?(reduce|gather|to.?all|2.?all)|reduce.?scatter|^(gloo|mpi|ucc):"  # noqa: E501
+_NAMES = (
+    "nccl|rccl|oneccl|nvshmem|deep.?ep|cross.?device.?reduce|multimem|all.?reduce|all.?gather"
+    "|reduce.?scatter|all.?(to|2).?all"
+)
 """Without such a name there is no collective; a cheap look before the questions."""
 
 
@@ -116,7 +121,8 @@ _TOLD = (
 )  # fmt: skip
 _GROUPED = f"concat_ws(chr(31), {', '.join(f'coalesce({name}, chr(0))' for name in _TOLD)})"
 _GROUPS = f"""
-    SELECT {_GROUPED} AS grouped, count(*) AS calls, {", ".join(f"any_value({name}) AS {name}" for name in _TOLD)}
+    SELECT {_GROUPED} AS grouped, count(*) AS calls,
+           {", ".join(f"any_value({name}) AS {name}" for name in _TOLD)}
     FROM ({{sql}}) GROUP BY grouped ORDER BY grouped
 """
 _FIGURES = f"""
@@ -141,7 +147,9 @@ _RANGE = ("thread", "name", "category", "start_ns", "dur_ns", "args")
 
 @analysis(
     reads={
-        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "args", "launch", "op"),
+        "device_work": (
+            "name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "args", "launch", "op",
+        ),
         "launches": ("event", "thread", "start_ns"),
         "ops": ("event", "name", "parent", "args"),
         "annotations": _RANGE,
@@ -155,8 +163,8 @@ def collective_kinds(trace: Trace) -> Table[CollectiveKind]:
     """
     windows = step_windows(trace)
     found: list[CollectiveKind] = []
-    if trace.may_have_name(_NAMES):
-        found = _of(trace, _KERNELS) if trace.has("device_work") else []
+    if trace.has("device_work") and trace.may_have_name(f"(?i){_NAMES}"):
+        found = _of(trace, _KERNELS)
     if trace.may_have_name(COMMUNICATION_RANGE):
         found += _of(trace, _HOST)
     notes = list(windows.notes)

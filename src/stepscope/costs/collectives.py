@@ -107,7 +107,9 @@ def collective_of(told: Mapping[str, Any]) -> Collective:
         elements = _elements(told["dims"])
         if kind == "all-gather":  # a range has the input only
             elements *= _whole(told["group_size"]) or 0
-    known = surely and elements > 0 and width > 0
+    # Of several collectives in one kernel (coalesced) the profiler writes the size of one at most.
+    alone = told["own"] is None or kind_of_operation(told["own"]) is not None
+    known = surely and alone and elements > 0 and width > 0
     return Collective(
         kind=kind,
         bytes=elements * width if known else None,

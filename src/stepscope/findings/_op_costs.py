@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Bounds, Location, locations_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
-__all__ = ["OpCost", "cost_of", "part_in_steps", "places_of", "python_beside", "waits_of"]
+__all__ = ["OpCost", "cost_of", "part_in_steps", "part_of", "places_of", "python_beside", "waits_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,19 @@ def cost_of(ops: Iterable[StepOp], mean_step: MeanStep) -> OpCost:
         starved_ns=mean_step.per_step(sum(row.starved_ns for row in rows)),
         device_ns=mean_step.per_step(sum(row.device_ns for row in rows)),
         launches=mean_step.per_step(sum(row.launches for row in rows)),
+    )
+
+
+def part_of(op: StepOp, part: float) -> StepOp:
+    """A part of its calls, with the same part of its times."""
+    return replace(
+        op,
+        calls=round(op.calls * part),
+        per_step=op.per_step * part,
+        host_ns=round(op.host_ns * part),
+        starved_ns=round(op.starved_ns * part),
+        device_ns=round(op.device_ns * part),
+        launches=round(op.launches * part),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Saving
-from stepscope.findings._op_costs import cost_of, python_beside, waits_of
+from stepscope.findings._communication import buffers_broadcast
+from stepscope.findings._op_costs import cost_of, part_of, python_beside, waits_of
 from stepscope.findings._optimizers import merged_device_ns, turns_of
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def weight_loop_of(step_ops: Iterable[StepOp], step_classes: Iterable[StepClass]
         for key, count in counts.items()
         if count and _goes_through(min(count, outside.get(key[0], 0.0)), lengths)
     }
-    ops = tuple(_part(op, parts[key]) for op in own if (key := (op.name, op.user_frame)) in parts)
+    ops = tuple(part_of(op, parts[key]) for op in own if (key := (op.name, op.user_frame)) in parts)
     if not any(_IN_PLACE.fullmatch(op.name or "") for op in ops):
         return None
     tensors, calls = turns_of(ops)
@@ -123,30 +124,21 @@ def _outside_of_autograd(rows: list[StepOp], own: list[StepOp]) -> dict[str | No
             calls[op.name or ""] += op.per_step
     # A batch norm counts its batches with add_.
     counted = sum(op.per_step for op in rows if _NORM.fullmatch(op.name or ""))
+    # DistributedDataParallel copies what it broadcast back into each buffer: which copies of the forward pass
+    # are the program's own is not known then.
+    own_copies = not buffers_broadcast(rows)
     left: dict[str | None, float] = {}
     for name, count in calls.items():
         known = max(0.0, nodes[_kind(name).replace("_", "")] - inside[_kind(name)])
         if name.endswith("_"):
             known = max(0.0, known - calls.get(name[:-1], 0.0))
-        left[name] = max(0.0, count - known - (counted if name == "aten::add_" else 0.0))
+        if name != "aten::copy_" or own_copies:
+            left[name] = max(0.0, count - known - (counted if name == "aten::add_" else 0.0))
     return left
 
 
 def _kind(name: str) -> str:
     return name.removeprefix("aten::").rstrip("_")
-
-
-def _part(op: StepOp, part: float) -> StepOp:
-    """A part of its calls, with the same part of its times."""
-    return replace(
-        op,
-        calls=round(op.calls * part),
-        per_step=op.per_step * part,
-        host_ns=round(op.host_ns * part),
-        starved_ns=round(op.starved_ns * part),
-        device_ns=round(op.device_ns * part),
-        launches=round(op.launches * part),
-    )
 
 
 def loop_saves(

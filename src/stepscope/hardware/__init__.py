@@ -1,9 +1,10 @@
 """Peak rates and limits of accelerators, as data with a source for every figure.
 
 The figures stand in `accelerators.json`: dense peaks by data type, memory bandwidth and size, number of
-multiprocessors, and how devices of one machine are connected. A device is recognised by the product name that a profile gives, and checked against its
-multiprocessors and its memory: a part of a device (MIG, partition modes) has other peaks than the whole. What
-is not recognised is said, not guessed, and can be given by the user.
+multiprocessors, and how devices of one machine are connected. A device is recognised by the product name that
+a profile gives, and checked against its multiprocessors and its memory: a part of a device (MIG, partition
+modes) has other peaks than the whole. What is not recognised is said, not guessed, and can be given by the
+user.
 """
 
 from __future__ import annotations

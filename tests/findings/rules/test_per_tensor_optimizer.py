@@ -237,6 +237,14 @@ def test_other_operators_are_no_loop_over_weights() -> None:
     assert found(few, own("mul_", 6, 0.5), phase=NO_STEP) is None
 
 
+def test_copies_of_what_ddp_broadcasts_are_no_loop_over_weights() -> None:
+    copies, sent = own("copy_", 50, 0.2), {"name": "c10d::broadcast_", "phase": "forward", "per_step": 2.0}
+    assert looped(copies) is not None
+    assert looped(copies, sent) is None
+    assert looped(copies, {**sent, "phase": "other"}) is not None
+    assert looped(copies, own("mul_", 50, 0.2), sent) is not None
+
+
 def test_functions_are_told_apart() -> None:
     elsewhere = own("mul_", 20, 0.1, user_frame="model.py(3): forward")
     advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), mean_step())

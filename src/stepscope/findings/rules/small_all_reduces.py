@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 from stepscope import units
+from stepscope.analyses.collective_kinds import CollectiveKind
 from stepscope.analyses.iterations import Iteration
-from stepscope.analyses.kernel_families import KernelFamily
-from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings._communication import of_kind
 from stepscope.findings._inference import engine_of, infers
 from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Part, Time
@@ -19,9 +18,8 @@ from stepscope.tables import Table
 
 __all__ = ["small_all_reduces"]
 
-# ncclDevKernel_AllReduce_…, ncclKernel_AllReduce_…; vLLM's and SGLang's cross_device_reduce_1stage;
-# torch's multimem_all_reduce_kernel and one_shot_all_reduce_kernel; FlashInfer's allreduce_fusion_kernel.
-_ALL_REDUCE = re.compile(r"all_?reduce|cross_device_reduce", re.IGNORECASE)
+# Of vLLM and SGLang it is cross_device_reduce_1stage, of torch multimem_all_reduce_kernel and
+# one_shot_all_reduce_kernel, of FlashInfer allreduce_fusion_kernel.
 _NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
 ONE_SHOT_NS = 5_000
 """What an all-reduce takes at least if it reads the memory of its peers."""
@@ -43,8 +41,7 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     mean_step: MeanStep,
     iterations: Table[Iteration],
     step_classes: Table[StepClass],
-    kernel_families: Table[KernelFamily],
-    kernels: Table[Kernel],
+    collective_kinds: Table[CollectiveKind],
     *,
     least_calls: int = 16,
     most_mean_ns: int = 50_000,
@@ -61,14 +58,12 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
     """
     if not infers(step_classes) and not any(row.kind for row in iterations):
         return None
-    communication = [row for row in kernels if row.family == "communication"]
-    all_reduces = [row for row in communication if _ALL_REDUCE.search(row.name or "")]
-    inside = _inside_steps(communication, kernel_families)
-    calls = mean_step.per_step(inside * sum(row.calls for row in all_reduces))
-    whole = min(mean_step.per_step(inside * sum(row.total_ns for row in all_reduces)), mean_step.busy_ns)
+    all_reduces = of_kind(collective_kinds, "all-reduce")
+    calls = mean_step.per_step(sum(row.calls for row in all_reduces))
+    whole = min(mean_step.per_step(sum(row.total_ns for row in all_reduces)), mean_step.busy_ns)
     if calls < least_calls or whole / calls > most_mean_ns or mean_step.share(whole) < least_share:
         return None
-    nccl = sum(row.total_ns for row in all_reduces if _NCCL.search(row.name or ""))
+    nccl = sum(row.total_ns for row in all_reduces if _NCCL.search(row.kernel or ""))
     plain = nccl > 0.5 * sum(row.total_ns for row in all_reduces)
     engine = engine_of(iterations) or ""
     return Advice(
@@ -88,10 +83,3 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
         },
         claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
     )
-
-
-def _inside_steps(communication: list[Kernel], kernel_families: Iterable[KernelFamily]) -> float:
-    """The part of the communication kernels that ran in steps; `kernels` counts the whole trace."""
-    seen = sum(row.calls for row in communication)
-    inside = sum(row.calls for row in kernel_families if row.family == "communication")
-    return min(1.0, inside / seen) if seen else 0.0

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from stepscope import units
+from stepscope.analyses.collective_kinds import CollectiveKind
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
-from stepscope.findings._communication import ACCUMULATES, exposed_of, kind_of
+from stepscope.findings._communication import (
+    ACCUMULATES,
+    LEAST_BYTES,
+    exposed_of,
+    kind_of,
+    mean_bytes,
+    of_kind,
+)
+from stepscope.findings._overlapping import bucket_cap_mb
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
@@ -16,7 +25,7 @@ from stepscope.tables import Table
 __all__ = ["small_buckets"]
 
 _BUCKETS = (
-    "model = DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb=100)    # default 25"
+    "model = DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb={cap})    # default 25"
 )
 _BY_HAND = """\
 model = DistributedDataParallel(model, device_ids=[local_rank])    # reduces in buckets, during backward
@@ -29,45 +38,62 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
     mean_step: MeanStep,
     steps_by_any: Table[Step],
     kernel_families: Table[KernelFamily],
+    collective_kinds: Table[CollectiveKind],
     step_ops: Table[StepOp],
     *,
     least_calls: int = 16,
-    most_mean_ns: int = 100_000,
+    most_median_ns: int = 100_000,
     least_share: float = 0.02,
 ) -> Advice | None:
     """Gradients are all-reduced in many small pieces, which cost more latency than transfer.
 
+    A piece is small below 1 MiB; if sizes are not known, by its median time, because some wait for others.
+
     Gain:
 
-    - at most: all launches except one, and all exposed communication except one such all-reduce.
+    - at most: all launches except one, and the exposed time of the pieces except one. If the host sets the
+      pace, its whole time in these calls counts, as far as the GPU waits for the host at all.
     - at least: half of the GPU's waiting for the launches, because buckets twice as large halve them. None of
       the exposed communication, because larger buckets fill later and overlap less.
     """
+    all_reduces = of_kind(collective_kinds, "all-reduce")
+    small = [row for row in all_reduces if _is_small(row, most_median_ns)]
+    calls = mean_step.per_step(sum(row.calls for row in small))
     rows = [row for row in step_ops if kind_of(row.name) == "all-reduce"]
-    calls = mean_step.per_step(sum(row.calls for row in rows))
-    mean_ns = mean_step.per_step(sum(row.device_ns for row in rows)) / calls if calls else 0.0
     trains = any(row.phase == "backward" for row in step_ops)
-    if not trains or calls < least_calls or not 0 < mean_ns <= most_mean_ns:
+    if not trains or calls < least_calls or _of_layers(rows):
         return None
+    part = sum(row.calls for row in small) / sum(row.calls for row in all_reduces)
     exposed = exposed_of(steps_by_any, kernel_families, mean_step)
-    device = max(0.0, exposed.device_ns - mean_ns)
-    starved = mean_step.with_latency(mean_step.per_step(sum(row.starved_ns for row in rows)))
-    if mean_step.share(device + starved) < least_share:
+    waiting = min(mean_step.per_step(sum(row.exposed_ns for row in small)), exposed.device_ns)
+    device = waiting * (1 - 1 / calls)
+    starved = part * mean_step.with_latency(mean_step.per_step(sum(row.starved_ns for row in rows)))
+    # Where the host sets the pace, its calls cost the step also while a GPU waits for peers in a collective.
+    host = part * mean_step.host_path_share * mean_step.per_step(sum(row.host_ns for row in rows))
+    host = max(starved, min(host, mean_step.starved_ns))
+    if mean_step.share(device + host) < least_share:
         return None
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
+    total = mean_step.per_step(sum(row.bytes or 0 for row in all_reduces))
+    buckets = _BUCKETS.format(cap=bucket_cap_mb(total))
+    median_ns = max(small, key=lambda row: row.calls).median_ns
+    mean_ns = mean_step.per_step(sum(row.total_ns for row in small)) / calls
     return Advice(
         title="Gradients are all-reduced in many small pieces",
-        because=f"A step has {times(calls, 'all-reduce')} of {units.duration(mean_ns)} each."
-        + (f" {units.duration(exposed.device_ns)} of communication is exposed." if exposed.device_ns else "")
+        because=f"A step has {times(calls, 'all-reduce')}, {units.duration(median_ns)} in the median and "
+        f"{units.duration(mean_ns)} on average, with the wait for others."
+        + (f" For {units.duration(waiting)} of a step they run alone on the GPU." if waiting else "")
         + if_idle(starved, "The GPU waits {} for the launches."),
-        saving=Saving(starved_ns=(0.5 * starved, starved * (1 - 1 / calls)), device_ns=(0.0, device)),
+        saving=Saving(starved_ns=(0.5 * starved, host * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
-        fix=_BY_HAND if by_hand > calls * mean_step.steps / 2 else _BUCKETS,
+        fix=_BY_HAND if by_hand > sum(row.calls for row in rows) / 2 else buckets,
         check="stepscope show kernels: fewer and longer all-reduces; devices: less exposed_communication_ns.",
         evidence={
             "all_reduces_per_step": calls,
             "all_reduce_mean_ns": mean_ns,
-            "exposed_communication_ns": round(exposed.device_ns),
+            "all_reduce_median_ns": median_ns,
+            "all_reduce_bytes": round(total) if total else None,
+            "exposed_communication_ns": round(waiting),
             "starved_ns": round(starved),
         },
         claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
@@ -76,3 +102,14 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
             for row in sorted(rows, key=lambda row: -row.calls)
         ),
     )
+
+
+def _is_small(row: CollectiveKind, most_median_ns: int) -> bool:
+    size = mean_bytes(row)
+    return row.median_ns <= most_median_ns if size is None else size <= LEAST_BYTES
+
+
+def _of_layers(rows: list[StepOp]) -> bool:
+    """Whether many are made in forward: those are the sums of tensor parallelism, and no gradients."""
+    forward = sum(row.calls for row in rows if row.phase == "forward")
+    return 4 * forward >= sum(row.calls for row in rows) > 0

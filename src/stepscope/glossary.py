@@ -44,6 +44,12 @@ WORDS = {
         "Copies or collectives that run while no kernel computes. They add to the step. Those that "
         "overlap with computing kernels are hidden and cost little."
     ),
+    "bus bandwidth": (
+        "How fast a collective uses each link, as nccl-tests compute it: its bytes over its time, times "
+        "what its kind has to send for each byte: 2(n-1)/n for an all-reduce among n ranks, (n-1)/n for "
+        "all-gather, reduce-scatter and all-to-all. So it can be compared with the peak of the link, "
+        "whatever the kind. On one rank it includes the wait for others."
+    ),
     "self": (
         "Time in which an operator or call was the innermost one of its thread: its total without what it "
         "called. Self times add up, totals do not."

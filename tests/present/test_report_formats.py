@@ -135,6 +135,6 @@ def test_steps_are_said_with_how_they_were_found(steps: int, found_by: str, text
 
 def test_a_range_whose_ends_read_alike_is_one_number() -> None:
     overview = dataclasses.replace(
-        report().overview, step_ns=111_400_000, unprofiled_step_ns=(100_000_000, 100_200_000)
+        report().overview, steady_step_ns=111_400_000, unprofiled_step_ns=(100_000_000, 100_200_000)
     )
     assert phrases.inflation(overview) == "profiling made steps ≈ 11 % longer"

@@ -103,13 +103,11 @@ _LIKE = "(SELECT unnest($patterns::VARCHAR[]) AS pattern) p ON"
 _SCALED_WORK = f"SELECT event FROM device_work SEMI JOIN {_LIKE} name GLOB pattern WHERE {_INSIDE}"
 _TO_DEVICE = "kind = 'memcpy' AND regexp_matches(name, '(?i)HtoD|HostToDevice')"
 _COPIES = f"SELECT event FROM device_work WHERE {_TO_DEVICE} AND {_INSIDE}"
-_OF_KIND = f"""
-    SELECT event FROM (
-        SELECT event, CASE WHEN communicates THEN '{WorkKind.COLLECTIVES}'
-                           WHEN {_TO_DEVICE} THEN '{WorkKind.COPIES_TO_DEVICE}'
-                           ELSE '{WorkKind.COMPUTE}' END AS of_kind
-        FROM device_work WHERE {_INSIDE})
-    SEMI JOIN {_LIKE} of_kind = pattern
+_KINDS = f"""
+    SELECT event, CASE WHEN communicates THEN '{WorkKind.COLLECTIVES}'
+                       WHEN {_TO_DEVICE} THEN '{WorkKind.COPIES_TO_DEVICE}'
+                       ELSE '{WorkKind.COMPUTE}' END AS of_kind
+    FROM device_work WHERE {_INSIDE}
 """
 _WAITING = f"""
     SELECT l.event FROM (SELECT event, op, name FROM launches WHERE {_INSIDE}) l
@@ -162,6 +160,7 @@ class Simulator:
         self._roles = roles(trace)
         self._graph = dependencies(trace, window) if steps.num_rows else None
         self._answers: dict[tuple[str, tuple[str, ...]], list[list[memoryview]]] = {}
+        self._kinds: pa.Table | None = None
         self._known: dict[Change, SimulatedLengths] = {}
         moment = moment_of(trace)
         self.spared = (moment.least, moment.most)
@@ -213,8 +212,8 @@ class Simulator:
         # Patterns next to one another that change as much are asked for together.
         for times, patterns in groupby(change.kernels, key=itemgetter(1)):
             self._scale(simulation.scale_works, times, _SCALED_WORK, *(pattern for pattern, _ in patterns))
-        if change.no_work:
-            self._scale(simulation.scale_works, 0.0, _OF_KIND, *change.no_work)
+        for kind in change.no_work:
+            self._leave_out(simulation, kind)
         for times, patterns in groupby(change.ranges, key=itemgetter(1)):
             self._scale(simulation.scale_host, times, _SCALED_RANGES, *(pattern for pattern, _ in patterns))
         if change.overlap_copies:
@@ -226,6 +225,15 @@ class Simulator:
         if change.spared:
             for thread, time, cost in self._columns(_SPARED):
                 simulation.spare(thread, time, cost, round(change.spared * WHOLE))
+
+    def _leave_out(self, simulation: _native.Simulation, kind: WorkKind) -> None:
+        """Tells that device work of a kind takes no time; all kinds are asked for once."""
+        import pyarrow.compute as pc
+
+        if self._kinds is None:
+            self._kinds = self._trace.arrow(_KINDS, **self._within)
+        events = self._kinds.filter(pc.equal(self._kinds["of_kind"], kind))["event"].combine_chunks()
+        simulation.scale_works(view(events), view(pc.multiply(events, 0)))
 
     def _scale(self, told: Any, times: float, sql: str, *patterns: str) -> None:
         """Tells how much of its time something takes."""

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.present.drawn_report import empty_report, report
 
+from stepscope.findings import Gain
 from stepscope.findings.report import Report
 from stepscope.present import _phrases as phrases
 from stepscope.present._markdown import code, escaped
@@ -138,3 +139,10 @@ def test_a_range_whose_ends_read_alike_is_one_number() -> None:
         report().overview, steady_step_ns=111_400_000, unprofiled_step_ns=(100_000_000, 100_200_000)
     )
     assert phrases.inflation(overview) == "profiling made steps ≈ 11 % longer"
+
+
+def test_a_range_wider_than_half_the_step_is_unknown_until_measured() -> None:
+    wide = Gain(low_ns=1_000_000, high_ns=8_000_000, low_share=0.1, high_share=0.8)
+    assert phrases.gain(wide) == "−1.00 ms or more, unknown until measured"
+    vague = dataclasses.replace(wide, low_ns=0, low_share=0.0)
+    assert phrases.gain(vague) == "unknown until measured"

@@ -124,6 +124,14 @@ class Gain:
     low_share: float
     high_share: float
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the range helps; one wider than half the step says only that something can be gained."""
+        return self.high_share - self.low_share <= WIDEST
+
+
+WIDEST = 0.5
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:

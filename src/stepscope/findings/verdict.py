@@ -269,7 +269,7 @@ def _promise(mean_step: MeanStep, findings: Sequence[Finding]) -> str:
     chosen = {
         place: finding
         for place, finding in enumerate(findings[:3], 1)
-        if finding.severity != "low" and finding.gain.high_ns
+        if finding.severity != "low" and finding.gain.high_ns and finding.gain.is_known
     }
     if not chosen:
         return ""

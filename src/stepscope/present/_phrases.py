@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.findings import Finding, Gain
+from stepscope.findings.ranking import MEDIUM_SHARE
 from stepscope.findings.report import Overview, Report
 
 __all__ = [
@@ -87,7 +88,10 @@ def inflation(overview: Overview) -> str:
 
 
 def gain(of: Gain) -> str:
-    """What a step gets shorter by: `−28 … −36 ms`."""
+    """What a step gets shorter by: `−28 … −36 ms`; a range that is too wide to help is not shown as one."""
+    if not of.is_known:
+        least = f"−{units.duration(of.low_ns)} or more, " if of.low_share >= MEDIUM_SHARE else ""
+        return f"{least}unknown until measured"
     return units.between(of.low_ns, of.high_ns, sign="−") if of.high_ns else "step unchanged"
 
 

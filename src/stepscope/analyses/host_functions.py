@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import how_steps_were_found
+from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
 from stepscope.simulation.recording_cost import RECORDING_READS, Moment, moment_of
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
@@ -25,6 +25,7 @@ ARROW = " → "
 """Between two functions of a path."""
 _LEAST_SHARE = 0.001
 """Paths that hold less of the steps are left out: thousands of them make no difference."""
+_LARGE_SHARE = 0.01
 _OWN_SHARE = 0.8
 """A function does work of the host if it spends this part of its time outside of operators that launch."""
 _PER_LAUNCH_NS = 200_000
@@ -72,7 +73,7 @@ class HostFunction:
     outer_calls: Annotated[int, "How often the outer one was called."]
     recording_low_ns: Annotated[int, "At least so much of `outer_idle_ns` was the recording of calls inside."]
     recording_high_ns: Annotated[int, "The same, at most."]
-    steps: Annotated[int | None, "In how many steps the outer one ran; NULL if it cannot be told."]
+    steps: Annotated[int | None, "In how many steps the outer one ran; NULL for one step, and below 1 %."]
     longest_step: Annotated[int | None, "The step in which it took the longest."]
     longest_step_ns: Annotated[int | None, "For how long."]
     usual_step_ns: Annotated[int | None, "For how long in the median step; 0 if it runs in a few steps only."]
@@ -93,7 +94,7 @@ _TREE = f"""
 _RAN = """
     SELECT f.name, s.step, sum(f.dur_ns)::BIGINT AS ns FROM python_frames f
     JOIN steps s ON f.start_ns >= s.host_start_ns AND f.start_ns < s.host_end_ns
-    WHERE list_contains($names, f.name) AND f.dur_ns >= $least GROUP BY ALL
+    WHERE list_contains($names, f.name) GROUP BY ALL
 """
 
 
@@ -117,14 +118,14 @@ def host_functions(trace: Trace) -> Table[HostFunction]:
     """
     if not trace.has("python_frames"):
         return Table.of(HostFunction, [], ["No Python frames: record with with_stack=True."])
-    lengths = trace.rows("SELECT step, end_ns - start_ns AS dur_ns FROM steps")
-    whole = sum(row["dur_ns"] for row in lengths)
+    windows = windows_of_steps(trace)
+    whole = sum(row["end_ns"] - row["start_ns"] for row in windows)
     found = _found(trace.arrow(_TREE), whole) if whole else []
-    names = sorted({node.name for one in found for node in one.outer})
-    # What takes less of a step than this is not what makes one of them long.
-    least = round(_LEAST_SHARE * whole / len(lengths)) if lengths else 0
-    ran = trace.rows(_RAN, names=names, least=least) if found and len(lengths) > 1 else []
-    rows = [_row(one, _Steps(len(lengths), whole, ran), moment_of(trace)) for one in found]
+    # What takes little of the steps does not make one of them long.
+    large = [one for one in found if _idle(one.outer) >= _LARGE_SHARE * whole]
+    names = sorted({node.name for one in large for node in one.outer})
+    ran = trace.rows(_RAN, names=names) if large and len(windows) > 1 else []
+    rows = [_row(one, _Steps(len(windows), whole, ran), moment_of(trace)) for one in found]
     nothing = [] if rows else ["No device waited for a Python function outside of operators."]
     return Table.of(HostFunction, rows, nothing + how_steps_were_found(trace))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,17 +52,16 @@ class Loop:
     launch_share: Annotated[float, "The same as a part of the launches of the step on this thread."]
 
 
-_STEP = """
-    SELECT step, host_start_ns, host_end_ns FROM steps
-    ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)
-"""
 # What an optimizer, a loader and autograd do in their loops has findings of its own.
 _CALLED = """
-    WITH called AS (
+    WITH one AS (
+        SELECT step, host_start_ns, host_end_ns FROM steps
+        ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)),
+    called AS (
         SELECT o.event, o.thread, o.name_id, o.name, o.start_ns, coalesce(o.dur_ns, 0) AS dur_ns, p.node,
-               p.user_frame, p.module
-        FROM ops o JOIN call_sites p ON p.event = o.event
-        WHERE o.depth = 0 AND p.step = $step AND o.start_ns >= $since AND o.start_ns < $until
+               p.user_frame, p.module, p.step, s.host_start_ns AS since, s.host_end_ns AS until
+        FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
+        WHERE o.depth = 0 AND o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
           AND p.phase IN ('forward', 'other')),
     most AS (SELECT mode(thread) AS thread FROM called)
     SELECT c.* FROM called c JOIN most m ON m.thread = c.thread ORDER BY c.start_ns, c.event LIMIT $most
@@ -73,22 +73,23 @@ _RANGES = """
 """
 _LAUNCHED = f"""
     {_RANGES},
-    made AS (SELECT start_ns FROM launches
-             WHERE thread = $thread AND work_events > 0 AND start_ns >= $since AND start_ns < $until)
-    SELECT r.number, count(*) FILTER (m.start_ns >= r.start_ns AND m.start_ns < r.end_ns) AS launches,
-           count(*) AS all_launches
-    FROM ranges r CROSS JOIN made m GROUP BY r.number
-"""
-_WAITED = f"""
-    {_RANGES}
-    SELECT r.number, sum(least(g.start_ns + g.launch_delay_ns, r.end_ns)
-                         - greatest(g.start_ns, r.start_ns))::BIGINT AS idle_ns
-    FROM ranges r JOIN gaps g ON g.start_ns < r.end_ns AND g.start_ns + g.launch_delay_ns > r.start_ns
-    WHERE g.thread = $thread AND g.launch_delay_ns > 0 GROUP BY r.number
+    made AS (
+        SELECT r.number, count(*) FILTER (l.start_ns >= r.start_ns AND l.start_ns < r.end_ns) AS launches,
+               count(*) AS all_launches
+        FROM ranges r CROSS JOIN launches l
+        WHERE l.thread = $thread AND l.work_events > 0 AND l.start_ns >= $since AND l.start_ns < $until
+        GROUP BY r.number),
+    waited AS (
+        SELECT r.number, sum(least(g.start_ns + g.launch_delay_ns, r.end_ns)
+                             - greatest(g.start_ns, r.start_ns))::BIGINT AS idle_ns
+        FROM ranges r JOIN gaps g ON g.start_ns < r.end_ns AND g.start_ns + g.launch_delay_ns > r.start_ns
+        WHERE g.thread = $thread AND g.launch_delay_ns > 0 GROUP BY r.number)
+    SELECT m.number, m.launches, m.all_launches, coalesce(w.idle_ns, 0) AS idle_ns
+    FROM made m LEFT JOIN waited w ON w.number = m.number
 """
 _INSIDE = f"""
     {_RANGES}
-    SELECT r.number, o.name, o.event, o.depth, o.start_ns < r.first_end_ns AS is_first,
+    SELECT r.number, o.name, o.depth, o.start_ns < r.first_end_ns AS is_first,
            CAST(o.args->'$."Input Dims"' AS VARCHAR) AS dims
     FROM ranges r JOIN ops o ON o.start_ns >= r.start_ns AND o.start_ns < r.end_ns
     WHERE o.thread = $thread AND (o.depth = 0 OR o.start_ns < r.first_end_ns)
@@ -113,25 +114,21 @@ def loops(trace: Trace) -> Table[Loop]:
     One step is looked at, the forward pass and what surrounds it. With Python frames, repetitions that come
     from the same place are a loop; where each is another `nn.Module`, they are layers.
     """
-    step = trace.rows(_STEP) if trace.has("ops") else []
-    if not step:
-        return Table.of(Loop, [], ["No operators in a step."])
-    window = {"since": step[0]["host_start_ns"], "until": step[0]["host_end_ns"]}
-    called = trace.arrow(_CALLED, step=step[0]["step"], most=_MOST_OPS, **window).combine_chunks()
+    if not trace.has("ops"):
+        return Table.of(Loop, [], ["No operators in the profile."])
+    called = trace.arrow(_CALLED, most=_MOST_OPS).combine_chunks()
     found = [
         one
         for one in _native.find_loops(view(called["name_id"]), _MOST_PERIOD, _LEAST_TIMES, _MOST)
         if one[2] >= _LEAST_OPS
     ]
-    rows = _rows(trace, step[0]["step"], window, called, found) if found else []
+    rows = list(_rows(trace, called, found)) if found else []
     rows.sort(key=lambda row: (-row.launches, -row.host_ns))
     nothing = [] if rows else ["No operators come again and again in the same order."]
     return Table.of(Loop, rows, nothing + how_steps_were_found(trace))
 
 
-def _rows(
-    trace: Trace, step: int, window: dict[str, int], called: pa.Table, found: list[tuple[int, int, int]]
-) -> list[Loop]:
+def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> Iterator[Loop]:
     """What is known about each stretch: (first operator, operators of a repetition, operators)."""
     starts, durs = called["start_ns"], called["dur_ns"]
     ends = [(starts[first + rows - 1].as_py() + durs[first + rows - 1].as_py()) for first, _, rows in found]
@@ -141,34 +138,29 @@ def _rows(
         "ends": ends,
         "firsts": [starts[first + period].as_py() for first, period, _ in found],
     }
-    on_thread = {"thread": called["thread"][0].as_py()}
-    launched = {row["number"]: row for row in trace.rows(_LAUNCHED, **ranges, **on_thread, **window)}
-    waited = {row["number"]: row["idle_ns"] for row in trace.rows(_WAITED, **ranges, **on_thread)}
-    inside = trace.arrow(_INSIDE, **ranges, **on_thread)
+    step, thread, since, until = (called[name][0].as_py() for name in ("step", "thread", "since", "until"))
+    asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **ranges)
+    launched = {row["number"]: row for row in asked}
+    inside = trace.arrow(_INSIDE, thread=thread, **ranges)
     names = _names_of(trace, called, found)
-    rows = []
     for number, (first, period, length) in enumerate(found):
         stretch = called.slice(first, length)
-        made = launched.get(number, {"launches": 0, "all_launches": 0})
-        rows.append(
-            Loop(
-                step=step,
-                user_frame=names.get(stretch["user_frame"][0].as_py()),
-                module=names.get(stretch["module"][0].as_py()),
-                repeats=length // period,
-                ops=period,
-                first_ops=", ".join(
-                    name or "" for name in stretch["name"].slice(0, min(period, _NAMED)).to_pylist()
-                ),
-                same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
-                host_ns=ranges["ends"][number] - ranges["starts"][number],
-                idle_ns=waited.get(number, 0),
-                launches=made["launches"],
-                launch_share=made["launches"] / made["all_launches"] if made["all_launches"] else 0.0,
-                **_told(inside, number, period),
-            )
+        made = launched.get(number, {"launches": 0, "all_launches": 0, "idle_ns": 0})
+        of_first = stretch["name"].slice(0, min(period, _NAMED)).to_pylist()
+        yield Loop(
+            step=step,
+            user_frame=names.get(stretch["user_frame"][0].as_py()),
+            module=names.get(stretch["module"][0].as_py()),
+            repeats=length // period,
+            ops=period,
+            first_ops=", ".join(name or "" for name in of_first),
+            same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
+            host_ns=ranges["ends"][number] - ranges["starts"][number],
+            idle_ns=made["idle_ns"],
+            launches=made["launches"],
+            launch_share=made["launches"] / made["all_launches"] if made["all_launches"] else 0.0,
+            **_told(inside, number, period),
         )
-    return rows
 
 
 def _names_of(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> dict[int | None, str]:

@@ -73,9 +73,11 @@ class HostFunction:
     outer_calls: Annotated[int, "How often the outer one was called."]
     recording_low_ns: Annotated[int, "At least so much of `outer_idle_ns` was the recording of calls inside."]
     recording_high_ns: Annotated[int, "The same, at most."]
-    steps: Annotated[int | None, "In how many steps the outer one ran; NULL for one step, and below 1 %."]
-    longest_step: Annotated[int | None, "The step in which it took the longest."]
+    longest_step: Annotated[
+        int | None, "The step in which the outer one took the longest; NULL for one step, and below 1 %."
+    ]
     longest_step_ns: Annotated[int | None, "For how long."]
+    long_steps: Annotated[int | None, "In how many steps it took at least a tenth of that."]
     usual_step_ns: Annotated[int | None, "For how long in the median step; 0 if it runs in a few steps only."]
 
 
@@ -307,8 +309,8 @@ def _row(found: _Found, steps: _Steps, moment: Moment) -> HostFunction:
         outer_calls=sum(node.calls for node in found.outer),
         recording_low_ns=low,
         recording_high_ns=high,
-        steps=len(times) or None,
         longest_step=longest,
         longest_step_ns=None if longest is None else times[longest],
+        long_steps=None if longest is None else sum(ns >= times[longest] / 10 for ns in times.values()),
         usual_step_ns=round(median([*times.values(), *[0] * (steps.count - len(times))])) if times else None,
     )

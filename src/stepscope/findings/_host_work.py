@@ -202,9 +202,9 @@ class HostWork:
     def occasional(self, mean_step: MeanStep) -> bool:
         """Whether it is called in some steps only, and makes these long."""
         row = self.row
-        if row.steps is None or row.longest_step_ns is None or row.usual_step_ns is None:
+        if row.long_steps is None or row.longest_step_ns is None or row.usual_step_ns is None:
             return False
-        return row.steps < mean_step.steps and row.usual_step_ns <= _OCCASIONAL * row.longest_step_ns
+        return row.long_steps < mean_step.steps and row.usual_step_ns <= _OCCASIONAL * row.longest_step_ns
 
     def story(self, mean_step: MeanStep) -> str:
         """For what the GPU waits how long in a step, as a sentence."""

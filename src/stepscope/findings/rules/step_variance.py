@@ -143,7 +143,7 @@ def _occasional(
     mean_step: MeanStep, rows: Iterable[HostFunction], steps: Iterable[Step], compiled: set[int | None]
 ) -> HostWork | None:
     """The most expensive function that only some steps call; what the first one calls may be start-up."""
-    first = min((row.start_ns, row.step) for row in steps)[1] if mean_step.steps else None
+    first = min(((row.start_ns, row.step) for row in steps), default=(0, None))[1]
     for work in host_works(rows):
         step = work.row.longest_step
         if work.occasional(mean_step) and step != first and step not in compiled:
@@ -154,7 +154,7 @@ def _occasional(
 def _calling(mean_step: MeanStep, work: HostWork) -> Advice:
     row = work.row
     longest = units.duration(row.longest_step_ns or 0)
-    number = units.count(row.steps or 0)
+    number = units.count(row.long_steps or 0)
     return Advice(
         title=f"Some steps are long: they call {work.title}",
         because=f"`{work.called}` runs in {number} of {units.count(mean_step.steps)} steps, in step "
@@ -165,7 +165,7 @@ def _calling(mean_step: MeanStep, work: HostWork) -> Advice:
         check="stepscope show host_functions: less time in its longest step.",
         evidence={
             "function": row.function,
-            "steps_with_it": row.steps,
+            "steps_with_it": row.long_steps,
             "longest_step_ns": row.longest_step_ns,
             "excess_ns": round(mean_step.per_step(row.outer_idle_ns)),
         },

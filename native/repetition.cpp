@@ -15,6 +15,7 @@ constexpr size_t kLeastTimes = 3;
 // A symbol that occurs m times in a period stands a period apart from its m-th next. Rare symbols have a small m, so a
 // few of them tell the period; the bounds keep the search linear.
 constexpr size_t kSymbols = 32, kMostInPeriod = 64, kMostPlaces = 1 << 16, kMostPeriods = 128;
+constexpr size_t kMostCompared = size_t{1} << 27;
 
 // The places of the rarest symbols that occur often enough.
 std::vector<std::vector<size_t>> places_of_rare(const int64_t* symbols, size_t rows) {
@@ -83,6 +84,31 @@ std::optional<Repetition> find_repetition(const int64_t* symbols, size_t rows, s
     return found;
   }
   return std::nullopt;
+}
+
+std::vector<Repetition> find_loops(const int64_t* symbols, size_t rows, size_t most_period, size_t least_times, size_t most) {
+  least_times = std::max<size_t>(least_times, 2);
+  // Every period is tried at every place: very long sequences get by with short periods.
+  most_period = std::min({most_period, rows / least_times, rows ? kMostCompared / rows : 0});
+  std::vector<Repetition> found;
+  for (size_t period = 1; period <= most_period; ++period) {
+    size_t begin = 0;
+    for (size_t i = 0; i + period <= rows; ++i) {
+      if (i + period < rows && symbols[i] == symbols[i + period]) continue;
+      const size_t length = i - begin + period;
+      if (i > begin && length >= least_times * period) found.push_back({begin, period, length});
+      begin = i + 1;
+    }
+  }
+  // The same stretch has multiples of its period as well: the shortest counts.
+  std::stable_sort(found.begin(), found.end(), [](const Repetition& a, const Repetition& b) { return a.rows > b.rows; });
+  std::vector<Repetition> kept;
+  for (const Repetition& one : found) {
+    if (kept.size() == most) break;
+    const auto apart = [&](const Repetition& other) { return one.first + one.rows <= other.first || other.first + other.rows <= one.first; };
+    if (std::all_of(kept.begin(), kept.end(), apart)) kept.push_back(one);
+  }
+  return kept;
 }
 
 }  // namespace stepscope

@@ -14,9 +14,9 @@ PROGRAMS: dict[str, dict[str, Any]] = json.loads((FAULTS / "measurements.json").
 ]
 
 
-def recording(name: str, side: str) -> Path:
-    """The recording of a program with its fault, without it, or of one that has none."""
-    return FAULTS / f"{name}.{side}.light.pt.trace.json.gz"
+def recording(name: str, side: str, how: str = "light") -> Path:
+    """The recording of a program with its fault, without it, or of one that has none; few are `full`."""
+    return FAULTS / f"{name}.{side}.{how}.pt.trace.json.gz"
 
 
 REPORTED = [

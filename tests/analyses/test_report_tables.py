@@ -42,15 +42,17 @@ def test_steps_that_nobody_marked_are_divided_too(tmp_path: Path) -> None:
 
 def test_late_time_by_phase(tmp_path: Path) -> None:
     # The device is idle from 35 until the launch at 52: 15 in frames of no phase, 2 in aten::relu. And from
-    # 65 until 85: 15 with nothing open on autograd's thread, 5 in its node.
+    # 65 until 85: 15 with nothing open on autograd's thread, 5 in its node. And before its first work, until
+    # the launch at 22: 10 while data is loaded, 2 in aten::addmm, and 10 in frames.
     found = {
         row.phase: (row.starved_ns, row.launches, row.device_ns)
         for row in analysed("starving_phases", opened(training_step(), tmp_path))
     }
     assert found == {
-        "other": (30_000, 0, 0),
+        "other": (30_000 + 10_000, 0, 0),
+        "dataloader": (10_000, 0, 0),
         "backward": (5_000, 2, 80_000),
-        "forward": (2_000, 2, 10_000),
+        "forward": (2_000 + 2_000, 2, 10_000),
         "optimizer": (0, 1, 3_000),
     }
 
@@ -72,7 +74,7 @@ def test_operators_of_a_step(tmp_path: Path) -> None:
     node = "autograd::engine::evaluate_function: "
     inner, outer = "model.py(8): forward", "train.py(3): main"
     assert found == {
-        "aten::addmm": ("forward", inner, 1, 10_000, 0, 5_000, 1),
+        "aten::addmm": ("forward", inner, 1, 10_000, 2_000, 5_000, 1),
         "aten::relu": ("forward", inner, 1, 10_000, 2_000, 5_000, 1),
         f"{node}ReluBackward0": ("backward", inner, 1, 20_000, 5_000, 40_000, 1),
         f"{node}AddmmBackward0": ("backward", inner, 1, 20_000, 0, 40_000, 1),
@@ -122,8 +124,7 @@ def test_late_time_of_phases_adds_up(name: str) -> None:
     late = sum(row.starved_ns for row in analysed("starving_phases", trace))
     idle = sum(row.idle_ns for row in analysed("idle_gaps", trace) if row.side == "host")
     assert late == sum(row.idle_ns for row in analysed("lines", trace))
-    # Idle time before the very first work of a device waits for the host too, but is no gap between work.
-    assert 0.95 * idle < late <= idle
+    assert 0.99 * idle < late <= idle
 
 
 @pytest.mark.parametrize("name", ["two_streams", "nccl", "waits", "cuda_graph"])

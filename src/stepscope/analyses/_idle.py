@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
+from stepscope.analyses._windows import windows_of_steps
 from stepscope.schema import STANDS_STILL_NS
 from stepscope.simulation.device_calls import WAITING_CALLS, WAITING_READS, call_names
 from stepscope.store.call_tree import handing_threads
@@ -178,7 +179,6 @@ _MADE_BEFORE = f"""
                  ELSE {_DEVICE} END)::BIGINT
     FROM open g JOIN around b ON b.event = g.before JOIN around a ON a.event = g.after
 """
-_STEPS = "SELECT start_ns, end_ns FROM steps ORDER BY start_ns, end_ns"
 _THREADS = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
 _ALLOCATIONS = """
     SELECT thread, start_ns, dur_ns FROM launches WHERE list_contains($allocating, name) AND dur_ns > 0
@@ -225,7 +225,7 @@ class _Division:
     # ------------------------------------------------ what is needed
 
     def _steps(self) -> tuple[list[int], list[int]]:
-        rows = self._trace.once("windows of steps", lambda: self._trace.rows(_STEPS))
+        rows = windows_of_steps(self._trace)
         return [row["start_ns"] for row in rows], [row["end_ns"] for row in rows]
 
     def _span(self) -> tuple[list[int], list[int]]:

@@ -9,6 +9,7 @@ from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["DRIVING", "LAUNCHED", "LAUNCHED_READS", "PLACED", "claimed", "how_steps_were_found"]
+__all__ += ["windows_of_steps"]
 
 DRIVING = """
     SELECT thread FROM launches WHERE work_events > 0
@@ -67,6 +68,13 @@ def claimed(
         sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "label")))
     sweep.finish()
     return sweep.by_window_ns
+
+
+def windows_of_steps(trace: Trace) -> list[dict[str, Any]]:
+    """When each step began and ended, in order; reads `start_ns` and `end_ns` of `steps`."""
+    asked = "SELECT start_ns, end_ns FROM steps ORDER BY start_ns, end_ns"
+    rows: list[dict[str, Any]] = trace.once("windows of steps", lambda: trace.rows(asked))
+    return rows
 
 
 def how_steps_were_found(trace: Trace) -> list[str]:

@@ -286,20 +286,31 @@ def _joined(pieces: list[memoryview]) -> memoryview:
     return memoryview(b"".join(pieces)).cast("q")
 
 
+# Gaps lie between the first and the last work of a device: before the first it waits as well.
+_LATE = """
+    WITH first AS (
+        SELECT arg_min(w.launch, (w.start_ns, w.event)) AS launch, min(w.start_ns) AS end_ns
+        FROM stored.device_work w LEFT JOIN stored.threads h ON h.id = w.thread
+        WHERE w.start_ns IS NOT NULL GROUP BY coalesce(w.device::VARCHAR, h.pid)),
+    begun AS (SELECT min(start_ns) AS start_ns FROM stored.steps),
+    waited AS (
+        SELECT thread, start_ns, start_ns + launch_delay_ns AS end_ns FROM stored.gaps
+        WHERE launch_delay_ns > 0 AND thread IS NOT NULL
+        UNION ALL
+        SELECT l.thread, b.start_ns, least(l.start_ns, f.end_ns)
+        FROM first f JOIN stored.launches l ON l.event = f.launch CROSS JOIN begun b)
+    SELECT w.thread, greatest(w.start_ns, s.start_ns) AS start_ns, least(w.end_ns, s.end_ns) AS end_ns
+    FROM waited w JOIN stored.steps s ON w.start_ns < s.end_ns AND w.end_ns > s.start_ns
+    ORDER BY w.thread, 2
+"""
+
+
 def _late_stretches(trace: Trace) -> Windows:
     """For each thread, the times in the steps in which a device had run dry and waited for a launch of it."""
     import pyarrow.compute as pc
 
     found: Windows = {}
-    late = trace.arrow(
-        """
-        SELECT g.thread, greatest(g.start_ns, s.start_ns) AS start_ns,
-               least(g.start_ns + g.launch_delay_ns, s.end_ns) AS end_ns
-        FROM stored.gaps g JOIN stored.steps s
-        ON g.start_ns < s.end_ns AND g.start_ns + g.launch_delay_ns > s.start_ns
-        WHERE g.launch_delay_ns > 0 AND g.thread IS NOT NULL ORDER BY g.thread, 2
-        """
-    )
+    late = trace.arrow(_LATE)
     for thread in late["thread"].unique().to_pylist():
         of_thread = late.filter(pc.equal(late["thread"], thread))
         found[thread] = ([view(of_thread["start_ns"])], [view(of_thread["end_ns"])])

@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, changed, drawn, mean_step
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.changed_steps import ChangedStep
+from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
@@ -18,13 +19,14 @@ WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 STEP = mean_step(steps=5)
 
 
-def judged(
+def judged(  # noqa: PLR0917  # what is not given is quiet
     waits: list[float],
     name: str = SINGLE,
     host_ms: float = 0.0,
     ops: tuple[dict[str, Any], ...] = (),
     step: MeanStep = STEP,
     replay: tuple[float, float] | None = None,
+    functions: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
     """Steps of 10 ms that wait so many ms."""
@@ -36,7 +38,7 @@ def judged(
     ranges = ({"name": name, "calls": len(waits), "host_ns": host_ns}, {"name": "forward", "calls": 5})
     tables = drawn(Step, *rows), drawn(Annotation, *ranges), drawn(StepOp, *ops)
     played = changed(*replay) if replay else drawn(ChangedStep)
-    return dataloader_waits(step, *tables, played, **thresholds)
+    return dataloader_waits(step, *tables, played, drawn(HostFunction, *functions), **thresholds)
 
 
 def test_it_fires_where_the_program_loads_itself() -> None:
@@ -105,7 +107,7 @@ def test_a_long_first_step_does_not_hide_the_wait() -> None:
     rows = ({"step": number, "dur_ns": 30 * MS if number == 0 else 10 * MS} for number in range(5))
     steps = drawn(Step, *({**row, "dataloader_ns": 4 * MS} for row in rows))
     ranges = drawn(Annotation, {"name": WORKERS, "calls": 5, "host_ns": 20 * MS})
-    tables = steps, ranges, drawn(StepOp), drawn(ChangedStep)
+    tables = steps, ranges, drawn(StepOp), drawn(ChangedStep), drawn(HostFunction)
     advice = dataloader_waits(mean_step(steps=5, step_ns=14.0 * MS), *tables)
     assert advice is not None
     assert advice.evidence["wait_ns"] == round(0.4 * 14 * MS)
@@ -159,3 +161,27 @@ def test_the_thresholds_work() -> None:
     advice = judged([0.7] * 5, finding_share=0.06)
     assert advice is not None
     assert advice.saving.starved_ns[0] > 0.6 * MS
+
+
+def test_it_names_the_function_that_loading_goes_to() -> None:
+    zoom = {
+        "function": "<built-in function zoom_shift>",
+        "idle_ns": 17 * MS,
+        "outer": "transformers/pipelines/detection.py(1): preprocess",
+        "outer_idle_ns": 19 * MS,
+        "outer_calls": 5,
+        "path": "transformers/pipelines/detection.py(1): preprocess → "
+        "scipy/ndimage/_interpolation.py(7): zoom → <built-in function zoom_shift>",
+        "user_frame": "serve.py(4): main",
+        "phase": "dataloader",
+    }
+    advice = assert_bounded(judged([4.0] * 5, functions=(zoom,)), STEP)
+    assert "of it 3.40 ms for `zoom_shift()` of scipy" in advice.because
+    assert [str(place) for place in advice.locations] == [
+        "serve.py:4 main",
+        "transformers/pipelines/detection.py:1 preprocess",
+        "scipy/ndimage/_interpolation.py:7 zoom",
+    ]
+    assert "pipe(inputs, num_workers=2)" in advice.fix
+    for other in ({"phase": "forward"}, {"outer_idle_ns": 9 * MS}):
+        assert assert_bounded(judged([4.0] * 5, functions=(zoom | other,)), STEP).locations == ()

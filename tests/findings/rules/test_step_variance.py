@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
@@ -29,6 +30,7 @@ def judged(
     classes: tuple[tuple[tuple[int, ...], dict[str, Any]], ...] = (),
     compiled: tuple[int, ...] = (),
     step: MeanStep = STEP,
+    functions: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
     """Steps of so many ms, all alike but for those of other classes; what varies is in one part."""
@@ -59,6 +61,7 @@ def judged(
         drawn(ClassedStep, *classed),
         drawn(Step, *rows),
         drawn(Compilation, *({"step": number} for number in compiled)),
+        drawn(HostFunction, *functions),
         **thresholds,
     )
 
@@ -137,7 +140,7 @@ def test_it_is_silent_for_few_or_steady_steps_and_for_noise() -> None:
     assert judged([10, 10, 10, 10, 10, 10]) is None
     assert judged([10, 8, 10, 12, 9, 11]) is None  # the mean is the median
     assert judged([100, 100, 100, 100, 122, 122]) is None  # long ones are not much longer
-    nothing = drawn(StepClass), drawn(ClassedStep), drawn(Step), drawn(Compilation)
+    nothing = drawn(StepClass), drawn(ClassedStep), drawn(Step), drawn(Compilation), drawn(HostFunction)
     assert step_variance(STEP, *nothing) is None
 
 
@@ -149,3 +152,69 @@ def test_a_class_may_have_many_steps() -> None:
 
 def test_the_threshold_works() -> None:
     assert judged([10, 10, 10, 30, 10, 30], variation_share=0.9) is None
+
+
+SAVE = {
+    "function": "<built-in method write_record of PyTorchFileWriter object>",
+    "idle_ns": 40 * MS,
+    "outer": "train.py(9): after",
+    "outer_idle_ns": 48 * MS,
+    "outer_calls": 6,
+    "share": 0.5,
+    "path": "train.py(9): after → torch/serialization.py(945): save → <built-in method write_record of P>",
+    "user_frame": "train.py(9): after",
+    "phase": "other",
+    "calls": 100,
+    "recording_low_ns": 1 * MS,
+    "recording_high_ns": 2 * MS,
+    "long_steps": 1,
+    "longest_step": 3,
+    "longest_step_ns": 50 * MS,
+    "usual_step_ns": 0,
+}
+
+
+def test_it_names_what_only_some_steps_call() -> None:
+    times = [7, 7, 7, 57, 7, 7]
+    advice = assert_bounded(judged(times, functions=(SAVE,)), STEP)
+    assert advice.title == "Some steps are long: they call torch.save()"
+    assert "in step 3 for 50.0 ms" in advice.because
+    assert "async_save" in advice.fix
+    assert [str(place) for place in advice.locations] == [
+        "train.py:9 after",
+        "torch/serialization.py:945 save",
+    ]
+    gain = STEP.gain(advice.saving)
+    # Of 8 ms a step, 0.17–0.33 ms are recording; four fifths at the least.
+    assert gain.low_ns == pytest.approx(0.8 * 46 / 6 * MS, rel=0.01)
+    assert gain.high_ns == pytest.approx(47 / 6 * MS, rel=0.01)
+
+
+def test_collection_is_named_only_where_it_is_recorded() -> None:
+    advice = judged([10, 10, 10, 30, 10, 30])
+    assert advice is not None
+    assert "gc.disable" not in advice.fix
+    assert "with_stack=True" in advice.fix
+    collected = SAVE | {"function": "Python GC", "outer": "Python GC", "path": "Python GC"}
+    advice = judged([10, 10, 10, 30, 10, 30], functions=(collected,))
+    assert advice is not None
+    assert advice.title == "Some steps are long: they call Python's garbage collector"
+    assert "gc.disable" in advice.fix
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"longest_step": 0},
+        {"share": 0.01},
+        {"long_steps": 6},
+        {"usual_step_ns": 20 * MS},
+        {"long_steps": None},
+    ],
+)
+def test_start_up_and_what_every_step_calls_are_no_variance(change: dict[str, Any]) -> None:
+    assert judged([10, 10, 10, 10, 10, 10], functions=(SAVE | change,)) is None
+
+
+def test_what_is_called_while_compiling_is_left_out() -> None:
+    assert judged([10, 10, 10, 10, 10, 10], functions=(SAVE,), compiled=(3,)) is None

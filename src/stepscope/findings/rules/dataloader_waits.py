@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.changed_steps import ChangedStep
+from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
+from stepscope.findings._host_work import FAST_PROCESSOR, HostWork, host_works
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
@@ -55,6 +57,7 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     annotations: Table[Annotation],
     step_ops: Table[StepOp],
     changed_steps_by_no_loader: Table[ChangedStep],
+    host_functions: Table[HostFunction],
     *,
     finding_share: float = 0.10,
     note_share: float = 0.05,
@@ -91,12 +94,14 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     if not burst:
         saving = _within_simulation(mean_step, saving, changed_steps_by_no_loader)
     needed = _needed(loading, mean_step)
+    work = None if workers else _work(host_functions, mean_step, loading)
     return Advice(
         title="The step waits for the DataLoader" + ("" if workers else " (num_workers=0)"),
-        because=_because(mean_step, loading, workers=workers, burst=burst),
+        because=_because(mean_step, loading, workers=workers, burst=burst)
+        + (f" {work.story(mean_step)}" if work else ""),
         saving=saving,
         certainty="possible" if burst else "likely" if vague or workers else "certain",
-        fix=_fix(needed, workers=workers),
+        fix=_fix(needed, work, workers=workers),
         check="stepscope show steps: the column dataloader is near 0 from the second step on.",
         evidence={
             "wait_ns": round(loading.wait_ns),
@@ -107,8 +112,15 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
             "batches_per_step": batches,
         },
         claims=frozenset({Claim(Time.WAITED, Part.DATALOADER), Claim(Time.STARVED, Part.DATALOADER)}),
-        locations=() if workers else _locations(step_ops, mean_step),
+        locations=work.locations(mean_step) if work else () if workers else _locations(step_ops, mean_step),
     )
+
+
+def _work(rows: Iterable[HostFunction], mean_step: MeanStep, loading: _Loading) -> HostWork | None:
+    """The function that most of the loading goes to, if stacks name one."""
+    works = [work for work in host_works(rows) if work.row.phase == "dataloader"]
+    large = [work for work in works if mean_step.per_step(work.row.outer_idle_ns) > loading.wait_ns / 2]
+    return large[0] if large else None
 
 
 def _loading_of(steps_by_any: Iterable[Step], mean_step: MeanStep, host_ns: int) -> _Loading | None:
@@ -181,12 +193,16 @@ def _because(mean_step: MeanStep, loading: _Loading, *, workers: bool, burst: bo
     return f"{text}The training process loads the batches itself (num_workers=0), which takes {made} a step."
 
 
-def _fix(needed: int, *, workers: bool) -> str:
+def _fix(needed: int, work: HostWork | None, *, workers: bool) -> str:
     if workers:
         return """\
 loader = DataLoader(dataset, ..., num_workers=2 * num_workers, prefetch_factor=4,
                     persistent_workers=True, pin_memory=True)
 # if all cores are busy: make items cheaper (decode and resize beforehand, augment on the GPU)"""
+    if work and work.within("transformers/pipelines"):
+        return f"""\
+results = pipe(inputs, num_workers={needed})    # the pipeline makes its own DataLoader
+{FAST_PROCESSOR}"""
     return f"""\
 loader = DataLoader(dataset, ..., num_workers={needed}, prefetch_factor=4,
                     persistent_workers=True, pin_memory=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from stepscope import units
+from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.lines import Line
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.findings import Advice, Bounds, Category, Location, NotKnown, Saving, rule
+from stepscope.findings._host_work import HostWork, host_works, saving_of
 from stepscope.findings._phrases import if_idle
 from stepscope.findings._starvation import Starvation, starvation_of
 from stepscope.findings.claims import Claim, Part, Time
@@ -24,6 +26,9 @@ _OF_PROGRAM = re.compile(
     r"(?!torch/|threading\.py|queue\.py|selectors\.py|socket\.py|multiprocessing/|concurrent/|asyncio/)"
     r"[^<].*\.py\(\d+\): "
 )
+_MOST = 0.5
+_LEAST_SHARE = 0.02
+"""Functions that hold less of the steps are left out."""
 _FIX = """\
 if step % 100 == 0: log(records)              # logging, metrics and callbacks once in many steps
 records.append(loss.detach())                 # keep tensors; build, sort and print after the loop
@@ -37,14 +42,21 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     idle_gaps: Table[IdleGap],
     lines: Table[Line],
     python_frames: Table[PythonFrame],
+    host_functions: Table[HostFunction],
     *,
     least_share: float = 0.05,
     ordinary_ns: float = 5_000,
     ordinary_share: float = 0.7,
 ) -> Advice | None:
-    """The GPU waits for Python between operators, far longer than in ordinary eager programs.
+    """The GPU waits for Python functions outside of operators, or for Python between operators.
 
-    Gain: a plain eager program spends about half as much time between its operators as in them.
+    Gain, where stacks name functions that do little else than work of the host, such as preparing data,
+    logging or metrics, if these hold most of such waiting:
+
+    - at most: the GPU's waiting for them, less the cost of recording them.
+    - at least: four fifths of that, because in a thread they still take some of the interpreter's time.
+
+    Gain otherwise: a plain eager program spends about half as much time between its operators as in them.
 
     - at most: all of the time between operators, except `ordinary_ns` in each gap.
     - at least: with stacks, which slow Python down, what exceeds the time in operators. Without stacks, what
@@ -52,6 +64,11 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     - with stacks, no more than the own time of functions outside of torch that take 1 % of the step or more.
     """
     starved = starvation_of(mean_step, idle_gaps)
+    works = _works(host_functions, mean_step)
+    named_ns = mean_step.per_step(sum(work.row.outer_idle_ns for work in works))
+    if mean_step.device is not None and named_ns > _MOST * starved.python_ns:
+        advice = _named(mean_step, starved, works)
+        return advice if mean_step.gain(advice.saving).low_share >= least_share else None
     most = starved.python_ns - starved.python_parts * ordinary_ns
     if facts.stacks:
         bounds = _seen(starved, most, python_frames, mean_step)
@@ -70,6 +87,41 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     if facts.stacks and not places:
         return None
     return _advice(mean_step, starved, bounds, places, stacks=facts.stacks)
+
+
+def _works(rows: Table[HostFunction], mean_step: MeanStep) -> list[HostWork]:
+    """Functions that are called in every step; loading data and what some steps do have their own rules."""
+    return [
+        work
+        for work in host_works(rows)
+        if work.row.phase != "dataloader"
+        and work.row.share >= _LEAST_SHARE
+        and not work.occasional(mean_step)
+    ]
+
+
+def _named(mean_step: MeanStep, starved: Starvation, works: list[HostWork]) -> Advice:
+    first, *others = works
+    places = dict.fromkeys(place for work in works for place in work.locations(mean_step))
+    more = ", ".join(f"`{work.called}`" for work in others)
+    return Advice(
+        title=f"The GPU waits for {first.title}",
+        because=first.story(mean_step) + (f" It waits for {more} as well." if more else ""),
+        saving=saving_of(mean_step, works),
+        certainty="likely",
+        fix="\n".join(dict.fromkeys(work.kind.fix for work in works[:2])),
+        check="stepscope show host_functions: the function is gone, or takes less of the step.",
+        evidence={
+            "function": first.row.function,
+            "function_idle_ns": round(mean_step.per_step(first.row.idle_ns)),
+            "outer_function": first.row.outer,
+            "outer_idle_ns": round(mean_step.per_step(first.row.outer_idle_ns)),
+            "python_starved_ns": round(starved.python_ns),
+            "calls_per_step": mean_step.per_step(first.row.calls),
+        },
+        claims=frozenset({Claim(Time.STARVED, Part.PYTHON), Claim(Time.WAITED, Part.PYTHON)}),
+        locations=tuple(places)[:4],
+    )
 
 
 def _advice(

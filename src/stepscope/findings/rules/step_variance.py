@@ -9,9 +9,11 @@ from statistics import mean, median, stdev
 from stepscope import units
 from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings._host_work import HostWork, host_works, saving_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -37,7 +39,9 @@ _CAUSES = {
     "cpu_ns": ("operators on the host", "# keep evaluation, logging and checkpoints out of most steps"),
     "other_ns": (
         "Python between operators",
-        "gc.disable()    # and gc.collect() from time to time, if garbage collection is the cause",
+        """\
+profile(..., with_stack=True)    # record once more: it names the functions that only the long steps call
+torch._C._profiler._ExperimentalConfig(record_python_gc_info=True)    # and garbage collection""",
     ),
 }
 _LEAST_STEPS = 3
@@ -69,16 +73,22 @@ class _Spread:
 
 
 @rule(category=Category.HOST)
-def step_variance(
+def step_variance(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     step_classes: Table[StepClass],
     classed_steps: Table[ClassedStep],
     steps_by_any: Table[Step],
     compilations: Table[Compilation],
+    host_functions: Table[HostFunction],
     *,
     variation_share: float = 0.10,
 ) -> Advice | None:
     """Steps that do the same work vary in length, or some steps do extra work.
+
+    Gain, where stacks name a function that some steps call and that makes them long, such as `torch.save`:
+
+    - at most: what the GPU waits for it, over all steps.
+    - at least: four fifths of that, because it may be needed, but less often or in a thread.
 
     Gain, for steps that do the same work:
 
@@ -93,6 +103,8 @@ def step_variance(
     Steps during warm-up, the first step of a class, and steps in which something was compiled do not count.
     """
     compiled = {row.step for row in compilations}
+    if work := _occasional(mean_step, host_functions, steps_by_any, compiled):
+        return _calling(mean_step, work)
     classes = list(step_classes)
     if not classes or classes[0].steps < _LEAST_STEPS:
         return None
@@ -125,6 +137,41 @@ def step_variance(
     if mean(row.dur_ns for row in spread.slow) < _CLEAR * median(times):
         return None
     return _unlike(mean_step, spread, times) if mean_step.share(spread.excess_ns) >= _LEAST_SHARE else None
+
+
+def _occasional(
+    mean_step: MeanStep, rows: Iterable[HostFunction], steps: Iterable[Step], compiled: set[int | None]
+) -> HostWork | None:
+    """The most expensive function that only some steps call; what the first one calls may be start-up."""
+    first = min(((row.start_ns, row.step) for row in steps), default=(0, None))[1]
+    for work in host_works(rows):
+        step = work.row.longest_step
+        if work.occasional(mean_step) and step != first and step not in compiled:
+            return work if work.row.share >= _LEAST_SHARE else None
+    return None
+
+
+def _calling(mean_step: MeanStep, work: HostWork) -> Advice:
+    row = work.row
+    longest = units.duration(row.longest_step_ns or 0)
+    number = units.count(row.long_steps or 0)
+    return Advice(
+        title=f"Some steps are long: they call {work.title}",
+        because=f"`{work.called}` runs in {number} of {units.count(mean_step.steps)} steps, in step "
+        f"{row.longest_step} for {longest}. {work.story(mean_step)}",
+        saving=saving_of(mean_step, [work]),
+        certainty="likely",
+        fix=f"if step % 1000 == 0: ...    # less often\n{work.kind.fix}",
+        check="stepscope show host_functions: less time in its longest step.",
+        evidence={
+            "function": row.function,
+            "steps_with_it": row.long_steps,
+            "longest_step_ns": row.longest_step_ns,
+            "excess_ns": round(mean_step.per_step(row.outer_idle_ns)),
+        },
+        claims=frozenset({Claim(Time.WAITED, Part.VARIANCE), Claim(Time.STARVED, Part.VARIANCE)}),
+        locations=work.locations(mean_step),
+    )
 
 
 def _members(

@@ -1,0 +1,192 @@
+"""Sequences of operators that a step calls again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from stepscope import _native
+from stepscope.analyses import analysis
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.store.columns import view
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Loop", "loops"]
+
+_MOST_PERIOD = 2_048
+_LEAST_TIMES = 4
+_LEAST_OPS = 16
+"""Shorter stretches are no cost worth a row."""
+_MOST = 5
+_MOST_OPS = 1 << 18
+_NAMED = 8
+_SAME = 0.9
+"""Part of the operators that must agree: by chance, what stands before may have the names of a repetition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """One stretch of a step in which the program calls the same operators in the same order, repeatedly."""
+
+    step: Annotated[int, "The step that was looked at, one in the middle."]
+    user_frame: Annotated[str | None, "Function of the user's code that calls them; needs with_stack=True."]
+    module: Annotated[str | None, "The nn.Module that calls them; needs with_stack=True."]
+    repeats: Annotated[int, "How often they are called."]
+    ops: Annotated[int, "How many operators a repetition calls; those inside them do not count."]
+    first_ops: Annotated[str, "The first of them."]
+    contains: Annotated[str, "All operators of a repetition, also those inside others, by name."]
+    same_place: Annotated[
+        bool | None,
+        "Whether all repetitions have the same path of calls: no, where each is another nn.Module, as the "
+        "layers of a network are. NULL without Python frames.",
+    ]
+    same_shapes: Annotated[bool | None, "Whether all have inputs of the same shapes; NULL without shapes."]
+    host_ns: Annotated[int, "From the first operator to the end of the last."]
+    idle_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
+    launches: Annotated[int, "Launches of device work in it."]
+    launch_share: Annotated[float, "The same as a part of the launches of the step on this thread."]
+
+
+# What an optimizer, a loader and autograd do in their loops has findings of its own.
+_CALLED = """
+    WITH one AS (
+        SELECT step, host_start_ns, host_end_ns FROM steps
+        ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)),
+    called AS (
+        SELECT o.event, o.thread, o.name_id, o.name, o.start_ns, coalesce(o.dur_ns, 0) AS dur_ns, p.node,
+               p.user_frame, p.module, p.step, s.host_start_ns AS since, s.host_end_ns AS until
+        FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
+        WHERE o.depth = 0 AND o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
+          AND p.phase IN ('forward', 'other')),
+    most AS (SELECT mode(thread) AS thread FROM called)
+    SELECT c.* FROM called c JOIN most m ON m.thread = c.thread ORDER BY c.start_ns, c.event LIMIT $most
+"""
+_RANGES = """
+    WITH ranges AS (
+        SELECT unnest($numbers::BIGINT[]) AS number, unnest($starts::BIGINT[]) AS start_ns,
+               unnest($ends::BIGINT[]) AS end_ns, unnest($firsts::BIGINT[]) AS first_end_ns)
+"""
+_LAUNCHED = f"""
+    {_RANGES},
+    made AS (
+        SELECT r.number, count(*) FILTER (l.start_ns >= r.start_ns AND l.start_ns < r.end_ns) AS launches,
+               count(*) AS all_launches
+        FROM ranges r CROSS JOIN launches l
+        WHERE l.thread = $thread AND l.work_events > 0 AND l.start_ns >= $since AND l.start_ns < $until
+        GROUP BY r.number),
+    waited AS (
+        SELECT r.number, sum(least(g.start_ns + g.launch_delay_ns, r.end_ns)
+                             - greatest(g.start_ns, r.start_ns))::BIGINT AS idle_ns
+        FROM ranges r JOIN gaps g ON g.start_ns < r.end_ns AND g.start_ns + g.launch_delay_ns > r.start_ns
+        WHERE g.thread = $thread AND g.launch_delay_ns > 0 GROUP BY r.number)
+    SELECT m.number, m.launches, m.all_launches, coalesce(w.idle_ns, 0) AS idle_ns
+    FROM made m LEFT JOIN waited w ON w.number = m.number
+"""
+_INSIDE = f"""
+    {_RANGES}
+    SELECT r.number, o.name, o.depth, o.start_ns < r.first_end_ns AS is_first,
+           CAST(o.args->'$."Input Dims"' AS VARCHAR) AS dims
+    FROM ranges r JOIN ops o ON o.start_ns >= r.start_ns AND o.start_ns < r.end_ns
+    WHERE o.thread = $thread AND (o.depth = 0 OR o.start_ns < r.first_end_ns)
+    ORDER BY r.number, o.start_ns, o.event
+"""
+_PLACES = "SELECT node, name FROM call_tree WHERE list_contains($nodes, node)"
+
+
+@analysis(
+    reads={
+        "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
+        "ops": ("event", "thread", "name_id", "name", "start_ns", "dur_ns", "depth", "args"),
+        "call_sites": ("event", "node", "step", "phase", "user_frame", "module"),
+        "call_tree": ("node", "name"),
+        "launches": ("thread", "start_ns", "work_events"),
+        "gaps": ("start_ns", "thread", "launch_delay_ns"),
+    }
+)
+def loops(trace: Trace) -> Table[Loop]:
+    """Finds operators that a step calls again and again in the same order: loops in Python, and layers.
+
+    One step is looked at, the forward pass and what surrounds it. With Python frames, repetitions that come
+    from the same place are a loop; where each is another `nn.Module`, they are layers.
+    """
+    if not trace.has("ops"):
+        return Table.of(Loop, [], ["No operators in the profile."])
+    called = trace.arrow(_CALLED, most=_MOST_OPS).combine_chunks()
+    found = [
+        one
+        for one in _native.find_loops(view(called["name_id"]), _MOST_PERIOD, _LEAST_TIMES, _MOST)
+        if one[2] >= _LEAST_OPS
+    ]
+    rows = list(_rows(trace, called, found)) if found else []
+    rows.sort(key=lambda row: (-row.launches, -row.host_ns))
+    nothing = [] if rows else ["No operators come again and again in the same order."]
+    return Table.of(Loop, rows, nothing + how_steps_were_found(trace))
+
+
+def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> Iterator[Loop]:
+    """What is known about each stretch: (first operator, operators of a repetition, operators)."""
+    starts, durs = called["start_ns"], called["dur_ns"]
+    ends = [(starts[first + rows - 1].as_py() + durs[first + rows - 1].as_py()) for first, _, rows in found]
+    ranges = {
+        "numbers": list(range(len(found))),
+        "starts": [starts[first].as_py() for first, _, _ in found],
+        "ends": ends,
+        "firsts": [starts[first + period].as_py() for first, period, _ in found],
+    }
+    step, thread, since, until = (called[name][0].as_py() for name in ("step", "thread", "since", "until"))
+    asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **ranges)
+    launched = {row["number"]: row for row in asked}
+    inside = trace.arrow(_INSIDE, thread=thread, **ranges)
+    names = _names_of(trace, called, found)
+    for number, (first, period, length) in enumerate(found):
+        stretch = called.slice(first, length)
+        made = launched.get(number, {"launches": 0, "all_launches": 0, "idle_ns": 0})
+        of_first = stretch["name"].slice(0, min(period, _NAMED)).to_pylist()
+        yield Loop(
+            step=step,
+            user_frame=names.get(stretch["user_frame"][0].as_py()),
+            module=names.get(stretch["module"][0].as_py()),
+            repeats=length // period,
+            ops=period,
+            first_ops=", ".join(name or "" for name in of_first),
+            same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
+            host_ns=ranges["ends"][number] - ranges["starts"][number],
+            idle_ns=made["idle_ns"],
+            launches=made["launches"],
+            launch_share=made["launches"] / made["all_launches"] if made["all_launches"] else 0.0,
+            **_told(inside, number, period),
+        )
+
+
+def _names_of(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> dict[int | None, str]:
+    """The functions and modules that call the first operators."""
+    nodes = {called[column][first].as_py() for first, _, _ in found for column in ("user_frame", "module")}
+    known = sorted(node for node in nodes if node is not None)
+    return {row["node"]: row["name"] for row in trace.rows(_PLACES, nodes=known)} if known else {}
+
+
+def _agrees(values: Any, period: int) -> bool:
+    """Whether what is one period apart is the same."""
+    import pyarrow.compute as pc
+
+    same = pc.equal(values.slice(0, len(values) - period), values.slice(period))
+    return bool((pc.mean(pc.cast(same, "float64")).as_py() or 0.0) >= _SAME)
+
+
+def _told(inside: pa.Table, number: int, period: int) -> dict[str, Any]:
+    """What a repetition consists of, and whether its shapes are always the same."""
+    import pyarrow.compute as pc
+
+    of_loop = inside.filter(pc.equal(inside["number"], number))
+    first = of_loop.filter(of_loop["is_first"])
+    outer = of_loop.filter(pc.equal(of_loop["depth"], 0))["dims"]
+    shapes = _agrees(outer, period) if outer.null_count < len(outer) else None
+    return {
+        "contains": ", ".join(sorted({name for name in first["name"].to_pylist() if name})),
+        "same_shapes": shapes,
+    }

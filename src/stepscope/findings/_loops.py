@@ -1,0 +1,184 @@
+"""Loops in which a step calls the same operators again and again: which kind it is, and how to merge it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from stepscope import units
+from stepscope.findings import Location, locations_of
+
+if TYPE_CHECKING:
+    from stepscope.analyses.loops import Loop
+    from stepscope.analyses.step_classes import StepClass
+
+__all__ = ["NamedLoop", "loop_of"]
+
+_MOST = 0.5
+"""A loop that makes fewer of the launches than this is not what a step is about."""
+_FEW_PASSES = 3
+"""Two backward passes in a step may belong to two networks."""
+_PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::matmul", "aten::linear"}
+_CELLS = {
+    "aten::lstm_cell": "LSTM",
+    "aten::_thnn_fused_lstm_cell": "LSTM",
+    "aten::gru_cell": "GRU",
+    "aten::_thnn_fused_gru_cell": "GRU",
+    "aten::rnn_tanh_cell": "RNN",
+    "aten::rnn_relu_cell": "RNN",
+}
+_NOT_IN_CELLS = ("norm", "softmax", "attention", "conv", "embedding", "multinomial")
+_SAMPLES = {"aten::multinomial", "aten::bernoulli", "aten::bernoulli_", "aten::exponential_", "aten::normal"}
+_READS = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"}
+_CHOOSES = {"aten::nonzero", "aten::masked_select"}
+_MAKES = {"aten::lift_fresh"}
+"""Tensors made from lists: rules about copies say it."""
+_LEAST_CELLS, _LEAST_CALLS = 8, 16
+_GATHERS = {"aten::index", "aten::index_select", "aten::gather", "aten::masked_select"}
+
+
+class LoopKind(NamedTuple):
+    """What a loop does, and what does the same without it."""
+
+    title: str
+    """With a place for the number of repetitions; at most 60 characters."""
+    fix: str
+
+
+def _recurrent(cell: str) -> LoopKind:
+    return LoopKind(
+        f"A loop of {{repeats}} {cell} cells launches short kernels",
+        f"""\
+layer = nn.{cell}(inputs, width, batch_first=True)    # cuDNN runs all moments of all layers in one call
+outputs, state = layer(sequence)""",
+    )
+
+
+_EXPERTS = LoopKind(
+    "A loop over {repeats} experts or relations launches short kernels",
+    """\
+order = choice.argsort(); ends = choice.bincount(minlength=experts).cumsum(0).int()    # sort tokens by expert
+y = torch._grouped_mm(x[order], weights, offs=ends)    # all experts in one call, bf16; no .nonzero()
+y = torch.bmm(padded, weights)    # or as many places for each expert: padded is [experts, places, width]""",
+)
+_GROUPS = LoopKind(
+    "A loop over {repeats} groups launches short kernels",
+    """\
+sums = x.new_zeros(groups, x.shape[-1]).index_add_(0, group, x)    # all groups in one call, without a mask
+means = sums / group.bincount(minlength=groups).clamp(min=1)[:, None]""",
+)
+_STEPPING = LoopKind(
+    "A loop of {repeats} moments launches short kernels",
+    """\
+envs = gymnasium.vector.AsyncVectorEnv([make] * 64)    # one call of the network for all environments
+actions = policy(torch.as_tensor(observations).cuda())    # a batch; read all actions back at once""",
+)
+_MICRO_BATCHES = LoopKind(
+    "{repeats} micro-batches launch short kernels",
+    """\
+batch_size, accumulation = 2 * batch_size, accumulation // 2    # same result, half as many launches""",
+)
+_ALIKE = LoopKind(
+    "A loop of {repeats} calls launches short kernels",
+    """\
+y = f(torch.stack(inputs))    # one call for all, if no call needs the result of another
+y = torch.vmap(f)(torch.stack(inputs))    # if f takes one input at a time""",
+)
+_UNLIKE = LoopKind(
+    "A loop of {repeats} calls launches short kernels",
+    """\
+y = f(torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True))    # pad the inputs: one call for all
+# or torch.nested.nested_tensor(inputs, layout=torch.jagged), if no call needs the result of another""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLoop:
+    """A loop that makes most of a step's launches on its thread."""
+
+    kind: LoopKind
+    rows: tuple[Loop, ...]
+    """The same loop at several places, such as the experts of several layers."""
+
+    @property
+    def title(self) -> str:
+        """What to call it."""
+        return self.kind.title.format(repeats=units.count(self.rows[0].repeats))
+
+    @property
+    def story(self) -> str:
+        """How long it is, where, and how much of the work it launches, as sentences."""
+        row = self.rows[0]
+        ops = f"{units.count(row.ops)} operators" if row.ops > 1 else f"`{row.first_ops}`"
+        often = (
+            units.count(row.repeats)
+            if len(self.rows) == 1
+            else f"{len(self.rows)} × {units.count(row.repeats)}"
+        )
+        share = units.share(sum(one.launch_share for one in self.rows))
+        shapes = {True: ", always with the same shapes", False: ", with shapes that differ", None: ""}
+        begin = "" if row.ops == 1 else f" ({', '.join(row.first_ops.split(', ')[:3])}, …)"
+        return (
+            f"A loop calls {ops}{begin} {often} times a step{shapes[row.same_shapes]}: {share} of the "
+            "launches outside of backward and optimizer."
+        )
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """The function that has the loop."""
+        return locations_of(
+            (row.user_frame, f"the loop: {units.count(row.repeats)} times a step") for row in self.rows
+        )
+
+    @property
+    def repeats(self) -> int:
+        """How often it repeats, at all places together."""
+        return sum(row.repeats for row in self.rows)
+
+
+def loop_of(loops: Iterable[Loop], step_classes: Iterable[StepClass]) -> NamedLoop | None:
+    """The loop that makes most of the launches, if there is one and it can be told from layers."""
+    passes = max((row.backward_passes or 0 for row in step_classes if row.step_class == 0), default=0)
+    alike: dict[tuple[LoopKind, str], list[Loop]] = {}
+    for row in loops:
+        if kind := _kind(row, passes):
+            alike.setdefault((kind, row.contains), []).append(row)
+    largest = max(alike.items(), key=lambda one: sum(row.launches for row in one[1]), default=None)
+    if largest is None or sum(row.launch_share for row in largest[1]) < _MOST:
+        return None
+    return NamedLoop(largest[0][0], tuple(largest[1]))
+
+
+def _kind(row: Loop, passes: int) -> LoopKind | None:
+    """What kind of loop it is; None for layers, for loops over weights, and where it cannot be told."""
+    names = set(row.contains.split(", "))
+    products = bool(names & _PRODUCTS)
+    if passes >= _FEW_PASSES and passes == row.repeats:
+        return _MICRO_BATCHES
+    if names & _CHOOSES and names & _GATHERS:
+        return _EXPERTS if products else _GROUPS
+    if row.same_place is False or names & _MAKES or _changes_in_place(row):
+        return None
+    if names & _SAMPLES and names & _READS and products:
+        return _STEPPING
+    if cell := _cell(names, products=products):  # moments need one another: there is no other way to merge
+        return _recurrent(cell) if row.repeats >= _LEAST_CELLS else None
+    if row.same_place is None or row.module is None:
+        # Without stacks, and where layers are functions, layers look like a loop; but all have products.
+        return _ALIKE if not products and row.repeats >= _LEAST_CALLS else None
+    return _ALIKE if row.same_shapes is not False else _UNLIKE
+
+
+def _cell(names: set[str], *, products: bool) -> str | None:
+    """The kind of recurrent cell that these operators are."""
+    for name in sorted(names & set(_CELLS)):
+        return _CELLS[name]
+    gates = products and {"aten::sigmoid", "aten::tanh"} <= names
+    others = any(part in name for name in names for part in _NOT_IN_CELLS)
+    return "LSTM" if gates and not others else None
+
+
+def _changes_in_place(row: Loop) -> bool:
+    """Whether it updates tensors, as a loop over weights does; such loops have rules of their own."""
+    return any(name.endswith("_") for name in row.first_ops.split(", "))

@@ -18,6 +18,7 @@ from tests.oracle import MARK, NOT_HOST, OP, RUNTIME, Event, Oracle, by_thread, 
 from tests.samples import SAMPLES, open_shared
 
 import stepscope
+from stepscope.analyses.idle_gaps import idle_gaps
 from stepscope.store import phases
 from stepscope.store.trace import Trace
 
@@ -122,11 +123,6 @@ def assert_sums(trace: Trace) -> None:
         trace,
         """
         SELECT (SELECT coalesce(sum(starved_ns), 0)::BIGINT FROM call_tree) AS late,
-               (SELECT coalesce(sum(least(g.start_ns + g.launch_delay_ns, s.end_ns)
-                                    - greatest(g.start_ns, s.start_ns)), 0)::BIGINT
-                FROM gaps g JOIN steps s
-                ON g.start_ns < s.end_ns AND g.start_ns + g.launch_delay_ns > s.start_ns
-                WHERE g.launch_delay_ns > 0 AND g.thread IN (SELECT thread FROM call_tree)) AS waited,
                (SELECT coalesce(sum(device_ns), 0)::BIGINT FROM call_tree) AS device,
                (SELECT coalesce(sum(work_ns), 0)::BIGINT FROM launches) AS launched,
                (SELECT coalesce(sum(inclusive_ns), 0)::BIGINT FROM call_tree
@@ -139,7 +135,7 @@ def assert_sums(trace: Trace) -> None:
                + (SELECT count(*) FROM memory_events) AS events
         """,
     )[0]
-    assert sums["late"] == sums["waited"]
+    assert sums["late"] == sum(gap.idle_ns for gap in idle_gaps(trace) if gap.side == "host")
     assert sums["device"] == sums["launched"]
     assert sums["inclusive"] == sums["own"]
     assert sums["call_sites"] == sums["events"]
@@ -252,7 +248,8 @@ def test_phases_by_their_ranges(tmp_path: Path) -> None:
 
 
 def test_where_the_device_waited(tmp_path: Path) -> None:
-    # The device is idle from 12 to 60. The launch that ends this begins at 50 on thread 2, so the host was
+    # The device waits from 0 to 4 for its first launch, and from 65 to 100 for the end of the step, both on
+    # thread 1. It is idle from 12 to 60. The launch that ends this begins at 50 on thread 2, so the host was
     # 38 µs late: 12..20 in the frame on thread 2, 20..30 in the operator there, 30..40 with nothing open, for
     # which the thread that called backward answers, and 40..50 in the node whose launch it is.
     drawing = Drawing().mark(1, 0, 100).frame("train.py(3): main", 0, 100)
@@ -270,7 +267,8 @@ def test_where_the_device_waited(tmp_path: Path) -> None:
     assert late == {
         ("hook.py(5): run",): 8_000,
         ("aten::item",): 10_000,
-        ("train.py(3): main",): 10_000,
+        ("train.py(3): main",): 10_000 + 2_000 + 35_000,
+        ("train.py(3): main", "aten::mm"): 2_000,
         ("autograd::engine::evaluate_function: MmBackward0",): 10_000,
     }
 

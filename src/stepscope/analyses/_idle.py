@@ -64,7 +64,7 @@ _STREAM, _COLLECTIVE, _DEVICE, _SCHEDULING, _GRAPH, _UNLINKED, _LAST, _UNRECORDE
 _SCHEDULING_NS = 3000
 
 IDLE_READS: Reads = {
-    "steps": ("step", "source", "start_ns", "end_ns"),
+    "steps": ("step", "source", "start_ns", "end_ns", "host_end_ns", "thread"),
     "gaps": (
         "device_name",
         "start_ns",
@@ -139,7 +139,8 @@ _SPANS = """
                arg_min(event, (start_ns, event)) AS first
         FROM timed GROUP BY device_name)
     SELECT s.*, l.thread, l.start_ns AS launch_start_ns,
-           l.start_ns + coalesce(l.dur_ns, 0) AS launch_end_ns
+           l.start_ns + coalesce(l.dur_ns, 0) AS launch_end_ns,
+           (SELECT arg_max_null(CASE WHEN host_end_ns = end_ns THEN thread END, end_ns) FROM steps) AS ended_by
     FROM spans s JOIN device_work w ON w.event = s.first LEFT JOIN launches l ON l.event = w.launch
     ORDER BY s.device_name
 """
@@ -211,8 +212,9 @@ class _Division:
 
     def divide(self) -> Idle:
         """Divides all gaps, and the time in the window before the first work and after the last."""
-        heads, tails = self._edges()
+        heads, ends, tails = self._edges()
         self._divide_late(heads, drained=False)
+        self._divide_late(ends)
         for batch in self._trace.batches(_LATE):
             self._divide_late(batch)
         self._divide_other(tails)
@@ -237,8 +239,8 @@ class _Division:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        threads = [row["thread"] for row in self._trace.rows(_THREADS)]
-        host = host_time(self._trace, threads, handing_threads(self._trace), self._windows)
+        self._threads = [row["thread"] for row in self._trace.rows(_THREADS)]
+        host = host_time(self._trace, self._threads, handing_threads(self._trace), self._windows)
         frees = pc.is_in(self._waits["name"], pa.array(self._names.freeing, pa.string()))
         allocations = self._trace.arrow(_ALLOCATIONS, allocating=self._names.allocating).combine_chunks()
         for calls, kind in ((self._waits.filter(pc.invert(frees)), WAIT), (allocations, ALLOCATION)):
@@ -248,12 +250,15 @@ class _Division:
         host.build()
         return host
 
-    def _edges(self) -> tuple[pa.Table, pa.Table]:
-        """Time in the windows before a device's first work, as late gaps, and after its last."""
+    def _edges(self) -> tuple[pa.Table, pa.Table, pa.Table]:
+        """Time in the windows before a device's first work and after its last, as late gaps, and the rest.
+
+        After the last work of a device the step goes on until its thread ends it: that is the host's time.
+        """
         import pyarrow as pa
 
         starts, ends = self._windows
-        heads, tails = [], []
+        heads, lasts, tails = [], [], []
         for span in self._spans if starts and self._window == "steps" else []:
             device = {"device_name": span["device_name"]}
             idle = span["low"] - starts[0]
@@ -270,14 +275,19 @@ class _Division:
             elif idle > 0:
                 edge = {"start_ns": starts[0], "dur_ns": idle, "after": span["first"], "cause": _UNLINKED}
                 tails.append(device | edge)
-            if ends[-1] > span["high"]:
-                edge = {"start_ns": span["high"], "dur_ns": ends[-1] - span["high"], "cause": _LAST}
-                tails.append(device | edge | {"after": None})
+            left = ends[-1] - span["high"]
+            edge = {"start_ns": span["high"], "dur_ns": left, "after": None}
+            if left > 0 and span["ended_by"] in self._threads:
+                late = {"launch_delay_ns": left, "thread": span["ended_by"], "held_ns": 0}
+                lasts.append(device | edge | late)
+            elif left > 0:
+                tails.append(device | edge | {"cause": _LAST})
         numbers = [(name, pa.int64()) for name in ("start_ns", "dur_ns")]
         late = [(name, pa.int64()) for name in ("launch_delay_ns", "thread", "held_ns", "after")]
         columns = [("device_name", pa.string()), *numbers]
         return (
             pa.Table.from_pylist(heads, pa.schema([*columns, *late])),
+            pa.Table.from_pylist(lasts, pa.schema([*columns, *late])),
             pa.Table.from_pylist(tails, pa.schema([*columns, ("after", pa.int64()), ("cause", pa.int64())])),
         )
 

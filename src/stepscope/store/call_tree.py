@@ -286,19 +286,31 @@ def _joined(pieces: list[memoryview]) -> memoryview:
     return memoryview(b"".join(pieces)).cast("q")
 
 
-# Gaps lie between the first and the last work of a device: before the first it waits as well.
+# Gaps lie between the first and the last work of a device. Before the first it waits as well, and after the
+# last one as long as the host has not ended the last step.
 _LATE = """
     WITH first AS (
-        SELECT arg_min(w.launch, (w.start_ns, w.event)) AS launch, min(w.start_ns) AS end_ns
+        SELECT arg_min_null(w.launch, (w.start_ns, w.event)) AS launch, min(w.start_ns) AS end_ns
         FROM stored.device_work w LEFT JOIN stored.threads h ON h.id = w.thread
         WHERE w.start_ns IS NOT NULL GROUP BY coalesce(w.device::VARCHAR, h.pid)),
     begun AS (SELECT min(start_ns) AS start_ns FROM stored.steps),
+    last AS (
+        SELECT max(w.start_ns + coalesce(w.dur_ns, 0)) AS start_ns
+        FROM stored.device_work w LEFT JOIN stored.threads h ON h.id = w.thread
+        WHERE w.start_ns IS NOT NULL GROUP BY coalesce(w.device::VARCHAR, h.pid)),
+    ended AS (
+        SELECT max(end_ns) AS end_ns,
+               arg_max_null(CASE WHEN host_end_ns = end_ns THEN thread END, end_ns) AS thread
+        FROM stored.steps),
     waited AS (
         SELECT thread, start_ns, start_ns + launch_delay_ns AS end_ns FROM stored.gaps
         WHERE launch_delay_ns > 0 AND thread IS NOT NULL
         UNION ALL
         SELECT l.thread, b.start_ns, least(l.start_ns, f.end_ns)
-        FROM first f JOIN stored.launches l ON l.event = f.launch CROSS JOIN begun b)
+        FROM first f JOIN stored.launches l ON l.event = f.launch CROSS JOIN begun b
+        UNION ALL
+        SELECT e.thread, l.start_ns, e.end_ns FROM last l JOIN ended e ON l.start_ns < e.end_ns
+        WHERE e.thread IN (SELECT thread FROM stored.launches WHERE work_events > 0))
     SELECT w.thread, greatest(w.start_ns, s.start_ns) AS start_ns, least(w.end_ns, s.end_ns) AS end_ns
     FROM waited w JOIN stored.steps s ON w.start_ns < s.end_ns AND w.end_ns > s.start_ns
     ORDER BY w.thread, 2

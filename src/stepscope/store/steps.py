@@ -81,7 +81,7 @@ def queued_until(tables: str = "") -> str:
     """
     return f"""
     WITH firsts AS (
-        SELECT min(start_ns) AS start_ns, arg_min(launch, (start_ns, event)) AS launch
+        SELECT min(start_ns) AS start_ns, arg_min_null(launch, (start_ns, event)) AS launch
         FROM {tables}device_work WHERE start_ns IS NOT NULL GROUP BY thread),
     queued AS (
         SELECT f.start_ns, l.start_ns + coalesce(l.dur_ns, 0) AS returned_ns

@@ -21,7 +21,8 @@ WRITE_NS = 5_000
 """A short kernel that writes one position in place takes at most this long."""
 _FIX = """\
 keys = torch.empty(batch, heads, longest, size, device="cuda", dtype=model.dtype)    # once; also for values
-keys[:, :, place : place + 1] = new_key    # no torch.cat; then use keys[:, :, : place + 1]"""
+keys[:, :, place : place + 1] = new_key    # no torch.cat; then use keys[:, :, : place + 1]
+model.generation_config.cache_implementation = "static"    # or, with transformers, a StaticCache"""
 
 
 @rule(category=Category.INFERENCE)

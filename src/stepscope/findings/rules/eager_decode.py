@@ -24,6 +24,7 @@ GRAPH_LATENCY_NS = 1_000
 """Between two kernels of a CUDA graph, on recent GPUs."""
 _CAPTURED = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL, SpentIn.ALLOCATION_CALL, SpentIn.LAUNCH_LATENCY)
 _ANY = """\
+model.generation_config.cache_implementation = "static"    # transformers; or your own StaticCache
 model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
 with torch.cuda.graph(graph): make_token()    # your own loop; write the cache in place"""
 

@@ -31,7 +31,8 @@ CLAIMS = frozenset(
 REENTRANT = "CheckpointFunctionBackward"
 """With use_reentrant=True this operator contains all of a layer's backward, not only the repeated forward."""
 _FIX = """\
-x = layer(x)    # instead of checkpoint(layer, x, use_reentrant=False)
+model.gradient_checkpointing_disable()    # Hugging Face
+x = layer(x)                              # your code: instead of checkpoint(layer, x, use_reentrant=False)
 x = checkpoint(layer, x, use_reentrant=False) if number % 2 else layer(x)    # if not all fit"""
 
 

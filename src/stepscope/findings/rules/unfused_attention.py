@@ -27,6 +27,7 @@ _SOFTMAX = re.compile(r"aten::_softmax(_backward_data)?")
 _WEIGHTS = re.compile(r"aten::(_softmax|exp_?|exp2)")
 """A softmax may be written as an exponential and a sum."""
 # Only a mask that is known to be causal may be replaced: for other models is_causal=True is another function.
+_BY_NAME = 'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # with transformers'
 _ARGUMENTS: dict[str | None, str] = {
     None: "",
     "none": "",
@@ -177,9 +178,10 @@ def _fix(main: Attention, around: Iterable[StepOp]) -> Fix:
     elif main.backend == "math":
         if main.mask == "causal":
             lines.append("F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask")
+        lines.append("with sdpa_kernel(SDPBackend.FLASH_ATTENTION):    # warns why it cannot be used here")
     else:
         call = f"F.scaled_dot_product_attention(q, k, v{_ARGUMENTS[main.mask]})"
-        lines.append(line(Change.ATTENTION, f"{call}    # instead of softmax(q @ k.T) @ v"))
+        lines.append(line(Change.ATTENTION, f"{call}    # instead of softmax(q @ k.T) @ v\n{_BY_NAME}"))
     if main.precision in _WIDE:
         lines += sixteen_bits("bf16", "flash and cuDNN need 16 bits")
     if main.mask != "none":

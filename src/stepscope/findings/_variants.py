@@ -62,7 +62,6 @@ class Change(StrEnum):
     FUSED_ALL_REDUCE = "all-reduce fused with what follows"
     LAST_BATCH = "batches of one size"
     FULL_GRAPH = "one graph for the model"
-    RECORD_LATER = "recording later"
     ALLOCATOR = "the allocator's segments"
 
 

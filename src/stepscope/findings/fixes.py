@@ -65,7 +65,7 @@ def fitted(advice: Advice, program: Program) -> Advice:
         advice,
         title=in_words_of(program.vendor, advice.title),
         because=in_words_of(program.vendor, advice.because),
-        fix=in_words_of(program.vendor, _fix(advice.fix, program)),
+        fix=_fix(advice.fix, program),
         check=in_words_of(program.vendor, advice.check),
     )
 
@@ -74,14 +74,16 @@ def _fix(fix: str, program: Program) -> str:
     if not fix:
         return ""
     lines = fix.lines if isinstance(fix, Fix) else (FixLine(None, fix),)
-    written = [text for one in lines for text in _written(one, program)]
+    written = [in_words_of(program.vendor, text) for one in lines for text in _written(one, program)]
+    if program.vendor in _DEVICES:
+        written = [text for text in written if not _CUDA_ALONE.search(text)]
     extras = [text for one in lines for text in _extras(one, program)]
     if not written and program.server:
         package = program.server.lower().replace("-", "_")
         written = [
             f"pip install -U {package}    # this code is {program.server}'s: report it there if it stays"
         ]
-    return "\n".join(dict.fromkeys([*written, *extras])) or str(fix)
+    return "\n".join(dict.fromkeys([*written, *extras]))
 
 
 def _written(one: FixLine, program: Program) -> Iterator[str]:
@@ -134,6 +136,8 @@ _OTHER_WORDS = (
     (r"\bNCCL\b(?!_)", "the device's collectives"),
     (r"\btensor cores\b", "matrix units"),
 )
+# What only CUDA and ROCm have, even if it is said in other words.
+_CUDA_ALONE = re.compile(r"cuda|cudnn|nccl|tf32", re.IGNORECASE)
 _DEVICES = {Vendor.INTEL: "xpu", Vendor.MTIA: "mtia"}
 
 

@@ -51,6 +51,7 @@ class Change(StrEnum):
     SAVE_LESS = "evaluating and saving less often"
     KEEP_CACHE = "no emptying of the cache"
     LOSS = "a fused loss"
+    MODEL_SIZES = "sizes of the model"
     CHANNELS_LAST = "channels last"
     STATIC_CACHE = "a cache of fixed size"
     DECODE_GRAPHS = "decoding with graphs"
@@ -80,6 +81,7 @@ TRAINING_ONLY = frozenset(
         Change.METRICS,
         Change.ANOMALY,
         Change.LOSS,
+        Change.MODEL_SIZES,
         Change.BUCKETS,
         Change.EIGHT_BITS_TRAINING,
     }

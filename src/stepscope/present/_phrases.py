@@ -45,6 +45,7 @@ def headline(report: Report) -> list[str]:
             facts.source,
             devices(report),
             facts.cuda or "",
+            ", ".join(facts.frameworks),
             world,
             steps(overview),
             recorded_with(report),

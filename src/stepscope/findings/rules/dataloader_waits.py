@@ -194,7 +194,7 @@ def _because(mean_step: MeanStep, loading: _Loading, *, workers: bool, burst: bo
     if workers:
         return f"{text}The loader has worker processes, but they do not keep up."
     made = units.duration(loading.host_ns)
-    return f"{text}The training process loads the batches itself (num_workers=0), which takes {made} a step."
+    return f"{text}The process loads the batches itself (num_workers=0), which takes {made} a step."
 
 
 def _fix(needed: int, work: HostWork | None, *, workers: bool) -> Fix:

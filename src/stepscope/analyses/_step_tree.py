@@ -52,6 +52,7 @@ _MODULE = r"^nn\.Module: (.*?)(_\d+)?$"
 class StepTree(NamedTuple):
     """Operators with all they called, summed up in two ways; recursion counts once."""
 
+    steps: int
     by_caller: list[dict[str, Any]]
     by_place: list[dict[str, Any]]
     """Empty if no frames were recorded."""
@@ -64,10 +65,11 @@ def step_tree(trace: Trace) -> StepTree:
         frames = trace.has("python_frames")
         sql = _TREE.format(modes=_MODES if frames else "", places=_PLACES if frames else "")
         tree = trace.arrow(sql)
+        steps = trace.rows("SELECT count(*) AS steps FROM steps")[0]["steps"]
         if not tree.num_rows:
-            return StepTree([], [])
+            return StepTree(steps, [], [])
         by_caller = _grouped(tree.drop_columns(["is_call"]) if frames else tree, BY_CALLER)
-        return StepTree(by_caller, _grouped(_with_places(tree), BY_PLACE) if frames else [])
+        return StepTree(steps, by_caller, _grouped(_with_places(tree), BY_PLACE) if frames else [])
 
     found: StepTree = trace.once("step tree", summed)
     return found

@@ -45,16 +45,16 @@ def library_functions(trace: Trace) -> Table[LibraryFunction]:
     """
     if not trace.has("python_frames"):
         return Table.of(LibraryFunction, [], ["No Python frames: record with with_stack=True."])
-    steps = trace.rows("SELECT count(*) AS steps FROM steps")[0]["steps"]
+    tree = step_tree(trace)
     rows = [
         LibraryFunction(
             **{key: row[key] for key in BY_PLACE},
             calls=row["calls_sum"],
-            per_step=row["calls_sum"] / steps,
+            per_step=row["calls_sum"] / tree.steps,
             host_ns=row["step_self_ns_sum"],
             **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
         )
-        for row in step_tree(trace).by_place
+        for row in tree.by_place
         if row["user_frame"]
     ]
     rows.sort(key=lambda row: (-row.starved_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))

@@ -37,16 +37,16 @@ def step_ops(trace: Trace) -> Table[StepOp]:
     Unlike `ops` it leaves out what is outside the steps, and keeps phases and callers apart. An operator
     counts with all that it called, so rows of operators inside one another hold the same time.
     """
-    steps = trace.rows("SELECT count(*) AS steps FROM steps")[0]["steps"]
+    tree = step_tree(trace)
     rows = [
         StepOp(
             **{key: row[key] for key in BY_CALLER},
             calls=row["calls_sum"],
-            per_step=row["calls_sum"] / steps,
+            per_step=row["calls_sum"] / tree.steps,
             host_ns=row["step_self_ns_sum"],
             **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
         )
-        for row in step_tree(trace).by_caller
+        for row in tree.by_caller
     ]
     rows.sort(key=lambda row: (-row.starved_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))
     nothing = [] if rows else ["No operator began in a step."]

@@ -40,6 +40,10 @@ class Change(StrEnum):
     RECOMPUTE = "recomputation"
     NO_SYNC = "accumulation without all-reduces"
     BUCKETS = "buckets of DDP"
+    BROADCASTS = "buffers sent in forward"
+    SHARDS = "shards gathered ahead"
+    FEWER_RANKS = "fewer ranks for a model"
+    LINKS = "links between devices"
     PROCESSES = "a process for each GPU"
     BACKEND = "backend of the process group"
     ANOMALY = "anomaly detection"
@@ -130,6 +134,7 @@ _TRAINER = {
     Change.NO_SYNC: "TrainingArguments(gradient_accumulation_steps=steps)    # the Trainer then reduces only "
     "in the last micro-step",
     Change.BUCKETS: "TrainingArguments(ddp_bucket_cap_mb={megabytes})",
+    Change.BROADCASTS: "TrainingArguments(ddp_broadcast_buffers=False)",
     Change.PROCESSES: "torchrun --nproc-per-node {devices} train.py    # the Trainer then uses "
     "DistributedDataParallel",
     Change.BACKEND: 'TrainingArguments(ddp_backend="nccl")',
@@ -162,6 +167,7 @@ _LIGHTNING = {
     Change.NO_SYNC: "Trainer(accumulate_grad_batches=steps)    # Lightning then reduces only in the last "
     "micro-step",
     Change.BUCKETS: "Trainer(strategy=DDPStrategy(bucket_cap_mb={megabytes}, gradient_as_bucket_view=True))",
+    Change.BROADCASTS: "Trainer(strategy=DDPStrategy(broadcast_buffers=False))",
     Change.PROCESSES: 'Trainer(devices={devices}, strategy="ddp")    # one process for each GPU',
     Change.BACKEND: 'Trainer(strategy=DDPStrategy(process_group_backend="nccl"))',
     Change.ANOMALY: "Trainer(detect_anomaly=False)    # the default",
@@ -182,6 +188,7 @@ _DEEPSPEED = {
     "result",
     Change.OPTIMIZER: '"optimizer": {{"type": "AdamW"}}    # in the DeepSpeed config: its fused Adam',
     Change.ZERO_GRAD: "",
+    Change.SHARDS: '"zero_optimization": {{"overlap_comm": true, "stage3_prefetch_bucket_size": 5e8}}    # in the DeepSpeed config',
     Change.NO_SYNC: '"gradient_accumulation_steps": steps    # in the DeepSpeed config: one reduction for all',
     Change.BUCKETS: '"zero_optimization": {{"overlap_comm": true, "reduce_bucket_size": 5e8}}    # in the '
     "DeepSpeed config",
@@ -193,6 +200,7 @@ _ACCELERATE = {
     "forward and backward inside",
     Change.BUCKETS: "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(bucket_cap_mb={megabytes}, "
     "gradient_as_bucket_view=True)])",
+    Change.BROADCASTS: "Accelerator(kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)])",
     Change.PROCESSES: "accelerate launch --num_processes {devices} train.py    # one process for each GPU",
     Change.PREFETCH: "Accelerator(dataloader_config=DataLoaderConfiguration(non_blocking=True))    # and "
     "pin_memory=True in the DataLoader",
@@ -279,6 +287,8 @@ _VLLM = {
     "--no-async-scheduling",
     Change.SAMPLER: "VLLM_USE_FLASHINFER_SAMPLER=1 vllm serve MODEL    # with flashinfer installed",
     Change.CUSTOM_ALL_REDUCE: "vllm serve MODEL    # without --disable-custom-all-reduce",
+    Change.FEWER_RANKS: "vllm serve MODEL --tensor-parallel-size 2 --data-parallel-size 4    # more copies, fewer GPUs for each",
+    Change.LINKS: "NCCL_DEBUG=INFO vllm serve MODEL 2>&1 | grep ' via '    # P2P is right, SHM and NET are slow",
     Change.FUSED_ALL_REDUCE: '--compilation-config \'{{"pass_config": {{"fuse_allreduce_rms": true}}}}\'',
 }
 _SGLANG = {
@@ -302,6 +312,8 @@ _SGLANG = {
     Change.SAMPLER: "python -m sglang.launch_server ... --sampling-backend flashinfer",
     Change.CUSTOM_ALL_REDUCE: "python -m sglang.launch_server ... --enable-symm-mem    # and no "
     "--disable-custom-all-reduce",
+    Change.FEWER_RANKS: "python -m sglang.launch_server ... --tp 2 --dp 4    # more copies, fewer GPUs for each",
+    Change.LINKS: "NCCL_DEBUG=INFO python -m sglang.launch_server ... 2>&1 | grep ' via '    # P2P is right",
     Change.FUSED_ALL_REDUCE: "--flashinfer-allreduce-fusion-backend auto    # older: "
     "--enable-flashinfer-allreduce-fusion",
 }

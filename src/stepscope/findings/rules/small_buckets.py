@@ -106,9 +106,7 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
 
 def _fix(total: float, *, by_hand: bool) -> Fix:
     cap = bucket_cap_mb(total)
-    return fix_of(
-        line(Change.BUCKETS, _BY_HAND if by_hand else _BUCKETS.format(cap=cap), megabytes=cap)
-    )
+    return fix_of(line(Change.BUCKETS, _BY_HAND if by_hand else _BUCKETS.format(cap=cap), megabytes=cap))
 
 
 def _is_small(row: CollectiveKind, most_median_ns: int) -> bool:

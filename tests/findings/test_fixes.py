@@ -154,4 +154,4 @@ def test_no_fix_is_for_another_program(path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_plain_text_of_a_rule_elsewhere_stays_as_it_is() -> None:
     assert fix_for(advice("do_this()"), Framework.HF_TRAINER, trains=True) == "do_this()"
-    assert fix_of("a", FixLine(None, "b")).lines == (FixLine(None, "a"), FixLine(None, "b"))
+    assert fix_of("a", fix_of(FixLine(None, "b"))).lines == (FixLine(None, "a"), FixLine(None, "b"))

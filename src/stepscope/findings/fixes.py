@@ -52,10 +52,18 @@ def line(change: Change, text: str, **values: object) -> FixLine:
 
 
 def fix_of(*lines: FixLine | str) -> Fix:
-    """A fix of these lines; a plain text is code that only the program itself can change."""
-    kept = tuple(FixLine(None, one) if isinstance(one, str) else one for one in lines)
+    """A fix of these lines; a plain text is code that only the program itself can change.
+
+    A line may be a fix itself, whose lines are taken.
+    """
+    kept: list[FixLine] = []
+    for one in lines:
+        if isinstance(one, Fix):
+            kept += one.lines
+        else:
+            kept.append(FixLine(None, one) if isinstance(one, str) else one)
     fix = Fix("\n".join(dict.fromkeys(one.text for one in kept)))
-    fix.lines = kept
+    fix.lines = tuple(kept)
     return fix
 
 

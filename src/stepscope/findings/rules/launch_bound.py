@@ -118,7 +118,7 @@ def _looping(advice: Advice, loop: NamedLoop) -> Advice:
         advice,
         title=loop.title,
         because=f"{loop.story} {advice.because}",
-        fix=f"{loop.kind.fix}\n{advice.fix}",
+        fix=fix_of(loop.kind.fix, advice.fix),
         evidence={**advice.evidence, "loop_repeats": loop.repeats, "loop_ops": loop.rows[0].ops},
         locations=tuple(places.values())[:3],
     )

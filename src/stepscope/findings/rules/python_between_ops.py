@@ -110,7 +110,7 @@ def _named(mean_step: MeanStep, starved: Starvation, works: list[HostWork]) -> A
         because=first.story(mean_step) + (f" It waits for {more} as well." if more else ""),
         saving=saving_of(mean_step, works),
         certainty="likely",
-        fix="\n".join(dict.fromkeys(work.kind.fix for work in works[:2])),
+        fix=fix_of(*dict.fromkeys(work.kind.fix for work in works[:2])),
         check="stepscope show host_functions: the function is gone, or takes less of the step.",
         evidence={
             "function": first.row.function,

@@ -165,7 +165,7 @@ def _calling(mean_step: MeanStep, work: HostWork) -> Advice:
         f"{row.longest_step} for {longest}. {work.story(mean_step)}",
         saving=saving_of(mean_step, [work]),
         certainty="likely",
-        fix=f"if step % 1000 == 0: ...    # less often\n{work.kind.fix}",
+        fix=fix_of(line(Change.SAVE_LESS, "if step % 1000 == 0: ...    # less often"), work.kind.fix),
         check="stepscope show host_functions: less time in its longest step.",
         evidence={
             "function": row.function,

@@ -59,6 +59,11 @@ WORDS = {
         "another installed package. If all code is that of a package, as in a server, the innermost "
         "function of the package. Needs a profile with `with_stack=True`."
     ),
+    "library frame": (
+        "The innermost Python function on the stack that is not part of Python or torch, if it is called by "
+        "your code and belongs to a package: `modeling_gpt2.py: eager_attention_forward`. Needs a profile "
+        "with `with_stack=True`."
+    ),
     "call site": (
         "The place in the code from which something was called: the path of functions, ranges and "
         "operators around it."

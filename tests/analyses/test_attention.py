@@ -161,6 +161,50 @@ def test_products_around_a_softmax(tmp_path: Path) -> None:
     assert (row.query_length, row.key_length, row.head_dim, row.share) == (128, 128, 64, 22 / 40)
 
 
+WIDE, MASK = [32, 128, 128], [1, 128, 128]
+NUMBER: list[int] = []
+
+
+def masked(*between: tuple[str, Any], before: tuple[tuple[str, Any], ...] = ()) -> Chain:
+    chain = Chain()
+    for op, inputs in before:
+        chain.run(op, "triangle_kernel", 1, [WIDE], **{"Concrete Inputs": inputs})
+    chain.run("aten::bmm", "nvjet_tst_a", 10, SCORES)
+    for op, dims in between:
+        chain.run(op, "elementwise_kernel", 2, dims)
+    chain.run("aten::_softmax", "softmax_warp_forward", 3)
+    return chain.run("aten::bmm", "nvjet_tst_b", 7, VALUES)
+
+
+FILL = ("aten::masked_fill", [WIDE, MASK, NUMBER])
+ADD = ("aten::add", [WIDE, MASK, NUMBER])
+BELOW, ABOVE = ("aten::tril", ["", "0"]), ("aten::triu", ["", "1"])
+
+
+@pytest.mark.parametrize(
+    "drawing,mask",
+    [
+        (masked(), "none"),
+        (masked(("aten::mul", [WIDE, NUMBER])), "none"),
+        (masked(("aten::add", [WIDE, NUMBER, NUMBER])), "none"),
+        (masked(("aten::add", None)), None),
+        (masked(ADD), "some"),
+        (masked(FILL), "some"),
+        (masked(before=(BELOW,)), "none"),
+        (masked(FILL, before=(BELOW,)), "causal"),
+        (masked(ADD, before=(ABOVE,)), "causal"),
+        (masked(FILL, before=(ABOVE, BELOW)), "some"),
+        (masked(FILL, before=(("aten::tril", ["", "8"]),)), "some"),
+        (masked(FILL, before=(BELOW, ("aten::logical_and", []))), "some"),
+    ],
+)
+def test_a_mask_is_causal_only_if_the_profile_shows_it(
+    drawing: Chain, mask: str | None, tmp_path: Path
+) -> None:
+    (row,) = table(drawing, tmp_path)
+    assert row.mask == mask
+
+
 def test_a_softmax_between_layers_is_none(tmp_path: Path) -> None:
     # A router: a linear layer, a softmax, then the experts' products.
     chain = Chain().run("aten::addmm", "nvjet_tst_a", 5).run("aten::_softmax", "softmax_warp_forward", 3)

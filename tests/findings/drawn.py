@@ -9,7 +9,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.findings import Advice
 from stepscope.findings.facts import DeviceFacts, Facts
+from stepscope.findings.fixes import fitted
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.program import Framework, Program, Vendor
 from stepscope.tables import Table
 
 Row = TypeVar("Row")
@@ -91,8 +93,15 @@ def facts(**told: Any) -> Facts:
         "device_work": True,
         "host_ops": True,
         "cuda": "CUDA 13.0",
+        "vendor": Vendor.NVIDIA,
     }
     return Facts(**{**given, **told})
+
+
+def fix_for(advice: Advice | None, *frameworks: Framework, **told: Any) -> str:
+    """The fix of an advice as these frameworks have it; `vendor` and `trains` of the program may be told."""
+    assert advice is not None
+    return fitted(advice, Program(frameworks, **told)).fix
 
 
 def assert_bounded(advice: Advice | None, step: MeanStep) -> Advice:

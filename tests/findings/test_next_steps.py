@@ -11,6 +11,7 @@ from tests.findings.drawn import H200, changed, drawn, facts, mean_step
 from stepscope.analyses.kernels import Kernel
 from stepscope.findings.facts import Facts
 from stepscope.findings.next_steps import next_steps_of
+from stepscope.findings.program import Framework, Vendor
 from stepscope.findings.report import NotRun, Verdict, Word
 from stepscope.tables import Table
 
@@ -30,8 +31,8 @@ def commands(known: Facts, word: Word, *not_run: NotRun) -> list[str]:
     [
         (facts(), "host-bound", "nsys"),
         (facts(), "compute-bound", "ncu"),
-        (facts(devices=(AMD,), cuda="HIP 6.2"), "host-bound", "rocprofv3"),
-        (facts(devices=(AMD,), cuda=None), "compute-bound", "rocprof-compute"),
+        (facts(devices=(AMD,), vendor=Vendor.AMD), "host-bound", "rocprofv3"),
+        (facts(devices=(AMD,), vendor=Vendor.AMD), "compute-bound", "rocprof-compute"),
     ],
 )
 def test_the_tool_is_one_for_the_device(known: Facts, word: Word, tool: str) -> None:
@@ -61,6 +62,25 @@ def test_a_collective_is_no_kernel_to_look_at_alone() -> None:
     said = " ".join(step.command for step in steps)
     assert "--kernels '*gemm*' x0.5" in said
     assert "nccl" not in said
+
+
+@pytest.mark.parametrize("vendor", [Vendor.INTEL, Vendor.MTIA, Vendor.UNKNOWN])
+@pytest.mark.parametrize("word", ["host-bound", "compute-bound"])
+def test_there_is_no_tool_of_another_maker(vendor: Vendor, word: Word) -> None:
+    assert set(commands(facts(vendor=vendor), word)) <= {"stepscope"}
+
+
+def test_collectives_alone_are_not_run_again() -> None:
+    nccl = {"name": "ncclDevKernel_AllReduce", "family": "communication", "exclusive_ns": 9, "share": 0.9}
+    tables: dict[str, Table[Any]] = {"kernels": drawn(Kernel, nccl)}
+    steps = next_steps_of(mean_step(), facts(), Verdict("compute-bound", "", ""), (), (), tables)
+    assert not any(step.command.startswith("ncu") for step in steps)
+
+
+def test_a_server_is_profiled_as_it_is_started() -> None:
+    known = facts(frameworks=(Framework.VLLM,))
+    steps = next_steps_of(mean_step(), known, Verdict("compute-bound", "", ""), (), (), KERNELS)
+    assert any(step.command.endswith("vllm serve MODEL") for step in steps)
 
 
 def test_without_a_device_there_is_no_tool_for_one() -> None:

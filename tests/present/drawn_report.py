@@ -13,7 +13,7 @@ from stepscope.analyses.lines import Line
 from stepscope.analyses.memory_curves import MemoryPoint
 from stepscope.analyses.steps import Step
 from stepscope.analyses.trust import Caveat
-from stepscope.findings import Advice, Category, Finding, Gain, Location, Saving
+from stepscope.findings import Advice, Category, Finding, Gain, Inside, Location, Saving
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.report import ChecklistItem, NextStep, NotRun, Overview, PhaseShare, Report, Verdict
 from stepscope.tables import Table
@@ -202,7 +202,13 @@ def _reads() -> Finding:
             claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
             locations=(
                 Location("train.py", 118, "train_step", "120 reads per step"),
-                Location(f"/srv/{SCRIPT}/{TURNED}", 7, "<lambda>", IMAGE),
+                Location(
+                    f"/srv/{SCRIPT}/{TURNED}",
+                    7,
+                    "<lambda>",
+                    IMAGE,
+                    inside=(Inside(f"hub/{SCRIPT}.py", 3, f"{TURNED}forward", IMAGE, 0.6),),
+                ),
             ),
         ),
         Gain(18 * MS, 24 * MS, 0.31, 0.387),
@@ -223,7 +229,11 @@ def _casts() -> Finding:
             check="stepscope show kernel_families: copies take less.",
             evidence={"casts": 48, "cast_ns": 4_100_000},
             claims=frozenset({Claim(Time.DEVICE, Part.COPY), Claim(Time.STARVED)}),
-            locations=(Location("model.py", 42, "Block.forward"),),
+            locations=(
+                Location(
+                    "model.py", 42, "Block.forward", inside=(Inside(None, None, None, "Net.Block", 1.0),)
+                ),
+            ),
         ),
         Gain(2_100_000, 5_400_000, 0.036, 0.087),
         "medium",

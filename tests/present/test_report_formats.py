@@ -54,7 +54,9 @@ def test_lines_fit_the_terminal(width: int) -> None:
     shown = report()
     copied = [line for finding in shown.findings for line in finding.advice.fix.splitlines()]
     copied += [step.command for step in shown.next_steps if step.command]
-    copied += [place.file for finding in shown.findings for place in finding.advice.locations]
+    places = [place for finding in shown.findings for place in finding.advice.locations]
+    copied += [place.file for place in places]
+    copied += [inside.file for place in places for inside in place.inside if inside.file]
     for line in terminal(shown, width=width, color=False).splitlines():
         if not any(piece in line for piece in copied):
             longest = max(map(len, line.split()), default=0)

@@ -42,9 +42,10 @@ def names_of(trace: Trace) -> dict[int, tuple[str, ...]]:
 
 def call_sites(trace: Trace) -> dict[int, dict[str, Any]]:
     sql = """
-        SELECT p.event, p.node, p.step, p.forward, p.phase, m.name AS module, u.name AS user_frame
+        SELECT p.event, p.node, p.step, p.forward, p.phase, m.name AS module, u.name AS user_frame,
+               l.name AS library_frame
         FROM call_sites p LEFT JOIN call_tree m ON m.node = p.module
-        LEFT JOIN call_tree u ON u.node = p.user_frame
+        LEFT JOIN call_tree u ON u.node = p.user_frame LEFT JOIN call_tree l ON l.node = p.library_frame
     """
     return {row["event"]: row for row in rows(trace, sql)}
 
@@ -315,3 +316,22 @@ def test_a_servers_frames_count_where_there_are_no_others(tmp_path: Path) -> Non
     drawing.frame("serve.py(1): main", -10, 90)
     trace = stepscope.open(drawing.write(tmp_path / "b.json"), store=tmp_path / "store")
     assert call_sites(trace)[2]["user_frame"] == "serve.py(1): main"
+
+
+def test_the_innermost_function_of_a_library_is_kept_beside_the_users(tmp_path: Path) -> None:
+    drawing = Drawing().frame("train.py(3): main", 0, 90).op("aten::add", 1, 2)
+    drawing.frame("transformers/trainer.py(9): train", 5, 40)
+    drawing.frame("transformers/models/gpt2/modeling_gpt2.py(7): forward", 6, 30)
+    drawing.frame("torch/nn/functional.py(1): softmax", 7, 20)
+    drawing.op("aten::softmax", 8, 5, args={"Sequence number": 4})
+    drawing.frame("my_loss.py(2): loss_of", 37, 5).op("aten::sum", 38, 2)
+    drawing.frame("autograd worker", 50, 1).frame("torch/autograd/graph.py(2): _engine_run_backward", 60, 20)
+    backward = {"Sequence number": 4, "Fwd thread id": 1}
+    drawing.op("SoftmaxBackward0", 62, 5, thread=2, args=backward)
+    found = call_sites(opened(drawing, tmp_path))
+    library = "transformers/models/gpt2/modeling_gpt2.py(7): forward"
+    places = {event: (row["user_frame"], row["library_frame"]) for event, row in found.items()}
+    assert places[1] == ("train.py(3): main", None)
+    assert places[5] == ("train.py(3): main", library)
+    assert places[7] == ("my_loss.py(2): loss_of", None)
+    assert places[10] == ("train.py(3): main", library)  # backward is where its forward was

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
+from stepscope.analyses._masks import Mask, causal_sizes, masks_of
 from stepscope.costs.attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import is_side_kernel, operands, precision_of
@@ -39,9 +40,15 @@ class Attention:
     backward_ns: Annotated[int, "Kernel time of that."]
     share: Annotated[float | None, "Share of the summed time of all kernels inside the steps."]
     longest: Annotated[str | None, "The kernel with the most time in it."]
+    mask: Annotated[
+        str | None,
+        "Whether its scores are masked: none, some (a mask or a bias), or causal where that is sure. Only of "
+        "backends math and hand-written; NULL where it is not known.",
+    ]
     reason: Annotated[str | None, "Why backend, precision or sizes are unknown."]
 
 
+_WRITTEN_OUT = ("math", "hand-written")
 _EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
 # A softmax between two batched products is attention, and so is one that is written out, as an exponential
 # and a sum; torch's own one is inside an operator of that name. What torch writes around the first and the
@@ -172,8 +179,9 @@ def attention(trace: Trace) -> Table[Attention]:
     for part in _parts(trace, windows):
         rows[part.backend, part.sizes].append(part)
     whole = spent_by_group(trace, _ALL_KERNELS, {"kernel": 0}, windows)[0].total_ns if rows else 0
+    masks = _masks(trace) if any(backend in _WRITTEN_OUT for backend, _ in rows) else {}
     table = sorted(
-        (_row(backend, sizes, parts, whole) for (backend, sizes), parts in rows.items()),
+        (_row(key, parts, whole, masks.get(key)) for key, parts in rows.items()),
         key=lambda row: (-row.forward_ns - row.backward_ns, row.backend),
     )
     notes = list(windows.notes)
@@ -230,8 +238,7 @@ def _part(one: dict[str, Any], spent: Spent) -> _Part:
             spent,
             _why(op, used.reason if main else None) if missing else None,
         )
-    measure = product_sizes if one["of_op"] in ("aten::bmm", "aten::baddbmm") else sizes_of
-    sizes = measure(one["of_op"], one["of_args"])
+    sizes = _sizes(one["of_op"], one["of_args"])
     return _Part(
         one["kind"],
         sizes,
@@ -251,7 +258,26 @@ def _why(op: str | None, reason: str | None = None) -> str:
     return reason or "its sizes were not recorded (record_shapes=True)"
 
 
-def _row(backend: str, sizes: Sizes, parts: list[_Part], whole_ns: int) -> Attention:
+def _masks(trace: Trace) -> dict[tuple[str, Sizes], Mask | None]:
+    """What masks the scores, for each backend and size."""
+    causal = causal_sizes(trace)
+    found: dict[tuple[str, Sizes], Mask | None] = {}
+    for kind, op, args, mask in masks_of(trace, _STRETCHES):
+        sizes = _sizes(op, args)
+        is_causal = mask == "some" and sizes.query_length == sizes.key_length and sizes.key_length in causal
+        told: Mask | None = "causal" if is_causal else mask
+        if found.setdefault((kind, sizes), told) != told:
+            found[kind, sizes] = None
+    return found
+
+
+def _sizes(op: str | None, args: str | None) -> Sizes:
+    measure = product_sizes if op in ("aten::bmm", "aten::baddbmm") else sizes_of
+    return measure(op, args)
+
+
+def _row(key: tuple[str, Sizes], parts: list[_Part], whole_ns: int, mask: Mask | None) -> Attention:
+    backend, sizes = key
     total = sum(part.spent.total_ns for part in parts)
     sides = [[part for part in parts if part.backward is backward] for backward in (False, True)]
     calls = [sum(part.spent.calls for part in side if part.counts) for side in sides]
@@ -272,6 +298,7 @@ def _row(backend: str, sizes: Sizes, parts: list[_Part], whole_ns: int) -> Atten
         backward_ns=times[1],
         share=total / whole_ns if whole_ns else None,
         longest=_most((part.kernel or "", part.spent.total_ns) for part in parts),
+        mask=mask,
         reason="; ".join(reasons) or None,
     )
 

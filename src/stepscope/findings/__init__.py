@@ -26,12 +26,14 @@ __all__ = [
     "Figure",
     "Finding",
     "Gain",
+    "Inside",
     "Location",
     "NotKnown",
     "Rule",
     "Saving",
     "Severity",
     "analysis_of",
+    "frame_parts",
     "locations_of",
     "rule",
     "wanted_by",
@@ -78,17 +80,43 @@ class Saving:
 
 
 @dataclass(frozen=True, slots=True)
+class Inside:
+    """A function of a library that the user's function led to, or a module of the model."""
+
+    file: str | None
+    """None for the user's own code in a module."""
+    line: int | None
+    function: str | None
+    module: str | None
+    """Class of the innermost nn.Module, after that of the module around it: `GPT2Block.GPT2Attention`."""
+    share: float
+    """Its part of what the finding is about in the user's function, from 0 to 1."""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line} {self.function}" if self.file else ""
+        return " ".join(filter(None, (place, f"in {self.module}" if self.module else "")))
+
+
+@dataclass(frozen=True, slots=True)
 class Location:
-    """A function of the user's code."""
+    """A function of the user's code, and what in libraries and modules it led to."""
 
     file: str
     line: int
     function: str
     note: str = ""
     """What it has to do with the finding: `128 reads a step`."""
+    ops: tuple[str, ...] = ()
+    """The operators or runtime calls that it is about; empty for all that the function led to."""
+    inside: tuple[Inside, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} {self.function}"
+
+    @property
+    def frame(self) -> str:
+        """Its name as the profiler writes it."""
+        return f"{self.file}({self.line}): {self.function}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +234,21 @@ def analysis_of(name: str) -> tuple[str, dict[str, str]]:
 
 
 _FRAME = re.compile(r"(.+)\((\d+)\): (.+)")
+Called = tuple[str | None, str] | tuple[str | None, str, Iterable[str | None]]
+"""A frame as the profiler names it, a note, and the operators that it is about."""
 
 
-def locations_of(frames: Iterable[tuple[str | None, str]], most: int = 3) -> tuple[Location, ...]:
-    """Frames as the profiler names them, each with a note, as locations; what is no frame is left out."""
+def frame_parts(frame: str | None) -> tuple[str, int, str] | None:
+    """File, line and function of a frame as the profiler names it; None for what is no frame."""
+    parts = _FRAME.fullmatch(frame or "")
+    return (parts[1], int(parts[2]), parts[3]) if parts else None
+
+
+def locations_of(frames: Iterable[Called], most: int = 3) -> tuple[Location, ...]:
+    """Frames, each with a note, as locations; what is no frame is left out."""
     found: dict[str, Location] = {}
-    for frame, note in frames:
-        if frame and frame not in found and (parts := _FRAME.fullmatch(frame)):
-            found[frame] = Location(parts[1], int(parts[2]), parts[3], note)
+    for frame, note, *ops in frames:
+        if frame and frame not in found and (parts := frame_parts(frame)):
+            named = tuple(dict.fromkeys(name for group in ops for name in group if name))
+            found[frame] = Location(*parts, note, named)
     return tuple(found.values())[:most]

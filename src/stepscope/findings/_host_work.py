@@ -11,6 +11,7 @@ from stepscope import units
 from stepscope.analyses.host_functions import ARROW
 from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings._waits import of_shares
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import Length
 
 if TYPE_CHECKING:
@@ -41,9 +42,13 @@ class Kind(NamedTuple):
 _ASIDE = (
     "threading.Thread(target=work, args=(copy,)).start()    # beside the loop; or a process, for slow Python"
 )
-_IN_WORKERS = """\
-loader = DataLoader(dataset, ..., num_workers=8, persistent_workers=True, pin_memory=True)    # do it there
-requests = pool.map(prepare, inputs)    # without a loader: prepare the next input in a process meanwhile"""
+_IN_WORKERS = (
+    line(
+        Change.WORKERS,
+        "loader = DataLoader(dataset, ..., num_workers=8, persistent_workers=True, pin_memory=True)    # do it there",
+    ),
+    "requests = pool.map(prepare, inputs)    # without a loader: prepare the next input in a process meanwhile",
+)
 FAST_PROCESSOR = """\
 processor = AutoImageProcessor.from_pretrained(name, use_fast=True)    # torchvision instead of NumPy
 inputs = processor(images, device="cuda", return_tensors="pt")    # with use_fast: on the GPU"""
@@ -62,18 +67,28 @@ gc.disable()    # and gc.collect() every thousand steps""",
     ),
     Kind(
         r"^torch/serialization\.py\(\d+\): save$",
-        """\
+        fix_of(
+            line(
+                Change.SAVE_LESS,
+                """\
 torch.distributed.checkpoint.async_save(state, checkpoint_id=path)    # copies, then writes in a thread
 copy = {name: t.to("cpu", copy=True) for name, t in state.items()}    # or save a copy in a thread
 threading.Thread(target=torch.save, args=(copy, path)).start()""",
+            )
+        ),
         "torch.save()",
     ),
     Kind(
         r"^torch/distributed/checkpoint/|^safetensors/\w+\.py\(\d+\): save"
         r"|: (_?save_checkpoint|save_pretrained|save_model|save_state|_save)$",
-        """\
+        fix_of(
+            line(
+                Change.SAVE_LESS,
+                """\
 torch.distributed.checkpoint.async_save(state, checkpoint_id=path)    # copies, then writes in a thread
 # or save less often""",
+            )
+        ),
     ),
     Kind(r"^<built-in function sleep>$", "# take the sleep out of the loop", "time.sleep()"),
     Kind(
@@ -90,9 +105,14 @@ torch.distributed.checkpoint.async_save(state, checkpoint_id=path)    # copies, 
         r"^(wandb|mlflow|tensorboard|tensorboardX|comet_ml|neptune|clearml|aim|logging|loguru|rich|tqdm)/"
         r"|^torch/utils/tensorboard/|^(logging|csv)\.py\(|^json/|^<built-in function print>"
         r"|^<built-in method (write|flush|writerow) of _",
-        """\
+        fix_of(
+            line(
+                Change.LOG_LESS,
+                """\
 if step % 100 == 0: log(records)    # once in many steps
 records.append(loss.detach())    # keep tensors; format and write them after the loop, or in a thread""",
+            )
+        ),
     ),
     Kind(
         r"^(matplotlib|seaborn|plotly|bokeh)/",
@@ -106,39 +126,38 @@ if step % 100 == 0: report(metric)""",
     ),
     Kind(
         r"^transformers/.*(image_processing|image_transforms|feature_extraction|video_processing)",
-        f"""\
-{FAST_PROCESSOR}
-{_IN_WORKERS}""",
+        fix_of(FAST_PROCESSOR, *_IN_WORKERS),
     ),
     Kind(
         r"^(PIL|cv2|torchvision|albumentations|skimage|imageio|imgaug|kornia|av|decord)[/.]|^scipy/ndimage/"
         r"|ImagingCore",
-        f"""\
-{_IN_WORKERS}
-images = torchvision.transforms.v2.functional.resize(images.cuda(), size)    # a batch on the GPU""",
+        fix_of(
+            *_IN_WORKERS,
+            "images = torchvision.transforms.v2.functional.resize(images.cuda(), size)    # a batch on the GPU",
+        ),
     ),
     Kind(
         r"^(librosa|torchaudio|soundfile|audioread|resampy|noisereduce)[/.]|^scipy/signal/",
-        f"""\
-{_IN_WORKERS}
-spectrum = torchaudio.transforms.MelSpectrogram(...).cuda()(waves)    # a batch on the GPU""",
+        fix_of(
+            *_IN_WORKERS,
+            "spectrum = torchaudio.transforms.MelSpectrogram(...).cuda()(waves)    # a batch on the GPU",
+        ),
     ),
     Kind(
         r"^(tokenizers|sentencepiece|tiktoken|spacy)[/.]|^transformers/.*tokenization|encode_batch",
-        f"""\
-dataset = dataset.map(tokenize, batched=True, num_proc=8)    # once, before training
-{_IN_WORKERS}""",
+        fix_of(
+            "dataset = dataset.map(tokenize, batched=True, num_proc=8)    # once, before training",
+            *_IN_WORKERS,
+        ),
     ),
     Kind(
         r"^<built-in method (read|readinto|readline) of _|^<built-in function (open|load|loads)>$"
         r"|^torch/serialization\.py\(\d+\): load$|^numpy/lib/.*npyio|^(h5py|zarr|lmdb|pickle)[/.]",
-        _IN_WORKERS,
+        fix_of(*_IN_WORKERS),
     ),
     Kind(
         r"^(pandas|polars|pyarrow|numpy|scipy|numba)/",
-        f"""\
-{_IN_WORKERS}
-# or write it with tensors, on the GPU""",
+        fix_of(*_IN_WORKERS, "# or write it with tensors, on the GPU"),
     ),
 )
 """The first that matches counts."""

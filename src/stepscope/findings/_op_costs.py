@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -92,12 +93,14 @@ def python_beside(
 def places_of(ops: Iterable[StepOp], what: str = "call") -> tuple[Location, ...]:
     """Where operators were called from, most expensive first, with how often."""
     found: dict[str, tuple[float, float]] = {}
+    names: dict[str, list[str | None]] = defaultdict(list)
     for row in ops:
         if row.user_frame:
             spent, calls = found.get(row.user_frame, (0.0, 0.0))
             found[row.user_frame] = spent + row.starved_ns + row.device_ns, calls + row.per_step
+            names[row.user_frame].append(row.name)
     order = sorted(found.items(), key=lambda item: (-item[1][0], item[0]))
-    return locations_of((frame, often(calls, what)) for frame, (_, calls) in order)
+    return locations_of((frame, often(calls, what), names[frame]) for frame, (_, calls) in order)
 
 
 def part_in_steps(kernels: Table[Kernel], kernel_families: Table[KernelFamily]) -> float:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from stepscope.findings import Bounds, Saving
 from stepscope.findings._op_costs import OpCost, cost_of, waits_of
+from stepscope.findings.fixes import Change, FixLine, line
 
 if TYPE_CHECKING:
     from stepscope.analyses.annotations import Annotation
@@ -215,10 +216,15 @@ def can_be_fused(update: Update) -> bool:
     return update.kind != "fused" and (update.name is None or update.name in FUSED)
 
 
-def fused_line(name: str | None) -> str:
+def fused_line(name: str | None) -> FixLine:
     """The line of code that makes the optimizer fused, or at least uses lists of tensors."""
     if name is None or name in FUSED:
-        return f"optimizer = torch.optim.{name or 'AdamW'}(parameters, lr=lr, fused=True)"
+        text = f"optimizer = torch.optim.{name or 'AdamW'}(parameters, lr=lr, fused=True)"
+        # Frameworks choose a fused optimizer by name, and have one for Adam.
+        adam = name is None or name.startswith("Adam")
+        return line(Change.OPTIMIZER, text, optimizer=name or "AdamW") if adam else FixLine(None, text)
     if name in FOREACH:
-        return f"optimizer = torch.optim.{name}(parameters, lr=lr, foreach=True)"
-    return "step = torch.compile(optimizer.step)    # and call step() instead of optimizer.step()"
+        return FixLine(None, f"optimizer = torch.optim.{name}(parameters, lr=lr, foreach=True)")
+    return FixLine(
+        None, "step = torch.compile(optimizer.step)    # and call step() instead of optimizer.step()"
+    )

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stepscope.findings._communication import ACCUMULATES, kind_of
+from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line
 
 if TYPE_CHECKING:
     from stepscope.analyses.collective_kinds import CollectiveKind
     from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["bucket_cap_mb", "fix_of"]
+__all__ = ["bucket_cap_mb", "overlap_fix"]
 
 DEFAULT_CAP_MB = 25
 """DistributedDataParallel's own size of a bucket; the first one has 1 MB."""
@@ -67,51 +68,52 @@ work.wait()"""
 _ANY = "work = dist.all_reduce(tensor, async_op=True)\n...    # compute that does not need it\nwork.wait()"
 
 
-def fix_of(
+def overlap_fix(
     kind: str | None,
     rows: Sequence[CollectiveKind],
     step_ops: Iterable[StepOp],
     mean_step: MeanStep,
-) -> str:
+) -> Fix:
     """What to type for collectives of that kind, which `rows` are: for gradients, shards, experts, stages."""
     ops = list(step_ops)
     trains = any(op.phase in ("backward", "optimizer") for op in ops)
     if ops and not trains and kind in ("all-reduce", "all-gather", "reduce-scatter"):
-        return _SERVING
+        return fix_of(line(Change.FEWER_RANKS, _SERVING))
     if kind in _SHARDS:
-        return _SHARDS[kind]
+        return fix_of(line(Change.SHARDS, _SHARDS[kind]))
     if kind == "all-to-all":
-        return _TABLES if any(_EMBEDDINGS.match(op.name or "") for op in ops) else _EXPERTS
+        return fix_of(_TABLES if any(_EMBEDDINGS.match(op.name or "") for op in ops) else _EXPERTS)
     if kind in ("send-receive", "broadcast"):
-        return _STAGES if kind == "send-receive" else _BUFFERS
+        return fix_of(_STAGES if kind == "send-receive" else line(Change.BROADCASTS, _BUFFERS))
     if kind not in ("all-reduce", None):
-        return _ASYNC
+        return fix_of(_ASYNC)
     reduces = [op for op in ops if kind_of(op.name) == "all-reduce"]
     if any(op.within == ACCUMULATES for op in reduces):
         return _of_gradients(rows, ops, mean_step)
     if sum(op.per_step for op in reduces if op.phase == "forward") >= MANY_LAYERS:
-        return _TENSORS
-    return _ANY
+        return fix_of(_TENSORS)
+    return fix_of(_ANY)
 
 
-def _of_gradients(rows: Sequence[CollectiveKind], ops: Sequence[StepOp], mean_step: MeanStep) -> str:
+def _of_gradients(rows: Sequence[CollectiveKind], ops: Sequence[StepOp], mean_step: MeanStep) -> Fix:
     """Buckets of another size only if there are too few or too many; no copies; fewer bytes."""
     # Gradients that are not views of the buckets are copied out of them after every all-reduce.
     copied = any(op.name and op.name.endswith("reducer::copy_bucket_to_grad") for op in ops)
     options = ", gradient_as_bucket_view=True" if copied else ""
     calls = mean_step.per_step(sum(row.calls for row in rows))
     total = mean_step.per_step(sum(row.bytes or 0 for row in rows))
-    why = ""
+    why, cap = "", DEFAULT_CAP_MB
     if calls <= FEW_BUCKETS and total >= 2 * LEAST_MB * 1e6:
-        smaller = max(LEAST_MB, round(total / 1e6 / (2 * KEPT_BUCKETS)))
-        options += f", bucket_cap_mb={smaller}"
+        cap = max(LEAST_MB, round(total / 1e6 / (2 * KEPT_BUCKETS)))
+        options += f", bucket_cap_mb={cap}"
         why = f"    # smaller buckets start earlier: now {round(calls)} for {total / 1e6:.0f} MB"
-    lines = []
+    lines: list[FixLine | str] = []
     if options:
-        lines.append(f"model = DistributedDataParallel(model, device_ids=[local_rank]{options}){why}")
+        wrapped = f"model = DistributedDataParallel(model, device_ids=[local_rank]{options}){why}"
+        lines.append(line(Change.BUCKETS, wrapped, megabytes=cap))
     if any(row.dtype == "fp32" for row in rows):
         lines.append(_COMPRESS)
-    return "\n".join([*lines, _NO_SYNC])
+    return fix_of(*lines, line(Change.NO_SYNC, _NO_SYNC))
 
 
 def bucket_cap_mb(total_bytes: float | None) -> int:

@@ -142,6 +142,7 @@ def saved_ns(products: Products, new: str, device: DeviceFacts, mean_step: MeanS
 def heaviest(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location, ...]:
     """The user's functions whose matrix products, convolutions and attention take the most GPU time."""
     times: dict[str | None, int] = defaultdict(int)
+    names: dict[str | None, list[str | None]] = defaultdict(list)
     for op in step_ops:
         # An operator inside another, such as the products of attention, is counted with that one.
         if (
@@ -150,9 +151,11 @@ def heaviest(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location,
             and not _HEAVY_OPS.fullmatch(op.within or "")
         ):
             times[op.user_frame] += op.device_ns
+            names[op.user_frame].append(op.name)
     longest = sorted(((ns, frame or "") for frame, ns in times.items() if ns), reverse=True)
     return locations_of(
-        (frame, f"{units.duration(mean_step.per_step(ns))} of GPU time a step") for ns, frame in longest
+        (frame, f"{units.duration(mean_step.per_step(ns))} of GPU time a step", names[frame])
+        for ns, frame in longest
     )
 
 

@@ -92,6 +92,8 @@ class Wait:
     calls: float
     waited_ns: float
     starved_ns: float
+    called: str | None = None
+    """The operator that waited, or else the runtime call."""
 
     @property
     def cause(self) -> WaitCause:
@@ -100,7 +102,14 @@ class Wait:
 
     def part(self, reason: Reason, share: float) -> Wait:
         """A part of them, for another reason."""
-        return Wait(reason, self.frame, self.calls * share, self.waited_ns * share, self.starved_ns * share)
+        return Wait(
+            reason,
+            self.frame,
+            self.calls * share,
+            self.waited_ns * share,
+            self.starved_ns * share,
+            self.called,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,8 @@ def waits_of(
     reads, moved = read_ops(step_ops), list(copies)
     found: list[Wait] = []
     for row in host_syncs:
-        wait = Wait(Reason(WaitCause.OTHER), row.user_frame, row.calls, row.waited_ns, row.starved_ns)
+        called = row.op or row.call
+        wait = Wait(Reason(WaitCause.OTHER), row.user_frame, row.calls, row.waited_ns, row.starved_ns, called)
         synchronises = bool(_SYNCHRONISES.search(row.call or ""))
         if row.op is None:
             found.append(wait.part(Reason(WaitCause.EXPLICIT), 1.0) if synchronises else wait)
@@ -314,14 +324,17 @@ def launch_costs(step_ops: Iterable[StepOp]) -> Bounds:
 def locations_of_waits(waits: Iterable[Wait], steps: int, what: str) -> tuple[Location, ...]:
     """The places of waits, most expensive first, with how often each waits in a step."""
     places: dict[str, list[float]] = {}
+    called: dict[str, list[str | None]] = {}
     for wait in waits:
         if wait.frame:
+            called.setdefault(wait.frame, []).append(wait.called)
             sums = places.setdefault(wait.frame, [0.0, 0.0])
             sums[0] += wait.waited_ns + wait.starved_ns
             sums[1] += wait.calls
     ordered = sorted(places.items(), key=lambda place: (-place[1][0], place[0]))
     return locations_of(
-        (frame, often(calls / steps if steps else calls, what)) for frame, (_, calls) in ordered
+        (frame, often(calls / steps if steps else calls, what), called[frame])
+        for frame, (_, calls) in ordered
     )
 
 

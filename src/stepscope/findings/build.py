@@ -14,9 +14,12 @@ from stepscope.errors import StepscopeError
 from stepscope.findings import Advice, NotKnown, Rule, analysis_of, wanted_by
 from stepscope.findings.checklist import checklist_of
 from stepscope.findings.facts import Facts, facts_of
+from stepscope.findings.fixes import fitted
 from stepscope.findings.mean_step import MeanStep, mean_step_of
 from stepscope.findings.next_steps import TRIED, next_steps_of
 from stepscope.findings.overview import overview_of
+from stepscope.findings.places import placed
+from stepscope.findings.program import Program
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import NotRun, Replaced, Report
 from stepscope.findings.thresholds import Thresholds
@@ -37,6 +40,7 @@ _SHOWN = (
     "compilations",
     "iterations",
     "kernels",
+    "library_functions",
     "memory",
     "phases",
     "rooflines_by_family",
@@ -74,7 +78,12 @@ def build_report(
             advices[name] = found
     replaced = _replaced(advices, rules)
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
-    kept = [(_id(name), rules[name].category, one) for name, one in advices.items() if name not in replaced]
+    program = _program(facts, shown)
+    kept = [
+        (_id(name), rules[name].category, placed(fitted(one, program), shown.get("library_functions", ())))
+        for name, one in advices.items()
+        if name not in replaced
+    ]
     findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, overview, findings, shown)
@@ -91,6 +100,14 @@ def build_report(
         tables=for_format,
         replaced=tuple(Replaced(_id(name), _id(by)) for name, by in replaced.items()),
     )
+
+
+def _program(facts: Facts, shown: Mapping[str, Table[Any]]) -> Program:
+    """Whose program it is, and whether it trains: what a fix has to fit."""
+    classes = list(shown.get("step_classes", ()))
+    known = any(one.backward_passes is not None for one in classes)
+    trains = any(one.backward_passes or one.optimizer for one in classes)
+    return Program(facts.frameworks, facts.vendor, trains if known else None)
 
 
 def import_all() -> None:

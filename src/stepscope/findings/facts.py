@@ -7,6 +7,7 @@ from pathlib import PurePath
 from typing import Any
 
 from stepscope import hardware
+from stepscope.findings.program import Framework, Vendor, frameworks_of, vendor_of
 from stepscope.store.trace import Trace
 
 __all__ = ["DeviceFacts", "Facts", "facts_of"]
@@ -45,6 +46,10 @@ class Facts:
     host_ops: bool
     cuda: str | None
     """Version of the runtime, such as `CUDA 13.0` or `HIP 6.2`."""
+    vendor: Vendor = Vendor.UNKNOWN
+    """Who made the devices: tools and words follow from it."""
+    frameworks: tuple[Framework, ...] = ()
+    """Who owns the loop and the model, those first that own more; empty for a program of its own."""
 
     def device(self, index: str | None) -> DeviceFacts | None:
         """The device with that index."""
@@ -57,23 +62,33 @@ def facts_of(trace: Trace) -> Facts:
     group = told.get("distributedInfo")
     group = group if isinstance(group, dict) else {}
     size, backend = group.get("world_size"), group.get("backend")
-    shapes = trace.reading({"skeletons": ("stored_in", "text")}, ours=True).rows(
-        "SELECT 1 AS one FROM skeletons WHERE stored_in = 'ops' AND contains(text, 'Input Dims') LIMIT 1"
-    )
+    devices = _devices(told.get("deviceProperties"))
+    shapes, categories = _skeletons(trace)
     return Facts(
         source=PurePath(trace.path).name,
         rank=trace.rank,
         world_size=size if isinstance(size, int) else None,
         backend=backend if isinstance(backend, str) else None,
-        devices=_devices(told.get("deviceProperties")),
+        devices=devices,
         stacks=trace.has("python_frames"),
-        shapes=bool(shapes),
+        shapes=shapes,
         memory=trace.has("memory_events"),
         modules=_has_modules(trace),
         device_work=trace.has("device_work"),
         host_ops=trace.has("ops"),
         cuda=_runtime(told),
+        vendor=vendor_of(trace, categories, [device.name for device in devices]),
+        frameworks=frameworks_of(trace),
     )
+
+
+def _skeletons(trace: Trace) -> tuple[bool, list[str]]:
+    """Whether operators have shapes, and the kinds of events."""
+    rows = trace.reading({"skeletons": ("stored_in", "category", "text")}, ours=True).rows(
+        "SELECT category, bool_or(stored_in = 'ops' AND contains(text, 'Input Dims')) AS shapes "
+        "FROM skeletons GROUP BY category"
+    )
+    return any(row["shapes"] for row in rows), [row["category"] for row in rows if row["category"]]
 
 
 def _has_modules(trace: Trace) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
+from stepscope.findings.program import Framework, Vendor
 from stepscope.findings.report import NextStep, NotRun, Verdict
 from stepscope.tables import Table
 
@@ -86,34 +87,45 @@ def _most_expensive(tables: Mapping[str, Table[Any]]) -> Kernel | None:
 
 
 def _closer(facts: Facts, verdict: Verdict, tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:
-    """The command that shows more than this trace can."""
+    """The command that shows more than this trace can, from the maker of the device; none for the others."""
     if verdict.word in _ON_DEVICE:
         kernel = _most_expensive(tables)
-        if kernel is not None:
-            share = units.share(kernel.share)
-            pattern = _pattern(kernel.name)
+        if kernel is not None and (command := _COUNTERS.get(facts.vendor)):
             yield NextStep(
-                f"See why the most expensive kernel ({share} of kernel time) is slow, with counters:",
-                f"rocprof-compute profile --name kernel --kernel {pattern} -- python train.py"
-                if _is_amd(facts)
-                else f"ncu --set full --kernel-name 'regex:{pattern}' --launch-skip 10 "
-                "--launch-count 3 -o kernel python train.py",
+                f"See why the most expensive kernel ({units.share(kernel.share)} of kernel time) is slow, "
+                "with counters:",
+                command.format(kernel=_pattern(kernel.name), program=_started(facts)),
             )
     elif verdict.word in ("host-bound", "sync-bound", "input-bound") and not facts.stacks:
         yield NextStep("The profile has no stacks, so it cannot name the lines that keep the GPU waiting.")
-    if facts.device_work and verdict.word in ("host-bound", "input-bound", "communication-bound"):
+    waits = verdict.word in ("host-bound", "input-bound", "communication-bound")
+    if facts.device_work and waits and (command := _TIMELINES.get(facts.vendor)):
         yield NextStep(
             "See what the operating system and other threads did meanwhile:",
-            "rocprofv3 --sys-trace --output-format pftrace -d step -- python train.py"
-            if _is_amd(facts)
-            else "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --capture-range=cudaProfilerApi "
-            "-o step python train.py",
+            command.format(program=_started(facts)),
         )
 
 
-def _is_amd(facts: Facts) -> bool:
-    """Whether the devices are AMD's, which other tools look into."""
-    return (facts.cuda or "").startswith("HIP") or any("AMD" in device.name for device in facts.devices)
+_COUNTERS = {
+    Vendor.NVIDIA: "ncu --set full --kernel-name 'regex:{kernel}' --launch-skip 10 --launch-count 3 "
+    "-o kernel {program}",
+    Vendor.AMD: "rocprof-compute profile --name kernel --kernel {kernel} -- {program}",
+}
+_TIMELINES = {
+    Vendor.NVIDIA: "nsys profile --trace=cuda,nvtx,osrt --sample=process-tree --capture-range="
+    "cudaProfilerApi -o step {program}",
+    Vendor.AMD: "rocprofv3 --sys-trace --output-format pftrace -d step -- {program}",
+}
+_STARTED = {
+    Framework.VLLM: "vllm serve MODEL",
+    Framework.SGLANG: "python -m sglang.launch_server ...",
+    Framework.TENSORRT_LLM: "trtllm-serve MODEL",
+}
+
+
+def _started(facts: Facts) -> str:
+    """How the program is started."""
+    return next((_STARTED[one] for one in facts.frameworks if one in _STARTED), "python train.py")
 
 
 def _pattern(name: str | None) -> str:

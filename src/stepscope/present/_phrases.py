@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope import units
-from stepscope.findings import Finding, Gain
+from stepscope.findings import Finding, Gain, Location
 from stepscope.findings.ranking import MEDIUM_SHARE
 from stepscope.findings.report import Overview, Report
 
@@ -13,6 +13,7 @@ __all__ = [
     "gain",
     "headline",
     "inflation",
+    "insides",
     "not_judged",
     "recorded_with",
     "sharing",
@@ -31,6 +32,7 @@ PARTS = {
     "other": "other",
 }
 """The parts of a step in their order, and what people call them."""
+_NEARLY_ALL = 0.95
 
 
 def headline(report: Report) -> list[str]:
@@ -43,6 +45,7 @@ def headline(report: Report) -> list[str]:
             facts.source,
             devices(report),
             facts.cuda or "",
+            ", ".join(facts.frameworks),
             world,
             steps(overview),
             recorded_with(report),
@@ -105,6 +108,14 @@ def sharing(report: Report, finding: Finding) -> str:
     ids = [one.id for one in report.findings]
     numbers = ", ".join(f"#{ids.index(other) + 1}" for other in finding.shares_time_with)
     return f"overlaps with {numbers}: the gains do not add up" if numbers else ""
+
+
+def insides(place: Location) -> list[str]:
+    """The functions of libraries and the modules behind a location, with their part of it."""
+    return [
+        str(one) if one.share >= _NEARLY_ALL else f"{one} ({units.share(one.share)} of it)"
+        for one in place.inside
+    ]
 
 
 def not_judged(report: Report) -> list[tuple[str, list[str]]]:

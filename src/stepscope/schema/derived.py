@@ -145,6 +145,11 @@ DERIVED = (
                     Column(
                         "user_frame", "int64", "Path that ends at the innermost frame of the user's own code."
                     ),
+                    Column(
+                        "library_frame",
+                        "int64",
+                        "Path that ends at the innermost frame of a library inside that; NULL without one.",
+                    ),
                 ),
             ),
             StoredTable(
@@ -180,6 +185,11 @@ DERIVED = (
                         "user_frame",
                         "int64",
                         "Path of the user's innermost frame; in backward that of the forward operator.",
+                    ),
+                    Column(
+                        "library_frame",
+                        "int64",
+                        "Path of the innermost frame of a library inside that, likewise; NULL without one.",
                     ),
                 ),
             ),

@@ -387,6 +387,8 @@ def _write_tree(nodes: dict[str, pa.Array], labels: _Labels, workers: set[int], 
         "phase": pc.take(pa.array(phases.PHASES), _phase_of(nodes, label, begun, workers)),
         "module": nearest(phases.is_module(labels.texts), is_kind="python_frames"),
         "user_frame": pc.coalesce(users, libraries),
+        # Inner calls have larger numbers; the user's own frames are none of torch's, too.
+        "library_frame": pc.if_else(pc.greater(libraries, users), libraries, pa.scalar(None, pa.int64())),
     }
     schema = arrow_schema(_CALL_TREE.columns)
     with parquet_writer(target, _CALL_TREE.columns) as file:
@@ -456,7 +458,8 @@ _PLACED = """
                              AND f.start_ns <= l.start_ns AND f.start_ns + coalesce(f.dur_ns, 0) >= l.start_ns
                              AND (f.event = l.last OR f.start_ns + coalesce(f.dur_ns, 0) > l.start_ns)
                         GROUP BY l.event),
-         forward_tree AS (SELECT m.event, m.forward, t.module, t.user_frame FROM outer_most m
+         forward_tree AS (SELECT m.event, m.forward, t.module, t.user_frame, t.library_frame
+                          FROM outer_most m
                           JOIN stored.raw_call_sites r ON r.event = m.forward
                           JOIN stored.call_tree t ON t.node = r.node),
          stepped AS (SELECT r.event, s.step FROM stored.raw_call_sites r ASOF JOIN stored.steps s
@@ -465,11 +468,15 @@ _PLACED = """
            CASE WHEN t.phase = 'recomputation' THEN coalesce(t.module, f.module)
                 ELSE coalesce(f.module, t.module, q.module) END AS module,
            CASE WHEN t.phase = 'recomputation' THEN coalesce(t.user_frame, f.user_frame)
-                ELSE coalesce(f.user_frame, t.user_frame, q.user_frame) END AS user_frame
+                ELSE coalesce(f.user_frame, t.user_frame, q.user_frame) END AS user_frame,
+           CASE WHEN t.phase = 'recomputation' AND t.user_frame IS NOT NULL THEN t.library_frame
+                WHEN f.user_frame IS NOT NULL THEN f.library_frame
+                WHEN t.user_frame IS NOT NULL THEN t.library_frame
+                ELSE q.library_frame END AS library_frame
     FROM stored.raw_call_sites r JOIN stored.call_tree t ON t.node = r.node
     LEFT JOIN forward_tree f ON f.event = r.backward
     LEFT JOIN stepped s ON s.event = r.event
-    LEFT JOIN (SELECT a.event, u.module, u.user_frame FROM stored.asked a
+    LEFT JOIN (SELECT a.event, u.module, u.user_frame, u.library_frame FROM stored.asked a
                JOIN stored.call_tree u ON u.node = a.node) q ON q.event = r.event
 """
 

@@ -139,6 +139,19 @@ class Trace:
         names = self.once("texts of names", self._shared.names)
         return names is None or re.search(pattern, names, re.MULTILINE) is not None
 
+    def has_name(self, pattern: str) -> bool:
+        """Whether any event has a name in which a regular expression is found.
+
+        It is one for Python and for SQL, with `^` and `$` for the ends of a name.
+        """
+        if not self.may_have_name(pattern):
+            return False
+        if self.once("texts of names", self._shared.names) is not None:
+            return True
+        names = self.reading({"names": ("text",)}, ours=True)
+        sql = "SELECT 1 FROM names WHERE regexp_matches(text, $pattern) LIMIT 1"
+        return bool(names.rows(sql, pattern=pattern))
+
     def has(self, table: str) -> bool:
         """Whether a stored table has any row."""
         return bool(self.meta.rows.get(table))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+from tests.findings.drawn import MS, assert_bounded, drawn, fix_for, mean_step
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.idle_gaps import IdleGap
@@ -10,6 +10,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
+from stepscope.findings.program import Framework
 from stepscope.findings.rules.eager_decode import eager_decode
 
 GAPS = drawn(
@@ -109,13 +110,10 @@ def test_rotary_embeddings_are_no_cache() -> None:
 
 
 def test_the_fix_follows_the_engine() -> None:
-    for name, typed in (
-        ("step[DECODE bs=8]", "--cuda-graph-max-bs 8"),
-        ("execute_new_0_cached_8", "--enforce"),
-    ):
-        advice = judged([{**EAGER, "name": name, "requests": 8}] * 3)
-        assert advice is not None
-        assert typed in advice.fix
+    advice = judged([{**EAGER, "requests": 8}] * 3)
+    assert "--cuda-graph-max-bs 8" in fix_for(advice, Framework.SGLANG)
+    assert "--enforce-eager" in fix_for(advice, Framework.VLLM)
+    assert 'cache_implementation="static"' in fix_for(advice, Framework.TRANSFORMERS)
 
 
 def test_it_is_silent_for_graphs_and_busy_devices() -> None:

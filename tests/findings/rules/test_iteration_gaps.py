@@ -3,11 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+from tests.findings.drawn import MS, assert_bounded, drawn, fix_for, mean_step
 
 from stepscope.analyses.devices import Device
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, NotKnown
+from stepscope.findings.program import Framework
 from stepscope.findings.rules.iteration_gaps import iteration_gaps
 
 VLLM = "execute_context_0(0)_generation_8(8)"
@@ -33,7 +34,7 @@ def test_it_fires_with_the_gap() -> None:
     advice = assert_bounded(judged(), mean_step())
     assert advice.saving.waited_ns == (2.0 * MS, 4.0 * MS)
     assert advice.evidence["idle_between_share"] == pytest.approx(4 / 14)
-    assert "--async-scheduling" in advice.fix
+    assert "--async-scheduling" in fix_for(advice, Framework.VLLM)
 
 
 def test_no_more_than_the_device_works_can_be_hidden() -> None:
@@ -42,10 +43,9 @@ def test_no_more_than_the_device_works_can_be_hidden() -> None:
 
 
 def test_the_fix_follows_the_engine() -> None:
-    for name, typed in (("step[DECODE bs=8]", "--disable-overlap-schedule"), ("decode", "non_blocking=True")):
-        advice = judged(name=name)
-        assert advice is not None
-        assert typed in advice.fix
+    assert "--disable-overlap-schedule" in fix_for(judged(), Framework.SGLANG)
+    assert "--async-scheduling" in fix_for(judged(), Framework.VLLM)
+    assert "non_blocking=True" in fix_for(judged())
 
 
 def test_work_between_the_ranges_is_no_gap() -> None:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.findings.drawn import assert_bounded, busy_pace, drawn
+from tests.findings.drawn import assert_bounded, busy_pace, drawn, fix_for
 
 from stepscope.analyses.collective_kinds import CollectiveKind
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice
+from stepscope.findings.program import Framework
 from stepscope.findings.rules.small_all_reduces import small_all_reduces
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -46,17 +47,14 @@ def test_it_fires_with_all_but_the_latency_of_one_shot() -> None:
 
 def test_the_fix_follows_engine_and_kernel() -> None:
     custom = "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(...)"
-    vllm, sglang = "execute_new_0_cached_8", "step[DECODE bs=8]"
-    for kernel, name, typed in (
-        (NCCL, vllm, "--disable-custom-all-reduce"),
-        (NCCL, sglang, "--enable-symm-mem"),
-        (custom, vllm, "fuse_allreduce_rms"),
-        (custom, sglang, "--flashinfer-allreduce-fusion-backend"),
-        (custom, "", "one_shot_all_reduce"),
+    for kernel, engines, typed in (
+        (NCCL, [Framework.VLLM], "--disable-custom-all-reduce"),
+        (NCCL, [Framework.SGLANG], "--enable-symm-mem"),
+        (custom, [Framework.VLLM], '{"pass_config": {"fuse_allreduce_rms": true}}'),
+        (custom, [Framework.SGLANG], "--flashinfer-allreduce-fusion-backend"),
+        (custom, [], "one_shot_all_reduce"),
     ):
-        advice = judged(kernel=kernel, name=name)
-        assert advice is not None
-        assert typed in advice.fix
+        assert typed in fix_for(judged(kernel=kernel), *engines)
 
 
 def test_it_is_silent_in_training() -> None:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, fix_for, mean_step
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.program import Framework
 from stepscope.findings.rules.unfused_attention import unfused_attention
 
 BY_HAND = {
@@ -35,8 +36,8 @@ def test_it_fires_with_what_is_no_product_at_the_least() -> None:
     assert high == pytest.approx(5.0 * MS * (1 - kept))
     assert "1,024 × 1,024 scores for each head" in advice.because
     assert "8 times a step" in advice.because
-    assert "F.scaled_dot_product_attention" in advice.fix
-    assert 'attn_implementation="sdpa"' in advice.fix
+    assert "F.scaled_dot_product_attention(q, k, v)" in advice.fix
+    assert 'attn_implementation="sdpa"' in fix_for(advice, Framework.TRANSFORMERS)
     assert "autocast" not in advice.fix
     assert [place.function for place in advice.locations] == ["forward", "mixed"]
 
@@ -107,7 +108,24 @@ def test_torchs_own_attention_is_told_what_kept_it() -> None:
     half = drawn(Attention, {**BY_HAND, "backend": "math"})
     advice = assert_bounded(unfused_attention(step, half, drawn(StepOp, own)), step)
     assert "A mask" in advice.because
-    assert "is_causal=True" in advice.fix
+    assert "is_causal" not in advice.fix
+    assert "sdpa_kernel" in advice.fix
+
+
+@pytest.mark.parametrize(
+    "mask,typed",
+    [
+        (None, "F.scaled_dot_product_attention(q, k, v) "),
+        ("none", "F.scaled_dot_product_attention(q, k, v) "),
+        ("some", "F.scaled_dot_product_attention(q, k, v, attn_mask=mask)"),
+        ("causal", "F.scaled_dot_product_attention(q, k, v, is_causal=True)"),
+    ],
+)
+def test_only_a_mask_that_is_known_to_be_causal_is_called_so(mask: str | None, typed: str) -> None:
+    step = busy_pace()
+    advice = assert_bounded(unfused_attention(step, drawn(Attention, {**BY_HAND, "mask": mask}), OPS), step)
+    assert typed in advice.fix
+    assert ("flex_attention" in advice.fix) == (mask != "none")
 
 
 def test_multihead_attention_is_told_not_to_return_weights() -> None:

@@ -13,6 +13,7 @@ from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, python_beside, waits_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -97,7 +98,8 @@ def _churn(step_ops: Table[StepOp], step_classes: Table[StepClass]) -> _Churn:
 
 
 def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, mean_step: MeanStep) -> Advice:
-    reasons, lines = [], []
+    reasons: list[str] = []
+    lines: list[FixLine | str] = []
     if making.calls >= LEAST_CALLS:
         reasons.append(f"{units.tally(making.calls)} calls a step create or fill tensors.")
         lines.append(
@@ -106,7 +108,12 @@ def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, mea
         lines.append("torch.mul(x, y, out=buffer)    # or write the result into an existing tensor")
     if clearing.calls:
         reasons.append(f"Zeroing gradients and adding to the zeros takes {often(clearing.calls, 'call')}.")
-        lines.append("optimizer.zero_grad(set_to_none=True)    # or plain zero_grad(): this is the default")
+        lines.append(
+            line(
+                Change.ZERO_GRAD,
+                "optimizer.zero_grad(set_to_none=True)    # or plain zero_grad(): this is the default",
+            )
+        )
     starved_ns = mean_step.with_latency(making.starved_ns + clearing.starved_ns)
     device_ns = making.device_ns + clearing.device_ns
     if starved_ns:
@@ -118,7 +125,7 @@ def _advice(churn: _Churn, making: OpCost, clearing: OpCost, saving: Saving, mea
         because=" ".join(reasons),
         saving=saving,
         certainty="likely",
-        fix="\n".join(lines),
+        fix=fix_of(*lines),
         check="stepscope show step_ops: fewer calls of zeros, full, empty, arange and fill_.",
         evidence={
             "making_calls_per_step": making.calls,

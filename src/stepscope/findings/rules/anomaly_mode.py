@@ -9,6 +9,7 @@ from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import NODE, anomaly_checks
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -57,7 +58,7 @@ def anomaly_mode(
             waited_ns=(0.0, max(0.0, most - left * least) + mean_step.busy_ns - device),
         ),
         certainty="certain",
-        fix=_FIX,
+        fix=fix_of(line(Change.ANOMALY, _FIX)),
         check="stepscope show step_ops: no aten::isnan inside autograd::engine::evaluate_function.",
         evidence={
             "checks_per_step": reads,

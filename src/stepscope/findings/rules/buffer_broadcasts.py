@@ -12,6 +12,7 @@ from stepscope.findings._communication import kind_of
 from stepscope.findings._op_costs import cost_of, part_of
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -74,7 +75,7 @@ def buffer_broadcasts(
         + if_idle(starved, "The GPU waits {} for the launches."),
         saving=saving,
         certainty="likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.BROADCASTS, _FIX)),
         check="stepscope show collective_kinds: no broadcasts.",
         evidence={
             "broadcasts_per_step": calls,

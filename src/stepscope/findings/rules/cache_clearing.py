@@ -13,14 +13,15 @@ from stepscope.findings._driver_memory import clears_cache, driver_memory
 from stepscope.findings._phrases import often
 from stepscope.findings._simulated import simulated
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["cache_clearing"]
 
 _FIX = """\
-# delete torch.cuda.empty_cache() from the loop: freed tensors leave their blocks to the next step
-PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if memory was fragmented"""
+# delete torch.cuda.empty_cache() from the loop: freed tensors leave their blocks to the next step"""
+_SEGMENTS = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # if memory was fragmented"
 
 
 @rule(category=Category.MEMORY)
@@ -59,7 +60,7 @@ def cache_clearing(  # noqa: PLR0913  # one parameter for each table
         + f". These calls take {units.duration(calls.host_ns)} of host time a step.",
         saving=simulated(mean_step, changed_steps_by_no_driver_memory),
         certainty="certain" if seen else "likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.KEEP_CACHE, _FIX), line(Change.ALLOCATOR, _SEGMENTS)),
         check="stepscope show allocations: no row has the source driver.",
         evidence={
             "allocations_per_step": calls.allocations,

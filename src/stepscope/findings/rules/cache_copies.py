@@ -11,6 +11,7 @@ from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._inference import cache_joins, decodes, joined_ns
 from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -60,7 +61,7 @@ def cache_copies(
         "copies the whole cache, so it takes longer with every token.",
         saving=Saving(device_ns=(low, copied)),
         certainty="likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.STATIC_CACHE, _FIX)),
         check="stepscope show kernels: CatArrayBatchedCopy takes almost no time.",
         evidence={
             "joins_per_step": joins,
@@ -69,5 +70,7 @@ def cache_copies(
             "copied_share": mean_step.share(copied),
         },
         claims=frozenset({Claim(Time.DEVICE, Part.COPY)}),
-        locations=locations_of((row.user_frame, often(row.per_step, "torch.cat call")) for row in rows),
+        locations=locations_of(
+            (row.user_frame, often(row.per_step, "torch.cat call"), (row.name,)) for row in rows
+        ),
     )

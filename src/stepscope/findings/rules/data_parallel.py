@@ -9,6 +9,7 @@ from stepscope.analyses.devices import Device
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -66,7 +67,7 @@ def data_parallel(
         + f"The busiest GPU waits {units.duration(mean_step.starved_ns)} of a step for the host.",
         saving=Saving(starved_ns=(0.0, starved), device_ns=(0.5 * moved, moved)),
         certainty="certain" if ranges else "likely",
-        fix=_FIX.format(devices=len(busy)),
+        fix=fix_of(line(Change.PROCESSES, _FIX.format(devices=len(busy)), devices=len(busy))),
         check="stepscope show devices, for the profile of one rank: one GPU, with a higher busy share.",
         evidence={
             "devices": len(busy),
@@ -76,5 +77,5 @@ def data_parallel(
             "starved_ns": round(mean_step.starved_ns),
         },
         claims=frozenset({Claim(Time.STARVED), Claim(Time.WAITED, Part.COMMUNICATION)}),
-        locations=locations_of((row.user_frame, f"{row.name}") for row in functions),
+        locations=locations_of((row.user_frame, f"{row.name}", (row.name,)) for row in functions),
     )

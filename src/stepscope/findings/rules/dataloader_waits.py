@@ -17,6 +17,7 @@ from stepscope.findings import Advice, Category, Location, Saving, locations_of,
 from stepscope.findings._host_work import FAST_PROCESSOR, HostWork, host_works
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -25,6 +26,9 @@ __all__ = ["dataloader_waits"]
 # torch.utils.data names the range after the class of its iterator; that tells whether there are workers.
 _LOADER = re.compile(r"enumerate\((DataLoader|DataPipe)\)")
 _WORKERS = "_MultiProcessingDataLoaderIter"
+_LOADING = """\
+loader = DataLoader(dataset, ..., num_workers={workers}, prefetch_factor=4,
+                    persistent_workers=True, pin_memory=True)"""
 _FEW_WORKERS = 4
 _MANY_WORKERS = 16
 _QUEUE_NS = 200_000
@@ -190,23 +194,21 @@ def _because(mean_step: MeanStep, loading: _Loading, *, workers: bool, burst: bo
     if workers:
         return f"{text}The loader has worker processes, but they do not keep up."
     made = units.duration(loading.host_ns)
-    return f"{text}The training process loads the batches itself (num_workers=0), which takes {made} a step."
+    return f"{text}The process loads the batches itself (num_workers=0), which takes {made} a step."
 
 
-def _fix(needed: int, work: HostWork | None, *, workers: bool) -> str:
+def _fix(needed: int, work: HostWork | None, *, workers: bool) -> Fix:
     if workers:
-        return """\
-loader = DataLoader(dataset, ..., num_workers=2 * num_workers, prefetch_factor=4,
-                    persistent_workers=True, pin_memory=True)
-# if all cores are busy: make items cheaper (decode and resize beforehand, augment on the GPU)"""
-    if work and work.within("transformers/pipelines"):
-        return f"""\
-results = pipe(inputs, num_workers={needed})    # the pipeline makes its own DataLoader
-{FAST_PROCESSOR}"""
-    return f"""\
-loader = DataLoader(dataset, ..., num_workers={needed}, prefetch_factor=4,
-                    persistent_workers=True, pin_memory=True)
-batch = batch.to(device, non_blocking=True)"""
+        return fix_of(
+            line(Change.WORKERS, _LOADING.format(workers="2 * num_workers"), workers="2 * workers"),
+            "# if all cores are busy: make items cheaper (decode and resize beforehand, augment on the GPU)",
+        )
+    lines = [
+        line(Change.WORKERS, _LOADING.format(workers=needed), workers=needed),
+        line(Change.PINNED, "batch = batch.to(device, non_blocking=True)"),
+    ]
+    prepares = work and work.within("transformers/pipelines")
+    return fix_of(*lines, FAST_PROCESSOR) if prepares else fix_of(*lines)
 
 
 def _locations(step_ops: Iterable[StepOp], mean_step: MeanStep) -> tuple[Location, ...]:

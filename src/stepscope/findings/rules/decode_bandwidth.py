@@ -10,6 +10,7 @@ from stepscope.analyses.rooflines import Roofline
 from stepscope.findings import Advice, Category, NotKnown, Saving, rule
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -17,9 +18,8 @@ __all__ = ["decode_bandwidth"]
 
 _READ = ("matmul", "attention")
 _KNOWN = 0.8
-_FIX = """\
-model = torch.compile(model, mode="max-autotune")    # kernels tuned for matrices with few rows
---max-num-seqs 256    # vLLM: more requests at once; the weights are read once for all of them"""
+_TUNED = 'model = torch.compile(model, mode="max-autotune")    # kernels tuned for matrices with few rows'
+_MORE = "outputs = generate(2 * batch_size)    # more sequences at once: the weights are read once for all"
 
 
 @rule(category=Category.INFERENCE)
@@ -58,7 +58,7 @@ def decode_bandwidth(
         f"{units.duration(mean_step.busy_ns)} of a step of {units.duration(mean_step.step_ns)}.",
         saving=Saving(device_ns=(0.0, high)),
         certainty="likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.AUTOTUNE, _TUNED), line(Change.MORE_REQUESTS, _MORE)),
         check="stepscope show rooflines --by family: gb_per_s of matmul rises.",
         evidence={
             "read_bytes": round(moved),

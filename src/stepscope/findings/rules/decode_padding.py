@@ -10,6 +10,7 @@ from stepscope.findings import Advice, Category, NotKnown, Saving, rule
 from stepscope.findings._inference import engine_of
 from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -46,6 +47,7 @@ def decode_padding(
     device = padding * mean_step.busy_ns * sum(row.dur_ns for row in rows) / whole if whole else 0.0
     if padding < least_padding or not device:
         return None
+    captured = " ".join(map(str, sorted({size for size, _ in sizes})[:8]))
     return Advice(
         title="Decoding replays graphs captured for more requests",
         because=f"In {times(len(rows), 'decoding step')} an average of {times(real / len(rows), 'request')} "
@@ -53,7 +55,7 @@ def decode_padding(
         "were padding.",
         saving=Saving(device_ns=(0.0, device)),
         certainty="possible",
-        fix=_FIX.format(sizes=" ".join(map(str, sorted({size for size, _ in sizes})[:8]))),
+        fix=fix_of(line(Change.CAPTURE_SIZES, _FIX.format(sizes=captured), sizes=captured)),
         check="stepscope show iterations: the two numbers after bs= are closer to each other.",
         evidence={"padding_share": padding, "decode_steps": len(rows), "requests": real / len(rows)},
         claims=frozenset({Claim(Time.DEVICE)}),

@@ -18,6 +18,7 @@ from stepscope.findings import Advice, Category, Figure, Location, NotKnown, Sav
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -244,18 +245,23 @@ def _blocks(filling: _Filling, multiprocessors: int) -> str:
     return f"{used} only some of the GPU's {multiprocessors} multiprocessors{fewer}. "
 
 
-def _fix(filling: _Filling, room: str) -> str:
+def _fix(filling: _Filling, room: str) -> Fix:
     if filling.is_accumulating:
-        return f"criterion(model(batch), labels).backward()    # all {filling.passes} parts at once; {room}"
-    if filling.passes > 1:
-        return (
-            f"inputs = torch.cat(parts)    # all {filling.passes}, if they are independent; {room}\n"
-            "with torch.cuda.graph(graph): outputs = model(inputs)    # captured once for all"
+        return fix_of(
+            line(
+                Change.ACCUMULATION,
+                f"criterion(model(batch), labels).backward()    # all {filling.passes} parts at once; {room}",
+            )
         )
-    return (
-        f"DataLoader(dataset, batch_size=4 * batch_size)    # {room}\n"
-        "y = model(torch.stack(parts))    # small inputs together, not one after the other\n"
-        "model(batch[:, :2 * length])    # or longer sequences, if the data has them"
+    if filling.passes > 1:
+        return fix_of(
+            f"inputs = torch.cat(parts)    # all {filling.passes}, if they are independent; {room}",
+            "with torch.cuda.graph(graph): outputs = model(inputs)    # captured once for all",
+        )
+    return fix_of(
+        line(Change.BATCH, f"batch_size *= 4    # {room}", why=room),
+        "y = model(torch.stack(parts))    # small inputs together, not one after the other",
+        "model(batch[:, :2 * length])    # or longer sequences, if the data has them",
     )
 
 

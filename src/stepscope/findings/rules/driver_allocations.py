@@ -14,6 +14,7 @@ from stepscope.findings._driver_memory import DriverMemory, driver_memory, is_ca
 from stepscope.findings._phrases import often, times
 from stepscope.findings._simulated import simulated
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -24,8 +25,8 @@ LEAST_CALLS = 1.0
 # Pinned host memory: cudaHostAlloc, hipHostMalloc, cuMemHostAlloc, cudaHostRegister …
 _PINNED = re.compile(r"Host(Alloc|Malloc|Register|Free|Unregister)|FreeHost|MallocHost")
 _UNCACHED = "unset PYTORCH_NO_CUDA_MEMORY_CACHING   # while it is set, every tensor is a call to the driver"
-_PINNED_FIX = """\
-DataLoader(..., pin_memory=True)                     # its thread pins memory and reuses it
+_LOADER = "DataLoader(..., pin_memory=True)                     # its thread pins memory and reuses it"
+_BUFFER = """\
 buffer = torch.empty(shape, pin_memory=True)         # once, before the loop; then buffer.copy_(batch)"""
 _SIZES = """\
 PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # segments grow, so sizes may vary
@@ -95,4 +96,4 @@ def _fix(calls: DriverMemory, *, cached: bool) -> str:
         return _UNCACHED
     pinned = sum(row.host_ns or 0 for row in calls.rows if _PINNED.search(row.call or ""))
     everything = sum(row.host_ns or 0 for row in calls.rows)
-    return _PINNED_FIX if 2 * pinned > everything else _SIZES
+    return fix_of(line(Change.PINNED, _LOADER), _BUFFER) if 2 * pinned > everything else _SIZES

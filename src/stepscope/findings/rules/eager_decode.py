@@ -14,6 +14,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._inference import decodes, engine_of
 from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -22,10 +23,6 @@ __all__ = ["eager_decode"]
 GRAPH_LATENCY_NS = 1_000
 """Between two kernels of a CUDA graph, on recent GPUs."""
 _CAPTURED = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL, SpentIn.ALLOCATION_CALL, SpentIn.LAUNCH_LATENCY)
-_BY_ENGINE = {
-    "vLLM": "vllm serve MODEL    # without --enforce-eager, or LLM(..., enforce_eager=False)",
-    "SGLang": "python -m sglang.launch_server ... --cuda-graph-max-bs {requests}  # no --disable-cuda-graph",
-}
 _ANY = """\
 model.generation_config.cache_implementation = "static"    # transformers; or your own StaticCache
 model.forward = torch.compile(model.forward, mode="reduce-overhead", fullgraph=True)
@@ -71,7 +68,7 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
         f"for {units.share(mean_step.share(starved))} of the time, waiting for the host.",
         saving=Saving(starved_ns=(low, starved)),
         certainty="likely",
-        fix=_BY_ENGINE.get(engine or "", _ANY).format(requests=requests or 256),
+        fix=fix_of(line(Change.DECODE_GRAPHS, _ANY, requests=requests or 256)),
         check="stepscope show iterations: launched_by is graph, and idle_ns is near 0.",
         evidence={
             "eager_decode_steps": len(eager),

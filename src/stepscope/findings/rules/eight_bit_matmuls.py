@@ -9,10 +9,18 @@ from stepscope.findings import Advice, Category, rule
 from stepscope.findings._products import heaviest, off_device, peak_of, products_in, saved_ns
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["eight_bit_matmuls"]
+
+_TRAINING = """\
+from torchao.float8 import convert_to_float8_training
+convert_to_float8_training(model)    # training; then torch.compile(model)"""
+_INFERENCE = """\
+from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_
+quantize_(model, Float8DynamicActivationFloat8WeightConfig())    # inference"""
 
 
 @rule(category=Category.PRECISION)
@@ -54,10 +62,7 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
         f"{units.tally(rate / 1e12)} TFLOP/s in {half}.",
         saving=off_device((0.0, high), mean_step),
         certainty="possible",
-        fix="from torchao.float8 import convert_to_float8_training\n"
-        "convert_to_float8_training(model)    # training; then torch.compile(model)\n"
-        "from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, quantize_\n"
-        "quantize_(model, Float8DynamicActivationFloat8WeightConfig())    # inference",
+        fix=fix_of(line(Change.EIGHT_BITS_TRAINING, _TRAINING), line(Change.EIGHT_BITS, _INFERENCE)),
         check="stepscope show precision: the time moves to fp8 and falls. Compare the loss over a whole run.",
         evidence={
             "matmul_ns": round(found.ns),

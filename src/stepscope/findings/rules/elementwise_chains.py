@@ -16,6 +16,7 @@ from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -162,7 +163,12 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
         f"average {units.tally(chains.length)} kernels in a row could be fused into one.",
         saving=saving,
         certainty="likely",
-        fix="model = torch.compile(model)    # or @torch.compile on the function with these operators",
+        fix=fix_of(
+            line(
+                Change.COMPILE,
+                "model = torch.compile(model)    # or @torch.compile on the function with these operators",
+            )
+        ),
         check="stepscope show kernel_families: elementwise takes less time; its kernels are named triton_….",
         evidence={
             "elementwise_ns": time_ns,

@@ -10,7 +10,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import exposed_kinds, exposed_of, in_words, speed_of, telling
-from stepscope.findings._overlapping import fix_of
+from stepscope.findings._overlapping import overlap_fix
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -55,7 +55,7 @@ def exposed_communication(  # noqa: PLR0913  # one parameter for each table
         "upper bound: it includes waiting for other ranks, which only profiles of all ranks can show.",
         saving=Saving(device_ns=(0.0, exposed.device_ns), waited_ns=(0.0, exposed.host_ns)),
         certainty="likely",
-        fix=fix_of(main, rows, step_ops, mean_step),
+        fix=overlap_fix(main, rows, step_ops, mean_step),
         check="stepscope show devices: exposed_communication_ns falls, overlap_share rises (for gloo: "
         "communication_ns in stepscope show steps). Profile all ranks to see whether one is slow.",
         evidence={

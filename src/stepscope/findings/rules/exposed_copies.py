@@ -14,6 +14,7 @@ from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -83,7 +84,7 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
         f"to the GPU runs while no kernel does.{beside if room else ''}{first}",
         saving=saving if pageable else _within_simulation(mean_step, saving, changed_steps_by_overlap_copies),
         certainty="likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.PREFETCH, _FIX)),
         check="stepscope show copies: for HtoD, overlapped_ns is most of total_ns.",
         evidence={
             "exposed_ns": round(exposed),

@@ -20,6 +20,7 @@ from stepscope.findings._products import (
     saved_ns,
 )
 from stepscope.findings.facts import DeviceFacts, Facts
+from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line, sixteen_bits
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -107,19 +108,24 @@ def _beside(tf32: Products, narrow: Products) -> str:
     return f" Another {units.duration(tf32.ns)} goes to {tf32.words} in TF32. Nothing runs in 16 bits."
 
 
-def _fix(full: Products, device: DeviceFacts, half: str) -> str:
+def _fix(full: Products, device: DeviceFacts, half: str) -> Fix:
     scaler = ", with torch.amp.GradScaler()" if half == "fp16" else ""
-    dtype = {"bf16": "bfloat16", "fp16": "float16"}[half]
-    lines = []
+    lines: list[FixLine | str] = []
     if peak_of(device, "tf32") and any(row.precision == "fp32" for row in full.rows):
         lines.append(
-            'torch.set_float32_matmul_precision("high")    # TF32 for matrix products; weights stay fp32'
+            line(
+                Change.TF32,
+                'torch.set_float32_matmul_precision("high")    # TF32 for matrix products; weights stay fp32',
+            )
         )
         if "convolution" in full.families:
             lines.append(
-                'torch.backends.cudnn.allow_tf32 = True    # torch 2.9 on: cudnn.conv.fp32_precision = "tf32"'
+                line(
+                    Change.TF32,
+                    'torch.backends.cudnn.allow_tf32 = True    # or cudnn.conv.fp32_precision = "tf32"',
+                )
             )
-    lines.append(f'with torch.autocast("cuda", dtype=torch.{dtype}):    # around forward and loss{scaler}')
+    lines += sixteen_bits(half, f"around forward and loss{scaler}")
     if any(row.precision == "fp64" for row in full.rows):
         lines.append("model.float(); batch = batch.float()    # if float64 came from NumPy by accident")
-    return "\n".join(lines)
+    return fix_of(*lines)

@@ -12,6 +12,7 @@ from stepscope.findings._communication import exposed_of, kind_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -63,7 +64,7 @@ def gloo_backend(  # noqa: PLR0913  # one parameter for each table
         + (f" Copying their tensors to the host takes {units.duration(copied)} of that." if copied else ""),
         saving=Saving(waited_ns=(0.75 * high if _one_machine(facts) else 0.0, high)),
         certainty="likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.BACKEND, _FIX)),
         check="stepscope show kernels: kernels named nccl…, and no ranges gloo:… in show annotations; in "
         "stepscope show steps communication_ns falls.",
         evidence={

@@ -15,6 +15,7 @@ from stepscope.findings import Advice, Category, Location, Saving, locations_of,
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -34,10 +35,9 @@ _REGION = re.compile(r"Torch-Compiled Region.*")
 _READ = re.compile(r"aten::(item|is_nonzero|_local_scalar_dense|nonzero|equal)")
 _FIX = """\
 TORCH_LOGS="graph_breaks" python train.py       # prints each line that breaks the graph, and why
-torch._dynamo.explain(model)(batch)             # the same for one call
-torch.compile(model, fullgraph=True)            # then: raises an error at a graph break"""
-_READS = """
-# move print(), .item() and `if tensor > 0:` out of the compiled code, or use torch.where(...)"""
+torch._dynamo.explain(model)(batch)             # the same for one call"""
+_FULL = "torch.compile(model, fullgraph=True)            # then: raises an error at a graph break"
+_READS = "# move print(), .item() and `if tensor > 0:` out of the compiled code, or use torch.where(...)"
 
 
 @rule(category=Category.COMPILE)
@@ -90,7 +90,7 @@ def graph_breaks(
         because=_because(parts, nested, most, read),
         saving=Saving(starved_ns=(min(least, most), most)),
         certainty="likely" if nested or breaking else "possible",
-        fix=_FIX + (_READS if read or nested else ""),
+        fix=fix_of(_FIX, line(Change.FULL_GRAPH, _FULL), *((_READS,) if read or nested else ())),
         check="stepscope show compiled_regions: fewer runs a step, and regions_inside is 0.",
         evidence={
             "runs_per_step": parts,
@@ -175,5 +175,5 @@ def _because(parts: float, nested: float, most: float, read: float) -> str:
 
 
 def _locations(reads: list[StepOp], code: CompiledCode) -> tuple[Location, ...]:
-    reading = [(row.user_frame, f"{row.name}: {often(row.per_step, 'call')}") for row in reads]
+    reading = [(row.user_frame, f"{row.name}: {often(row.per_step, 'call')}", (row.name,)) for row in reads]
     return locations_of([*reading, *((frame, "runs compiled code") for frame in code.frames)])

@@ -25,6 +25,7 @@ from stepscope.findings._waits import (
 )
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -47,10 +48,13 @@ _FIXES = {
         'x.pin_memory().to("cuda", non_blocking=True)    # for tensors in host memory'
     ),
     WaitCause.DOWNLOAD.value: (
-        "hits += (scores.argmax(-1) == labels).sum()    # on the GPU; fetch the sum at the end\n"
         'y = x.to("cpu", non_blocking=True)    # into pinned memory; wait once, before you use it'
     ),
 }
+_METRICS = line(
+    Change.METRICS,
+    "hits += (scores.argmax(-1) == labels).sum()    # on the GPU; fetch the sum at the end",
+)
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
 # Operators that take rows by index or put them back, and the nodes of autograd for them.
 _PICKS = re.compile(
@@ -153,7 +157,7 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
         because=f"The host waits for the GPU in {causes}: {held_up(mean_step, waited, mine)}",
         saving=saving,
         certainty="certain",
-        fix="\n".join(dict.fromkeys(_fix(reason.name) for reason, _ in ranked[:3])),
+        fix=fix_of(*(one for reason, _ in ranked[:3] for one in _fix(reason))),
         check="stepscope show host_syncs: no rows for these operators.",
         evidence={
             "waits_per_step": calls,
@@ -170,7 +174,9 @@ def _cost(waits: list[Wait]) -> float:
     return sum(wait.waited_ns + wait.starved_ns for wait in waits)
 
 
-def _fix(cause: str) -> str:
+def _fix(reason: Reason) -> tuple[FixLine | str, ...]:
+    cause = reason.name
     if "unique" in cause:
-        return _UNIQUE
-    return _FIXES.get(cause, f"# {cause} waits for the GPU: call it outside the loop, or not in every step")
+        return (_UNIQUE,)
+    known = _FIXES.get(cause, f"# {cause} waits for the GPU: call it outside the loop, or not in every step")
+    return (_METRICS, known) if reason.cause is WaitCause.DOWNLOAD else (known,)

@@ -10,15 +10,12 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, Category, NotKnown, Saving, rule
 from stepscope.findings._inference import engine_of
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["iteration_gaps"]
 
-_BY_ENGINE = {
-    "vLLM": "vllm serve MODEL --async-scheduling    # default since 0.14; no --no-async-scheduling",
-    "SGLang": "python -m sglang.launch_server ...    # without --disable-overlap-schedule",
-}
 _ANY = """\
 schedule(next_batch)    # while the GPU still runs this one: launch before you read the tokens
 tokens = tokens.to("cpu", non_blocking=True)    # read them one iteration later
@@ -57,7 +54,7 @@ def iteration_gaps(
         + (f" The host spends {units.duration(host)} between two iterations." if host else ""),
         saving=Saving(waited_ns=(0.5 * high, high)),
         certainty="likely",
-        fix=_BY_ENGINE.get(engine or "", _ANY),
+        fix=fix_of(line(Change.SCHEDULE_AHEAD, _ANY)),
         check="stepscope show iterations: each starts when the one before ends (start_ns + dur_ns).",
         evidence={
             "idle_between_ns": round(gap),

@@ -24,6 +24,7 @@ from stepscope.findings._starvation import Starvation, starvation_of
 from stepscope.findings._waits import WaitCause, waits_of
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -31,19 +32,30 @@ __all__ = ["launch_bound"]
 
 GRAPH_LATENCY_NS = (300, 1_000)
 """Between two kernels of a CUDA graph, on recent GPUs."""
-_GRAPHS = """\
-model = torch.compile(model, mode="reduce-overhead")    # fuses kernels, replays them as CUDA graphs
-torch.compiler.cudagraph_mark_step_begin()              # before each step, if outputs are kept"""
-_FUSED = (
-    "model = torch.compile(model)    # fewer kernels, less Python; CUDA graphs once nothing prevents them"
+_GRAPHS = (
+    line(
+        Change.GRAPHS,
+        'model = torch.compile(model, mode="reduce-overhead")    # fuses kernels, replays CUDA graphs',
+    ),
+    line(
+        Change.MARK_STEP,
+        "torch.compiler.cudagraph_mark_step_begin()              # before each step, if outputs are kept",
+    ),
 )
-_DYNAMIC = """\
+_FUSED = (
+    line(
+        Change.COMPILE,
+        "model = torch.compile(model)    # fewer kernels, less Python; CUDA graphs once they can be used",
+    ),
+)
+_CHANGING = """\
 model = torch.compile(model, dynamic=True, mode="max-autotune-no-cudagraphs")    # shapes change between steps
 batch = pad(batch, multiple)    # or pad to a few sizes: then mode="reduce-overhead" captures a graph each"""
+_DYNAMIC = (line(Change.DYNAMIC_SHAPES, _CHANGING),)
 _FUSABLE = ("elementwise", "copy")
 _READY = "Nothing in the profile prevents CUDA graphs."
 _OPTIMIZER = "optimizer = torch.optim.AdamW(parameters, fused=True)    # it is not compiled with the model"
-_BATCH = "batch_size *= 2    # memory peaks at {used} of {all}; more work for the same number of launches"
+_WHY = "memory peaks at {used} of {all}; more work for the same number of launches"
 
 
 @rule(category=Category.HOST, yields_to=("eager_decode",))
@@ -106,7 +118,7 @@ def _looping(advice: Advice, loop: NamedLoop) -> Advice:
         advice,
         title=loop.title,
         because=f"{loop.story} {advice.because}",
-        fix=f"{loop.kind.fix}\n{advice.fix}",
+        fix=fix_of(loop.kind.fix, advice.fix),
         evidence={**advice.evidence, "loop_repeats": loop.repeats, "loop_ops": loop.rows[0].ops},
         locations=tuple(places.values())[:3],
     )
@@ -252,14 +264,15 @@ def _fix(
     blockers: list[str],
     starving_phases: Table[StarvingPhase],
     memory: Table[DeviceMemory],
-) -> str:
+) -> Fix:
     shapes = any("shapes" in blocker for blocker in blockers)
-    lines = [_DYNAMIC if shapes else _FUSED if blockers else _GRAPHS]
+    lines = [*(_DYNAMIC if shapes else _FUSED if blockers else _GRAPHS)]
     optimizer = mean_step.per_step(sum(row.starved_ns for row in starving_phases if row.phase == "optimizer"))
     if mean_step.share(optimizer) > 0.05:
-        lines.append(_OPTIMIZER)
+        lines.append(line(Change.OPTIMIZER, _OPTIMIZER))
     device = facts.device(mean_step.device)
     used = max((row.peak_bytes for row in memory if row.device == mean_step.device), default=0)
     if device and device.memory_bytes and 0 < used < device.memory_bytes / 2:
-        lines.append(_BATCH.format(used=units.size(used), all=units.size(device.memory_bytes)))
-    return "\n".join(lines)
+        why = _WHY.format(used=units.size(used), all=units.size(device.memory_bytes))
+        lines.append(line(Change.BATCH, f"batch_size *= 2    # {why}", why=why))
+    return fix_of(*lines)

@@ -13,6 +13,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._op_costs import cost_of, part_in_steps, places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -100,7 +101,7 @@ def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _T
         "GPU's work.",
         saving=saving,
         certainty="possible" if lines or few else "likely",
-        fix=_AS_PICTURES if lines else _CHANNELS_LAST,
+        fix=_AS_PICTURES if lines else fix_of(line(Change.CHANNELS_LAST, _CHANNELS_LAST)),
         check="stepscope show kernels: no nchwToNhwc and nhwcToNchw.",
         evidence={
             "conversions_per_step": calls,

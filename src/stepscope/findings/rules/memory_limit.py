@@ -8,17 +8,26 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._device_memory import memory_use
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.tables import Table
 
 __all__ = ["memory_limit"]
 
 FRAGMENTED_SHARE = 0.10
 """Reserved and unused at the peak, as a part of the GPU's memory: this much is more than rounding."""
-_SMALLER = """\
-batch_size = batch_size // 2; accumulation = 2 * accumulation    # the same gradients, fewer activations
-x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)   # computes activations again"""
-_SEGMENTS = (
-    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # less unused memory between blocks"
+_SMALLER = (
+    line(
+        Change.SMALLER_BATCH,
+        "batch_size //= 2; accumulation *= 2    # the same gradients, fewer activations",
+    ),
+    line(
+        Change.RECOMPUTE,
+        "x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)   # computes activations again",
+    ),
+)
+_SEGMENTS = line(
+    Change.ALLOCATOR,
+    "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # less unused memory between blocks",
 )
 
 
@@ -50,7 +59,7 @@ def memory_limit(
         + (f" {failed}" if failed else ""),
         saving=Saving(),
         certainty="likely" if risk else "possible",
-        fix="\n".join([_SEGMENTS, _SMALLER] if fragmented else [_SMALLER, _SEGMENTS]),
+        fix=fix_of(*((_SEGMENTS, *_SMALLER) if fragmented else (*_SMALLER, _SEGMENTS))),
         check=f"stepscope show memory: reserved_peak_bytes is below {units.share(high_share)} of the memory.",
         evidence={
             "peak_bytes": use.held.peak_bytes,

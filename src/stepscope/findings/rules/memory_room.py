@@ -10,6 +10,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._device_memory import memory_use
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -17,9 +18,17 @@ __all__ = ["memory_room"]
 
 LEAST_IDLE_SHARE = 0.10
 """Of the step. A GPU that is busy and full gains nothing from larger batches."""
-_FIX = """\
-DataLoader(..., batch_size=2 * batch_size)   # and the learning rate as your recipe says
-# with gradient accumulation: half as many micro-steps of twice the size give the same result"""
+_FIX = fix_of(
+    line(
+        Change.BATCH,
+        "batch_size *= 2    # in training with the learning rate as your recipe says",
+        why="more work for the same launches",
+    ),
+    line(
+        Change.ACCUMULATION,
+        "# with gradient accumulation: half as many micro-steps of twice the size give the same result",
+    ),
+)
 
 
 @rule(category=Category.MEMORY)

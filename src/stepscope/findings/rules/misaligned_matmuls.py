@@ -16,6 +16,7 @@ from stepscope.findings import Advice, Category, rule
 from stepscope.findings._kernels import Ran, ran_in_steps
 from stepscope.findings._products import heaviest, off_device
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -32,6 +33,11 @@ _COPIED_AHEAD = 4
 _WIDTHS = {"bf16": 8, "fp16": 8, "tf32": 4}
 _LEAST_SIZE = 16
 """Odd sizes below this are heads and counts that padding does not make faster."""
+
+_SIZES = """\
+vocabulary = -(-vocabulary // 64) * 64    # embedding and head; the extra entries are unused
+hidden = -(-hidden // 64) * 64    # or 128; also head sizes and concatenated features"""
+_INPUTS = "x = torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))    # inputs with an odd number of features"
 
 
 @rule(category=Category.DEVICE)
@@ -75,9 +81,7 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
         f"time.{largest}",
         saving=off_device((low, high), mean_step),
         certainty="likely" if known or 2 * low > odd_ns else "possible",
-        fix="vocabulary = -(-vocabulary // 64) * 64    # embedding and head; the extra entries are unused\n"
-        "hidden = -(-hidden // 64) * 64    # or 128; also head sizes and concatenated features\n"
-        "x = torch.nn.functional.pad(x, (0, -x.shape[-1] % 8))    # inputs with an odd number of features",
+        fix=_fix(sizes),
         check="stepscope show kernels: no matmul kernel has align1 or align2 in its name.",
         evidence={
             "misaligned_ns": round(odd_ns),
@@ -87,6 +91,16 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
         claims=frozenset({Claim(Time.DEVICE, Part.MATMUL)}),
         locations=heaviest(step_ops, mean_step) if 2 * odd_ns > products_ns else (),
     )
+
+
+def _fix(sizes: list[str]) -> Fix:
+    """What to make larger: sizes of the model, which only training can change, or of inputs."""
+    if sizes and all(size.startswith(("bmm", "baddbmm")) for size in sizes):
+        # Both factors are computed: as in attention, whose scores are as large as a sequence is long.
+        return fix_of(
+            "x = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[1] % 8))    # the length; mask the rest"
+        )
+    return fix_of(line(Change.MODEL_SIZES, _SIZES), _INPUTS)
 
 
 def _odd(ran: Iterable[Ran]) -> tuple[float, float, float]:

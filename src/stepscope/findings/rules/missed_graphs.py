@@ -10,6 +10,7 @@ from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, r
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import if_idle, often
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -20,10 +21,17 @@ REPLAY_NS = 300_000
 On one machine it was 400 µs with the profiler and under 200 µs without."""
 STEADY_SHARE = 0.7
 """A graph is captured for one shape: this part of the steps must be alike."""
-_FIX = """\
-model = torch.compile(model, mode="reduce-overhead")   # or "max-autotune": both replay CUDA graphs
-torch.compiler.cudagraph_mark_step_begin()             # before each step, if outputs are kept across steps
-TORCH_LOGS="perf_hints" python train.py                # logs why graphs were skipped, if the mode is on"""
+_FIX = fix_of(
+    line(
+        Change.GRAPHS,
+        'model = torch.compile(model, mode="reduce-overhead")   # or "max-autotune": both replay CUDA graphs',
+    ),
+    line(
+        Change.MARK_STEP,
+        "torch.compiler.cudagraph_mark_step_begin()             # before each step, if outputs are kept",
+    ),
+    'TORCH_LOGS="perf_hints" python train.py                # logs why graphs were skipped',
+)
 
 
 @rule(category=Category.COMPILE)

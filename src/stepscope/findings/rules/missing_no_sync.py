@@ -15,6 +15,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import ACCUMULATES, Exposed, exposed_of, kind_of
 from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -73,7 +74,7 @@ def missing_no_sync(  # noqa: PLR0913  # one parameter for each table
         + (f" {units.duration(exposed.ns)} of a step is exposed communication." if exposed.ns else ""),
         saving=saving,
         certainty="likely",
-        fix=_FIX,
+        fix=fix_of(line(Change.NO_SYNC, _FIX)),
         check="stepscope show annotations: one …:all_reduce per bucket for each Optimizer.step, not several.",
         evidence={
             "backward_passes_per_update": passes / updates,

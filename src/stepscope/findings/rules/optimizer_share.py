@@ -25,6 +25,7 @@ from stepscope.findings._optimizers import (
     update_of,
 )
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -180,12 +181,16 @@ def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep
     fusable = can_be_fused(update)
     how = {"foreach": "works on lists of tensors and is not fused", "fused": "is fused already"}[update.kind]
     every = "although gradients are accumulated" if several else "after every backward pass"
-    lines = [
+    passes = line(
+        Change.NO_SYNC,
         "for part in batch.chunk(n): loss_of(part).backward()    # several passes for one optimizer.step()",
-        "loader = DataLoader(dataset, batch_size=2 * batch_size)    # or a larger batch",
+    )
+    lines: list[FixLine | str] = [
+        passes,
+        line(Change.BATCH, "batch_size *= 2    # or a larger batch", why="fewer updates for each sample"),
     ]
     if fusable:
-        lines = [fused_line(update.name), lines[0]]
+        lines = [fused_line(update.name), passes]
     elif (update.name or "").startswith("Adam"):
         lines.append("optimizer = bitsandbytes.optim.AdamW8bit(parameters, lr=lr)    # or 8-bit states")
     return Advice(
@@ -194,7 +199,7 @@ def _advice(update: Update, saving: Saving, spent_ns: float, mean_step: MeanStep
         f"({units.share(mean_step.share(spent_ns))}), {every}. It {how}.",
         saving=saving,
         certainty="likely" if fusable else "possible",
-        fix="\n".join(lines),
+        fix=fix_of(*lines),
         check="stepscope show phases: smaller stretch_share and device_share of the optimizer.",
         evidence={
             "optimizer": update.name,

@@ -11,14 +11,16 @@ from stepscope.findings import Advice, Category, Figure, Saving, locations_of, r
 from stepscope.findings._copying import Bus, bus_of, moving, starved_by, trips_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import Bound, Length, MeanStep
 from stepscope.tables import Table
 
 __all__ = ["pageable_copies"]
 
-_FIX = """\
+_LOADER = """\
 loader = DataLoader(dataset, ..., pin_memory=True)        # a thread of the loader pins the batches
-batch = batch.to(device, non_blocking=True)
+batch = batch.to(device, non_blocking=True)"""
+_OWN = """\
 # tensors that you fill yourself: pin them once, not in every step
 stored = torch.empty(shape, pin_memory=True)"""
 
@@ -69,7 +71,7 @@ def pageable_copies(
             starved_ns=(0.0, starved),
         ),
         certainty="certain",
-        fix=_FIX,
+        fix=fix_of(line(Change.PINNED, _LOADER), _OWN),
         check="stepscope show copies: host memory is pinned, and the host time of a call is microseconds.",
         evidence={
             "bytes_per_step": mean_step.per_step(n_bytes),

@@ -23,6 +23,7 @@ from stepscope.findings._optimizers import (
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings._weight_loops import WeightLoop, loop_saves, weight_loop_of
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -126,7 +127,7 @@ def _fix_of_loop(loop: WeightLoop, *, is_optimizer: bool) -> str:
     """What torch has for the whole loop, or operators that take lists of tensors."""
     used = set(loop.names)
     if is_optimizer:
-        return f"{fused_line('AdamW' if 'addcdiv_' in used else 'SGD')}\n{_OWN}"
+        return fix_of(fused_line("AdamW" if "addcdiv_" in used else "SGD"), _OWN)
     if "lerp_" in used or {"mul_", "add_"} <= used:
         return _MEAN
     if all(name.startswith("clamp") for name in used):
@@ -149,9 +150,11 @@ def _advice(
         else f"{name} calls {times(update.calls_per_turn, 'operator')} for each list of tensors, where a "
         "fused optimizer calls one"
     )
-    fix = fused_line(update.name)
+    lines = [fused_line(update.name)]
     if update.fills:
-        fix += "\noptimizer.zero_grad(set_to_none=True)    # the default: no fills"
+        lines.append(
+            line(Change.ZERO_GRAD, "optimizer.zero_grad(set_to_none=True)    # the default: no fills")
+        )
     return Advice(
         title="The optimizer updates tensors one by one" if each else "The optimizer is not fused",
         because=f"{what}. That makes {often(phase.launches, 'launch')} and takes "
@@ -159,7 +162,7 @@ def _advice(
         + if_idle(mean_step.with_latency(phase.starved_ns), "The GPU waits {} for the launches."),
         saving=saving,
         certainty="certain" if each else "likely",
-        fix=fix,
+        fix=fix_of(*lines),
         check="stepscope show starving_phases: a handful of launches in the optimizer.",
         evidence={
             "optimizer": update.name,

@@ -15,6 +15,7 @@ from stepscope.findings._phrases import if_idle
 from stepscope.findings._starvation import Starvation, starvation_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -109,7 +110,7 @@ def _named(mean_step: MeanStep, starved: Starvation, works: list[HostWork]) -> A
         because=first.story(mean_step) + (f" It waits for {more} as well." if more else ""),
         saving=saving_of(mean_step, works),
         certainty="likely",
-        fix="\n".join(dict.fromkeys(work.kind.fix for work in works[:2])),
+        fix=fix_of(*dict.fromkeys(work.kind.fix for work in works[:2])),
         check="stepscope show host_functions: the function is gone, or takes less of the step.",
         evidence={
             "function": first.row.function,
@@ -135,7 +136,7 @@ def _advice(
         + ("" if stacks else " Record with with_stack=True to see which functions it is."),
         saving=Saving(starved_ns=bounds) if stacks else Saving(waited_ns=bounds),
         certainty="likely" if stacks else "possible",
-        fix=_FIX,
+        fix=fix_of(line(Change.LOG_LESS, _FIX)),
         check="stepscope show idle_gaps: less of 'Python between ops' than of 'host op'.",
         evidence={
             "python_starved_ns": round(starved.python_ns),

@@ -10,15 +10,16 @@ from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["recompilations"]
 
 ALMOST_ALL = 0.9
+_LOGS = 'TORCH_LOGS="recompiles" python train.py               # logs which guard failed'
+_LAST = "DataLoader(..., drop_last=True)                       # if the last batch is smaller"
 _FIX = """\
-TORCH_LOGS="recompiles" python train.py               # logs which guard failed
-DataLoader(..., drop_last=True)                       # if the last batch is smaller
 torch._dynamo.mark_dynamic(batch, 1)                  # if one dimension varies, such as the length
 torch.compile(model, dynamic=True)                    # if several vary; or pad to a few fixed sizes"""
 
@@ -73,7 +74,7 @@ def recompilations(
         ),
         saving=Saving(starved_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
         certainty="certain" if often else "likely",
-        fix=_FIX,
+        fix=fix_of(_LOGS, line(Change.LAST_BATCH, _LAST), _FIX),
         check="stepscope show compilations: no recompilation in a step.",
         evidence={
             "recompilations": times,

@@ -11,6 +11,7 @@ from stepscope.findings._device_memory import MemoryUse, memory_use
 from stepscope.findings._phrases import if_idle
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -75,7 +76,7 @@ def recomputation(
         + f" {_room(use)}",
         saving=Saving(starved_ns=(least, most), device_ns=(device_ns, device_ns)),
         certainty="likely" if use else "possible",
-        fix=_FIX,
+        fix=fix_of(line(Change.RECOMPUTE_LESS, _FIX)),
         check="stepscope show phases: no recomputation; stepscope show memory: the peak still fits.",
         evidence={
             "recomputation_device_ns": round(device_ns),

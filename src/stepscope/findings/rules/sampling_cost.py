@@ -13,6 +13,7 @@ from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._inference import engine_of, infers
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -37,10 +38,6 @@ _STEPS = (
 )
 _TIMES = 2
 """How often a sampler calls the same operator for a draw at most; layers call theirs more often."""
-_BY_ENGINE = {
-    "vLLM": "VLLM_USE_FLASHINFER_SAMPLER=1 vllm serve MODEL    # with flashinfer installed",
-    "SGLang": "python -m sglang.launch_server ... --sampling-backend flashinfer",
-}
 _ANY = """\
 best, indices = torch.topk(logits, 64)    # first, in the model's data type; then top-p and draw on 64
 token = indices.gather(-1, torch.multinomial(best.float().softmax(-1), 1))
@@ -75,7 +72,6 @@ def sampling_cost(
         return None
     sorting = mean_step.per_step(sum(row.device_ns for row in sampler if row.name in _SORTS))
     low = whole - 0.5 * sorting if sorting else 0.0
-    engine = engine_of(iterations)
     return Advice(
         title="Sampling takes a large part of a step",
         because=f"Sampling ({often(mean_step.per_step(draws), 'draw')}) takes {units.duration(whole)} of GPU "
@@ -83,9 +79,10 @@ def sampling_cost(
         + (f"; {units.duration(sorting)} of that is sorting." if sorting else "."),
         saving=Saving(device_ns=(min(low, mean_step.busy_ns), min(whole, mean_step.busy_ns))),
         certainty="likely",
-        fix=_BY_ENGINE.get(engine or "", _ANY),
+        fix=fix_of(line(Change.SAMPLER, _ANY)),
         check="stepscope show ops: no aten::sort, and the sampler's operators take a few µs.",
         evidence={
+            "engine": engine_of(iterations),
             "draws_per_step": mean_step.per_step(draws),
             "sampling_ns": round(whole),
             "sampling_share": mean_step.share(whole),
@@ -93,7 +90,7 @@ def sampling_cost(
         },
         claims=frozenset({Claim(Time.DEVICE, Part.INDEXING)}),
         locations=locations_of(
-            (row.user_frame, f"{row.name}, {often(row.per_step, 'call')}") for row in sampler
+            (row.user_frame, f"{row.name}, {often(row.per_step, 'call')}", (row.name,)) for row in sampler
         ),
     )
 

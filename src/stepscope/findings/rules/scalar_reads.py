@@ -26,6 +26,7 @@ from stepscope.findings._waits import (
     waits_of,
 )
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -139,7 +140,7 @@ def _host_ns(reads: list[StepOp]) -> float:
     return sum(row.host_ns * min(1.0, row.launches / row.calls) for row in reads if row.calls)
 
 
-def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> str:
+def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> Fix:
     """What to type, by what reads: GradScaler, an `if`, or a number that is logged."""
 
     def seen(file: str) -> bool:
@@ -148,22 +149,32 @@ def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> str:
     scaled = sum(row.launches for row in step_ops if row.name == _UNSCALES)
     branches = [row for row in reads if row.within == "aten::is_nonzero"]
     plain = sum(row.launches for row in reads) - sum(row.launches for row in branches)
-    lines = []
+    lines: list[FixLine | str] = []
     if plain > scaled:
-        lines.append(_ADD_UP)
+        lines.append(line(Change.READ_LOSS, _ADD_UP))
     if branches or not scaled:
         lines.append(_BRANCH)
     if scaled:
         lines.append(
-            'torch.autocast("cuda", torch.bfloat16)    # needs no GradScaler, which reads once a step\n'
-            "torch.optim.AdamW(…, fused=True)          # or: checks for infinities on the GPU, without a read"
+            line(
+                Change.SCALER,
+                'torch.autocast("cuda", torch.bfloat16)    # needs no GradScaler, which reads once a step',
+            )
+        )
+        lines.append(
+            line(
+                Change.OPTIMIZER,
+                "torch.optim.AdamW(…, fused=True)          # or: looks for infinities on the GPU, no read",
+            )
         )
     if branches and seen(_DISTRIBUTIONS):
         lines.append(
             "torch.distributions.Distribution.set_default_validate_args(False)    # checks with `if`"
         )
     if seen(_CLIPPING) and any(row.phase == "optimizer" for row in branches):
-        lines.append("clip_grad_norm_(…, error_if_nonfinite=False)    # the default: no read")
+        lines.append(
+            line(Change.CLIPPING, "clip_grad_norm_(…, error_if_nonfinite=False)    # the default: no read")
+        )
     if seen(_PRINTING):
         lines.append("if step % 100 == 0: print(tensor)    # print(tensor) reads it, too")
-    return "\n".join(lines)
+    return fix_of(*lines)

@@ -13,6 +13,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._op_costs import part_in_steps
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -61,8 +62,17 @@ def _advice(because: str, short: _Short, pauses: float, between_ns: float, mean_
         because=because,
         saving=Saving(waited_ns=(0.0, between_ns)),
         certainty="possible",
-        fix="model = torch.compile(model)    # fewer, longer kernels; also inside a CUDA graph\n"
-        "loader = DataLoader(dataset, batch_size=2 * batch_size)    # or more work for each kernel",
+        fix=fix_of(
+            line(
+                Change.COMPILE,
+                "model = torch.compile(model)    # fewer, longer kernels; also inside a CUDA graph",
+            ),
+            line(
+                Change.BATCH,
+                "batch_size *= 2    # or more work for each kernel",
+                why="or more work for each kernel",
+            ),
+        ),
         check="stepscope show idle_gaps: less 'device scheduling' and 'graph latency'.",
         evidence={
             "short_kernels_per_step": short.calls,

@@ -18,6 +18,7 @@ from stepscope.findings._communication import (
 )
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -74,7 +75,7 @@ def slow_collectives(
         f"{in_words(exposed_kinds(collective_kinds), exposed.ns)}, no other kernel and no copy.",
         saving=Saving(device_ns=(0.0, max(0.0, part * exposed.device_ns - needed))),
         certainty="likely",
-        fix=_FIX.format(ranks=worst.group_size, topology=_TOPOLOGY[amd]),
+        fix=fix_of(line(Change.LINKS, _FIX.format(ranks=worst.group_size, topology=_TOPOLOGY[amd]))),
         check="stepscope show collective_kinds: bus_gb_per_s rises to half of link_gb_per_s or more.",
         evidence={
             "collective": worst.kind,

@@ -10,9 +10,10 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._communication import of_kind
-from stepscope.findings._inference import engine_of, infers
+from stepscope.findings._inference import infers
 from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -23,14 +24,6 @@ __all__ = ["small_all_reduces"]
 _NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
 ONE_SHOT_NS = 5_000
 """What an all-reduce takes at least if it reads the memory of its peers."""
-_CUSTOM = {
-    "vLLM": "vllm serve MODEL    # without --disable-custom-all-reduce",
-    "SGLang": "python -m sglang.launch_server ... --enable-symm-mem    # and no --disable-custom-all-reduce",
-}
-_FUSED = {
-    "vLLM": '--compilation-config \'{"pass_config": {"fuse_allreduce_rms": true}}\'',
-    "SGLang": "--flashinfer-allreduce-fusion-backend auto    # older: --enable-flashinfer-allreduce-fusion",
-}
 _ANY = """\
 t = torch.distributed._symmetric_memory.empty(shape, dtype=torch.bfloat16, device="cuda")
 torch.ops.symm_mem.one_shot_all_reduce(t, "sum", group.group_name)    # or multimem_all_reduce_"""
@@ -65,7 +58,6 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
         return None
     nccl = sum(row.total_ns for row in all_reduces if _NCCL.search(row.kernel or ""))
     plain = nccl > 0.5 * sum(row.total_ns for row in all_reduces)
-    engine = engine_of(iterations) or ""
     return Advice(
         title="Many small all-reduces cost mostly latency",
         because=f"A step has {times(calls, 'NCCL all-reduce' if plain else 'all-reduce')} of "
@@ -73,7 +65,7 @@ def small_all_reduces(  # noqa: PLR0913  # one parameter for each table and thre
         f"{units.share(mean_step.share(whole))} of the step, including the wait for peers.",
         saving=Saving(device_ns=(0.0, max(0.0, whole - calls * ONE_SHOT_NS))),
         certainty="likely",
-        fix=(_CUSTOM if plain else _FUSED).get(engine, _ANY),
+        fix=fix_of(line(Change.CUSTOM_ALL_REDUCE if plain else Change.FUSED_ALL_REDUCE, _ANY)),
         check="stepscope show kernels: all-reduces other than NCCL's, or fewer and shorter ones.",
         evidence={
             "all_reduces_per_step": calls,

@@ -19,6 +19,7 @@ from stepscope.findings._communication import (
 from stepscope.findings._overlapping import bucket_cap_mb
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -75,7 +76,6 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
         return None
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
     total = mean_step.per_step(sum(row.bytes or 0 for row in all_reduces))
-    buckets = _BUCKETS.format(cap=bucket_cap_mb(total))
     median_ns = max(small, key=lambda row: row.calls).median_ns
     mean_ns = mean_step.per_step(sum(row.total_ns for row in small)) / calls
     return Advice(
@@ -86,7 +86,7 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
         + if_idle(starved, "The GPU waits {} for the launches."),
         saving=Saving(starved_ns=(0.5 * starved, host * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
-        fix=_BY_HAND if by_hand > sum(row.calls for row in rows) / 2 else buckets,
+        fix=_fix(total, by_hand=by_hand > sum(row.calls for row in rows) / 2),
         check="stepscope show kernels: fewer and longer all-reduces; devices: less exposed_communication_ns.",
         evidence={
             "all_reduces_per_step": calls,
@@ -102,6 +102,11 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
             for row in sorted(rows, key=lambda row: -row.calls)
         ),
     )
+
+
+def _fix(total: float, *, by_hand: bool) -> Fix:
+    cap = bucket_cap_mb(total)
+    return fix_of(line(Change.BUCKETS, _BY_HAND if by_hand else _BUCKETS.format(cap=cap), megabytes=cap))
 
 
 def _is_small(row: CollectiveKind, most_median_ns: int) -> bool:

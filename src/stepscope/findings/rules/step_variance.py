@@ -15,6 +15,7 @@ from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._host_work import HostWork, host_works, saving_of
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -35,7 +36,10 @@ _CAUSES = {
         "runtime calls",
         "# look at: stepscope show allocations; stepscope show host_syncs",
     ),
-    "dataloader_ns": ("waiting for data", "DataLoader(..., num_workers=8, prefetch_factor=4)"),
+    "dataloader_ns": (
+        "waiting for data",
+        fix_of(line(Change.WORKERS, "DataLoader(..., num_workers=8, prefetch_factor=4)")),
+    ),
     "cpu_ns": ("operators on the host", "# keep evaluation, logging and checkpoints out of most steps"),
     "other_ns": (
         "Python between operators",
@@ -161,7 +165,7 @@ def _calling(mean_step: MeanStep, work: HostWork) -> Advice:
         f"{row.longest_step} for {longest}. {work.story(mean_step)}",
         saving=saving_of(mean_step, [work]),
         certainty="likely",
-        fix=f"if step % 1000 == 0: ...    # less often\n{work.kind.fix}",
+        fix=fix_of(line(Change.SAVE_LESS, "if step % 1000 == 0: ...    # less often"), work.kind.fix),
         check="stepscope show host_functions: less time in its longest step.",
         evidence={
             "function": row.function,
@@ -229,7 +233,7 @@ def _more_work(mean_step: MeanStep, spread: _Spread, usual: StepClass) -> Advice
         f"{part}. That adds {units.duration(spread.excess_ns)} to the mean step.",
         saving=_saving(spread, mean_step, 0.5),
         certainty="likely",
-        fix=_FIX_MORE,
+        fix=fix_of(line(Change.SAVE_LESS, _FIX_MORE)),
         check="stepscope show step_classes: one class of steps, or far fewer steps in the second.",
         evidence=_evidence(spread, mean_step) | {"longer_ns": round(longer)},
         claims=frozenset({Claim(Time.WAITED, Part.VARIANCE), Claim(Time.STARVED, Part.VARIANCE)}),

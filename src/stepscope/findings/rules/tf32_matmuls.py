@@ -19,6 +19,7 @@ from stepscope.findings._products import (
     saved_ns,
 )
 from stepscope.findings.facts import DeviceFacts, Facts
+from stepscope.findings.fixes import fix_of, sixteen_bits
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -68,8 +69,7 @@ def tf32_matmuls(
         because=_because(found, beside, device, half, mean_step),
         saving=saving,
         certainty="likely",
-        fix='with torch.autocast("cuda", dtype=torch.bfloat16):    # around forward and loss, not backward\n'
-        "model.to(torch.bfloat16)    # for inference",
+        fix=fix_of(*sixteen_bits("bf16", "around forward and loss, not backward")),
         check="stepscope show precision: the time is in bf16 and about half as long. Compare the loss, too.",
         evidence={
             "tf32_ns": round(found.ns),

@@ -11,6 +11,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line, sixteen_bits
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -25,6 +26,14 @@ _TORCH_S = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_att
 _SOFTMAX = re.compile(r"aten::_softmax(_backward_data)?")
 _WEIGHTS = re.compile(r"aten::(_softmax|exp_?|exp2)")
 """A softmax may be written as an exponential and a sum."""
+# Only a mask that is known to be causal may be replaced: for other models is_causal=True is another function.
+_BY_NAME = 'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # with transformers'
+_ARGUMENTS: dict[str | None, str] = {
+    None: "",
+    "none": "",
+    "some": ", attn_mask=mask",
+    "causal": ", is_causal=True",
+}
 _VIEW = re.compile(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = re.compile(r"aten::(badd)?bmm")
 _PASSES = 4
@@ -139,7 +148,7 @@ def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:
 
 
 def _because(main: Attention, around: Iterable[StepOp], ns: float, calls: float, mean_step: MeanStep) -> str:
-    made = "torch's math backend" if main.backend == "math" else "matrix products and a softmax in your code"
+    made = "torch's math backend" if main.backend == "math" else "matrix products and a softmax of the model"
     scores = "the scores of all pairs of positions"
     if main.query_length and main.key_length:
         scores = f"{units.count(main.query_length)} × {units.count(main.key_length)} scores for each head"
@@ -162,22 +171,26 @@ def _why(main: Attention, around: Iterable[StepOp]) -> str:
     return "A mask, the head size or a setting (sdpa_kernel) rules out torch's fused kernels."
 
 
-def _fix(main: Attention, around: Iterable[StepOp]) -> str:
+def _fix(main: Attention, around: Iterable[StepOp]) -> Fix:
+    lines: list[FixLine | str] = []
     if any(op.name == _FAST_PATH for op in around):
-        lines = ["y, _ = attention(x, x, x, need_weights=False)    # if the weights are not used"]
+        lines.append("y, _ = attention(x, x, x, need_weights=False)    # if the weights are not used")
     elif main.backend == "math":
-        lines = ["F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask"]
+        if main.mask == "causal":
+            lines.append("F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask")
+        lines.append("with sdpa_kernel(SDPBackend.FLASH_ATTENTION):    # warns why it cannot be used here")
     else:
-        lines = [
-            "F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of softmax(q @ k.T) @ v",
-            'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # with transformers',
-        ]
+        call = f"F.scaled_dot_product_attention(q, k, v{_ARGUMENTS[main.mask]})"
+        lines.append(line(Change.ATTENTION, f"{call}    # instead of softmax(q @ k.T) @ v\n{_BY_NAME}"))
     if main.precision in _WIDE:
-        lines.append('with torch.autocast("cuda", dtype=torch.bfloat16):    # flash and cuDNN need 16 bits')
-    lines.append("flex_attention(q, k, v, score_mod=..., block_mask=...)    # compiled, for other masks")
-    return "\n".join(lines)
+        lines += sixteen_bits("bf16", "flash and cuDNN need 16 bits")
+    if main.mask != "none":
+        lines.append("flex_attention(q, k, v, score_mod=..., block_mask=...)    # compiled, for other masks")
+    return fix_of(*lines)
 
 
 def _locations(around: Iterable[StepOp]) -> tuple[Location, ...]:
     ordered = sorted(around, key=lambda op: -op.device_ns)
-    return locations_of((op.user_frame, f"{op.name}, {often(op.per_step, 'call')}") for op in ordered)
+    return locations_of(
+        (op.user_frame, f"{op.name}, {often(op.per_step, 'call')}", (op.name,)) for op in ordered
+    )

@@ -12,6 +12,7 @@ from stepscope.findings._fewer_calls import called_as
 from stepscope.findings._op_costs import OpCost, cost_of, places_of
 from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -63,6 +64,13 @@ class _Loss:
     @property
     def ops(self) -> tuple[StepOp, ...]:
         return self.own + self.sized + self.beside
+
+
+_FIX = """\
+@torch.compile    # fuses the loss: one pass forward, one backward
+def loss_of(logits, targets):    # logits as the model returns them, without .float()
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
+# or never make all logits at once: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss"""
 
 
 @rule(category=Category.DEVICE)
@@ -141,10 +149,7 @@ def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> 
         f"{share} of the GPU's work, in {times(whole.launches, 'kernel')} that go through the logits.{cast}",
         saving=saving,
         certainty="likely",
-        fix="@torch.compile    # fuses the loss: one pass forward, one backward\n"
-        "def loss_of(logits, targets):    # logits as the model returns them, without .float()\n"
-        "    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())\n"
-        "# or never make all logits at once: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss",
+        fix=fix_of(line(Change.LOSS, _FIX)),
         check="stepscope show step_ops: no log_softmax and nll_loss; kernel_families: less reduction.",
         evidence={
             "loss_device_ns": whole.device_ns,

@@ -14,6 +14,7 @@ from stepscope.findings._kernels import Ran, product_of, ran_in_steps
 from stepscope.findings._phrases import times
 from stepscope.findings._products import claims_of, off_device
 from stepscope.findings.facts import DeviceFacts, Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -83,9 +84,14 @@ def wave_tails(
         f"{device.multiprocessors} multiprocessors.",
         saving=off_device((0.0, lost_ns), mean_step),
         certainty="possible",
-        fix=f"batch_size = int(batch_size * {units.number(math.floor(worst.waves) / worst.waves)})    # or "
-        f"{units.number(math.ceil(worst.waves) / worst.waves)} times: whole waves\n"
-        'torch.compile(model, mode="max-autotune-no-cudagraphs")    # tries other tile sizes',
+        fix=fix_of(
+            f"batch_size = int(batch_size * {units.number(math.floor(worst.waves) / worst.waves)})    # or "
+            f"{units.number(math.ceil(worst.waves) / worst.waves)} times: whole waves",
+            line(
+                Change.AUTOTUNE,
+                'torch.compile(model, mode="max-autotune-no-cudagraphs")    # tries other tile sizes',
+            ),
+        ),
         check="stepscope show kernels --by shape: the number of blocks is just below a multiple of the "
         "multiprocessors; throughput: more samples per second.",
         evidence={

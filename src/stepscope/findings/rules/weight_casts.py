@@ -15,6 +15,7 @@ from stepscope.findings import Advice, Category, Certainty, NotKnown, Saving, ru
 from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings._phrases import if_idle, times
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -143,19 +144,20 @@ def _advice(
     starved_ns = mean_step.with_latency(cost.starved_ns)
     sure = "" if casts.shapes_known else " (estimated, because shapes were not recorded)"
     of = "of weights and their gradients" if trains else "of weights"
-    lines = ["model = model.to(torch.bfloat16)    # weights in the data type of the matrix products"]
+    text = "model = model.to(torch.bfloat16)    # weights in the data type of the matrix products"
+    lines: list[FixLine | str] = [line(Change.WEIGHTS, text)]
     if trains:
-        lines[0] += "; use an optimizer that keeps fp32 copies"
-        lines.append(
-            "fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))    # or FSDP"
-        )
+        lines = [
+            f"{text}; use an optimizer that keeps fp32 copies",
+            "fully_shard(model, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))    # or FSDP",
+        ]
     return Advice(
         title="Weights are cast in every forward pass",
         because=f"{times(cost.calls, 'cast')} {of} a step{sure} take {units.duration(cost.device_ns)} of GPU "
         "time." + if_idle(starved_ns, "The GPU waits {} for them."),
         saving=saving,
         certainty=casts.certainty,
-        fix="\n".join(lines),
+        fix=fix_of(*lines),
         check="stepscope show step_ops: no aten::to inside aten::linear and aten::conv2d.",
         evidence={
             "casts_per_step": cost.calls,

@@ -92,7 +92,13 @@ def _card(rank: int, finding: Finding, sharing: str) -> Markup:
 
 def _places(locations: Sequence[Location]) -> Markup:
     items = [
-        el("li", el("code", str(place)), f" ({place.note})" if place.note else None) for place in locations
+        el(
+            "li",
+            el("code", str(place)),
+            f" ({place.note})" if place.note else None,
+            *(el("div", "→ ", el("code", inside), class_="small") for inside in phrases.insides(place)),
+        )
+        for place in locations
     ]
     return el("div", el("h4", "Where"), el("ul", *items, class_="places"))
 

@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
 from stepscope.present._markdown import code, code_block, escaped, next_steps, rows
-from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
+from stepscope.present._phrases import PARTS, headline, insides, not_judged, sharing, worth
 from stepscope.present.formats import format
 
 __all__ = ["markdown"]
@@ -91,6 +91,8 @@ def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
     for location in advice.locations:
         note = f": {escaped(location.note)}" if location.note else ""
         yield f"- {code(f'{location.file}:{location.line}')} {escaped(location.function)}{note}"
+        for inside in insides(location):
+            yield f"  - → {code(inside)}"
     if advice.locations:
         yield ""
     if advice.fix:

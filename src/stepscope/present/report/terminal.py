@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
 from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
-from stepscope.present._phrases import PARTS, headline, not_judged, sharing, worth
+from stepscope.present._phrases import PARTS, headline, insides, not_judged, sharing, worth
 from stepscope.present.formats import format
 
 __all__ = ["terminal"]
@@ -171,6 +171,8 @@ def _finding(report: Report, finding: Finding, width: int) -> Iterator[Line]:
     for place in advice.locations:
         note = f"  ({place.note})" if place.note else ""
         yield styled(" " * _MARGIN, (f"{place.file}:{place.line}", "cyan"), f"  {place.function}{note}")
+        for inside in insides(place):
+            yield styled(" " * (_MARGIN + 2), "→ ", (inside, "cyan"))
     for start, line in zip(_arrows(), advice.fix.split("\n") if advice.fix else (), strict=False):
         yield styled(" " * _MARGIN, start, (line, "green"))
     yield from wrapped(sharing(report, finding), width, indent=_MARGIN, style="bright_black")

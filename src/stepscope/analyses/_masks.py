@@ -1,0 +1,78 @@
+"""Whether attention that is written out masks its scores, and whether the mask is known to be causal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from stepscope.store.trace import Trace
+
+__all__ = ["Mask", "causal_sizes", "masks_of"]
+
+Mask = Literal["none", "some", "causal"]
+
+# Operators on scores that mask them, between the product and the softmax. A tensor that is added may also be
+# a bias, which takes the mask's place in torch's function. Without shapes an added number looks the same.
+_MASKING = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::_masked_softmax")
+_ADDING = ("aten::add", "aten::add_")
+_TRIANGLES = ("aten::tril", "aten::tril_", "aten::triu", "aten::triu_")
+_ADDED = "json_extract_string(args, '$.\"Input Dims\"[1]')"
+_MASKS = """
+    WITH stretches AS MATERIALIZED ({stretches}),
+    masks AS (
+        SELECT thread, start_ns,
+               CASE WHEN name IN {masking} THEN 2 WHEN {added} IS NULL THEN 1 WHEN {added} = '[]' THEN 0
+                    ELSE 2 END AS masks
+        FROM ops WHERE name IN {names}),
+    inside AS (
+        SELECT s.thread, s.low, max(m.masks) AS masks
+        FROM masks m ASOF JOIN stretches s ON s.thread = m.thread AND s.low <= m.start_ns
+        WHERE m.start_ns < s.high GROUP BY s.thread, s.low)
+    SELECT s.kind, s.op, s.args, max(coalesce(i.masks, 0)) AS masks
+    FROM stretches s LEFT JOIN inside i ON i.thread = s.thread AND i.low = s.low GROUP BY s.kind, s.op, s.args
+"""
+_MADE = f"SELECT DISTINCT name, args::VARCHAR AS args FROM ops WHERE name IN {_TRIANGLES}"
+_COMBINES = r"^aten::(logical_and|logical_or|bitwise_and|bitwise_or|__and__|__or__|__iand__|__ior__)_?$"
+
+
+def masks_of(trace: Trace, stretches: str) -> Iterable[tuple[str, str | None, str | None, Mask | None]]:
+    """For each kind of stretch (its kind, first operator and arguments), what masks it; None if not known.
+
+    `stretches` is SQL of attention that is written out, each with its thread, low, high, kind, op and args.
+    """
+    sql = _MASKS.format(stretches=stretches, masking=_MASKING, added=_ADDED, names=(*_MASKING, *_ADDING))
+    for row in trace.rows(sql):
+        # What baddbmm adds to the product, and what a generated kernel does, its inputs do not tell.
+        unclear = row["op"] == "aten::baddbmm" or row["masks"] == 1
+        mask: Mask | None = "some" if row["masks"] == 2 else None if unclear else "none"
+        yield row["kind"], row["op"], row["args"], mask
+
+
+def causal_sizes(trace: Trace) -> frozenset[int]:
+    """Lengths of sequences for which the program makes a causal mask and no other.
+
+    It cuts a square of ones below or above its diagonal, and combines it with nothing.
+    """
+    if not trace.may_have_name(r"^aten::tri[lu]_?$") or trace.may_have_name(_COMBINES):
+        return frozenset()
+    made = [(row["name"].rstrip("_"), *_square(row["args"])) for row in trace.rows(_MADE)]
+    if len({name for name, _, _ in made}) != 1:  # both together make a band
+        return frozenset()
+    causal = {"aten::tril": 0, "aten::triu": 1}
+    if any(diagonal != causal[name] for name, _, diagonal in made):
+        return frozenset()
+    return frozenset(size for _, size, _ in made if size)
+
+
+def _square(args: str | None) -> tuple[int | None, int | None]:
+    """The length of a square, if it is one, and the diagonal at which it is cut."""
+    told: dict[str, Any] = json.loads(args or "{}")
+    dims = told.get("Input Dims") or [[]]
+    given = told.get("Concrete Inputs") or []
+    shape = dims[0] if isinstance(dims[0], list) else []
+    square = shape[-1] if len(shape) >= 2 and shape[-1] == shape[-2] else None
+    try:
+        return square, int(given[1])
+    except (IndexError, ValueError):
+        return square, None

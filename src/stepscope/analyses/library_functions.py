@@ -1,0 +1,66 @@
+"""Which functions of libraries call operators for the user's code, and in which modules of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from stepscope.analyses import analysis
+from stepscope.analyses._step_tree import BY_PLACE, READS, SUMMED, step_tree
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["LibraryFunction", "library_functions"]
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryFunction:
+    """One operator, called from one function of a library or in one kind of module, for the user's code."""
+
+    name: Annotated[str | None, "Name of the operator, or of a runtime call outside of any."]
+    user_frame: Annotated[str | None, "Function of the user's code that led to it."]
+    library_frame: Annotated[
+        str | None,
+        "Innermost function outside torch and Python; NULL where that is the user's own.",
+    ]
+    module: Annotated[
+        str | None, "Class of the innermost nn.Module, after that of the module around it: `Block.Attention`."
+    ]
+    within: Annotated[str | None, "Operator right around it; NULL for those that the program called itself."]
+    calls: Annotated[int, "How often it began in a step."]
+    per_step: Annotated[float, "The same per step, on average."]
+    host_ns: Annotated[int, "Time in it and all it called, inside the steps; recursion counts once."]
+    starved_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
+    device_ns: Annotated[int, "Device work that it and all it called launched in the steps."]
+    launches: Annotated[int, "Launches of that work."]
+
+
+@analysis(reads=READS)
+def library_functions(trace: Trace) -> Table[LibraryFunction]:
+    """Shows from where in libraries and modules the operators of a step are called.
+
+    For programs that are mostly library code, where one line of the user's leads to everything. Backward
+    counts for the place of its forward operator. Operators inside one another hold the same time.
+    """
+    if not trace.has("python_frames"):
+        return Table.of(LibraryFunction, [], ["No Python frames: record with with_stack=True."])
+    tree = step_tree(trace)
+    rows = [
+        LibraryFunction(
+            **{key: row[key] for key in BY_PLACE},
+            calls=row["calls_sum"],
+            per_step=row["calls_sum"] / tree.steps,
+            host_ns=row["step_self_ns_sum"],
+            **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
+        )
+        for row in tree.by_place
+        if row["user_frame"]
+    ]
+    rows.sort(key=lambda row: (-row.starved_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))
+    nothing = [] if rows else ["No operator was called by a function of the user's."]
+    return Table.of(LibraryFunction, rows, nothing + how_steps_were_found(trace))
+
+
+def _of(row: LibraryFunction) -> tuple[Any, ...]:
+    return tuple(getattr(row, key) for key in BY_PLACE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, busy_pace, drawn, mean_step
+from tests.findings.drawn import MS, busy_pace, drawn, facts, mean_step
 from tests.findings.test_ranking import advice
 
 from stepscope.analyses.compilations import Compilation
@@ -15,6 +15,7 @@ from stepscope.analyses.rooflines import Roofline
 from stepscope.findings import Category
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.program import Vendor
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import Overview, Verdict
 from stepscope.findings.verdict import verdict_of
@@ -45,7 +46,7 @@ def overview(step: MeanStep, **parts: float) -> Overview:
 
 
 def verdict(step: MeanStep, tables: dict[str, Table[Any]] | None = None, **parts: float) -> Verdict:
-    return verdict_of(step, overview(step, **parts), (), tables or {})
+    return verdict_of(step, facts(), overview(step, **parts), (), tables or {})
 
 
 def idle(*rows: tuple[str, str, str | None, float]) -> dict[str, Table[Any]]:
@@ -136,7 +137,7 @@ def test_bound_by_the_device(bound: str, word: str) -> None:
     findings = ranked(
         [("a", Category.HOST, advice(Claim(Time.DEVICE), device_ns=(3.0 * MS, 4.0 * MS)))], step
     )
-    found = verdict_of(step, overview(step, kernel=9.8 * MS), findings, rooflines(bound))
+    found = verdict_of(step, facts(), overview(step, kernel=9.8 * MS), findings, rooflines(bound))
     assert found.word == word
     assert found.promise == "Fixing #1 should bring the step to 6.0–7.1 ms."
 
@@ -175,7 +176,7 @@ def test_a_large_gain_in_precision_is_not_healthy() -> None:
     unsure = advice(Claim(Time.DEVICE), device_ns=(0.0, 3.0 * MS))
     findings = ranked([("a", Category.PRECISION, unsure)], step)
     assert findings[0].severity == "low"
-    found = verdict_of(step, overview(step, kernel=9.8 * MS), findings, rooflines("compute"))
+    found = verdict_of(step, facts(), overview(step, kernel=9.8 * MS), findings, rooflines("compute"))
     assert found.word == "compute-bound"
 
 
@@ -215,7 +216,7 @@ def test_the_promise_names_those_that_matter() -> None:
         ],
         step,
     )
-    found = verdict_of(step, overview(step, kernel=5 * MS), findings, {})
+    found = verdict_of(step, facts(), overview(step, kernel=5 * MS), findings, {})
     assert found.promise.startswith("Fixing #1 and #2 should bring the step to ")
 
 
@@ -224,5 +225,14 @@ def test_the_promise_leaves_the_kernels_that_no_fix_makes_shorter() -> None:
     loading = advice(Claim(Time.WAITED, Part.DATALOADER), waited_ns=(4.0 * MS, 9.0 * MS))
     attention = advice(Claim(Time.DEVICE, Part.ATTENTION), device_ns=(2.0 * MS, 3.0 * MS))
     findings = ranked([("a", Category.INPUT, loading), ("b", Category.ATTENTION, attention)], step)
-    promise = verdict_of(step, overview(step, kernel=5 * MS), findings, {}).promise
+    promise = verdict_of(step, facts(), overview(step, kernel=5 * MS), findings, {}).promise
     assert promise.endswith("should bring the step to 3.5–5.6 ms.")
+
+
+def test_of_a_device_whose_runtime_is_not_known_nothing_is_said() -> None:
+    step = busy_pace(losses=losses(device=0.9))
+    known = facts(vendor=Vendor.MTIA)
+    found = verdict_of(step, known, overview(step, kernel=9.8 * MS), (), rooflines("compute"))
+    assert found.word == "unknown"
+    assert "CUDA" not in found.sentence
+    assert "GPU" not in found.sentence

@@ -140,7 +140,8 @@ _SPANS = """
         FROM timed GROUP BY device_name)
     SELECT s.*, l.thread, l.start_ns AS launch_start_ns,
            l.start_ns + coalesce(l.dur_ns, 0) AS launch_end_ns,
-           (SELECT arg_max_null(CASE WHEN host_end_ns = end_ns THEN thread END, end_ns) FROM steps) AS ended_by
+           (SELECT arg_max_null(CASE WHEN host_end_ns = end_ns THEN thread END, end_ns)
+            FROM steps) AS ended_by
     FROM spans s JOIN device_work w ON w.event = s.first LEFT JOIN launches l ON l.event = w.launch
     ORDER BY s.device_name
 """

@@ -45,9 +45,9 @@ _ASIDE = (
 _IN_WORKERS = (
     line(
         Change.WORKERS,
-        "loader = DataLoader(dataset, ..., num_workers=8, persistent_workers=True, pin_memory=True)    # do it there",
+        "loader = DataLoader(dataset, ..., num_workers=8, persistent_workers=True)    # do it there",
     ),
-    "requests = pool.map(prepare, inputs)    # without a loader: prepare the next input in a process meanwhile",
+    "requests = pool.map(prepare, inputs)    # without a loader: prepare the next input meanwhile",
 )
 FAST_PROCESSOR = """\
 processor = AutoImageProcessor.from_pretrained(name, use_fast=True)    # torchvision instead of NumPy
@@ -133,7 +133,7 @@ if step % 100 == 0: report(metric)""",
         r"|ImagingCore",
         fix_of(
             *_IN_WORKERS,
-            "images = torchvision.transforms.v2.functional.resize(images.cuda(), size)    # a batch on the GPU",
+            "images = v2.functional.resize(images.cuda(), size)    # torchvision.transforms.v2, on the GPU",
         ),
     ),
     Kind(

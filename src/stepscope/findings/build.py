@@ -86,7 +86,7 @@ def build_report(
     ]
     findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
-    verdict = verdict_of(mean_step, overview, findings, shown)
+    verdict = verdict_of(mean_step, facts, overview, findings, shown)
     for_format = asked.known(tuple(tables), not_run)
     return Report(
         facts=facts,

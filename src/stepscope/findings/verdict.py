@@ -9,7 +9,9 @@ from stepscope import units
 from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Category, Finding
 from stepscope.findings.claims import Time
+from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.program import Vendor
 from stepscope.findings.ranking import together
 from stepscope.findings.report import Overview, Verdict, Word
 from stepscope.simulation.changes import PaceSetter
@@ -36,7 +38,11 @@ LARGE_SHARE = 0.10
 
 
 def verdict_of(
-    mean_step: MeanStep, overview: Overview, findings: Sequence[Finding], tables: Mapping[str, Table[Any]]
+    mean_step: MeanStep,
+    facts: Facts,
+    overview: Overview,
+    findings: Sequence[Finding],
+    tables: Mapping[str, Table[Any]],
 ) -> Verdict:
     """The verdict on a trace."""
     promise = _promise(mean_step, findings)
@@ -51,6 +57,8 @@ def verdict_of(
         return Verdict("compiling", said, promise)
     if mean_step.device is None:
         return Verdict(*_without_device(mean_step, overview), promise)
+    if facts.vendor not in _KNOWN_RUNTIMES:
+        return Verdict("unknown", _unknown_runtime(mean_step, facts, overview), promise)
     lagging = _imbalance(tables)
     if lagging:
         return Verdict("imbalanced", lagging, promise)
@@ -68,6 +76,9 @@ def verdict_of(
 
 
 # ---------------------------------------------------------------- what sets the pace
+
+_KNOWN_RUNTIMES = (Vendor.NVIDIA, Vendor.AMD, Vendor.INTEL)
+"""Makers of devices whose calls that wait are known: without them no simulation of the steps is right."""
 
 _WORDS: Mapping[PaceSetter, Word] = {
     "host": "host-bound",
@@ -189,6 +200,15 @@ def _not_reproduced(mean_step: MeanStep, overview: Overview) -> str:
     return (
         f"{said}. The recorded events do not explain the length of the steps: a simulation of them is off by "
         f"{error}. Something that takes time is not in the profile."
+    )
+
+
+def _unknown_runtime(mean_step: MeanStep, facts: Facts, overview: Overview) -> str:
+    named = next((f" ({device.name})" for device in facts.devices if device.name), "")
+    return (
+        f"The device computes for {units.percent(mean_step.share(overview.parts['kernel']))} of the "
+        f"{units.duration(mean_step.step_ns)} step. Which calls of the host wait for this kind of "
+        f"device{named} is not known, so nothing can be said about what sets the pace."
     )
 
 

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-FORMAT = 9
+FORMAT = 10
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

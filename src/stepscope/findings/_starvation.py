@@ -10,12 +10,27 @@ from stepscope.analyses.idle_gaps import Side, SpentIn
 
 if TYPE_CHECKING:
     from stepscope.analyses.idle_gaps import IdleGap
+    from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Starvation", "starvation_of"]
+__all__ = ["Starvation", "computed_on_host", "starvation_of"]
 
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
+_COMPUTES_NS = 50_000
+"""An operator that launches nothing and takes as long computes: views and checks take microseconds."""
+
+
+def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
+    """Operators that the program calls and that compute on the CPU, without those of a data loader."""
+    return [
+        row
+        for row in step_ops
+        if row.within is None
+        and not row.launches
+        and row.phase != "dataloader"
+        and row.host_ns >= _COMPUTES_NS * row.calls > 0
+    ]
 
 
 @dataclass(frozen=True, slots=True)

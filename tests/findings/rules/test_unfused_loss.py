@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.claims import Claim, Part, Time
@@ -33,7 +34,7 @@ LOSS = (
 
 
 def found(*ops: dict[str, Any], **thresholds: Any) -> Advice | None:
-    return unfused_loss(busy_pace(), drawn(StepOp, *ops), **thresholds)
+    return unfused_loss(busy_pace(), drawn(StepOp, *ops), drawn(Copy), **thresholds)
 
 
 def test_a_loss_in_pieces() -> None:
@@ -114,3 +115,12 @@ def test_it_is_silent_where_the_loss_is_small_or_absent() -> None:
     few = [one | {"device_ns": one["device_ns"] // 50} for one in LOSS]
     assert found(*few, least_share=0.0) is None
     assert found(*LOSS, least_share=0.2) is None
+
+
+def test_moving_logits_to_the_host_is_no_cast() -> None:
+    ops = drawn(StepOp, *LOSS, op("aten::to", 0.3))
+    moved = drawn(Copy, {"direction": "DtoH", "total_ns": 3 * MS})
+    plain, without = (unfused_loss(busy_pace(), ops, copies) for copies in (drawn(Copy), moved))
+    assert plain is not None
+    assert without is not None
+    assert (plain.evidence["cast_to_fp32"], without.evidence["cast_to_fp32"]) == (True, False)

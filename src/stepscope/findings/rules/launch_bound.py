@@ -20,7 +20,7 @@ from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
 from stepscope.findings._loops import NamedLoop, loop_of
-from stepscope.findings._starvation import Starvation, starvation_of
+from stepscope.findings._starvation import Starvation, computed_on_host, starvation_of
 from stepscope.findings._waits import WaitCause, waits_of
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
@@ -84,8 +84,8 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     Gain: a CUDA graph is one launch, and its kernels follow each other within a microsecond.
 
     - at most: all waiting for operators, for Python between them (no more than for the operators) and for the
-      latency of launches; compiling and data loading do not count. If the GPU waited longer than it worked,
-      elementwise kernels and copies go as well, fused into others.
+      latency of launches. Compiling, data loading and operators on the CPU do not count. If the GPU waited
+      longer than it worked, elementwise kernels and copies go as well, fused into others.
     - at least: the optimizer stays as it is, and so does the waiting after calls that synchronise. If
       something prevents CUDA graphs, each launch still costs its call and its latency.
 
@@ -98,7 +98,10 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if any(row.launched_by == "graph" for row in iterations) or count.median_ns > count.operator_ns:
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
-    bounds = _saved(starvation_of(mean_step, idle_gaps), count, starving_phases, ready=not blockers)
+    starved = starvation_of(mean_step, idle_gaps)
+    computed = mean_step.per_step(sum(row.starved_ns for row in computed_on_host(step_ops)))
+    starved = replace(starved, dispatch_ns=max(0.0, starved.dispatch_ns - computed))
+    bounds = _saved(starved, count, starving_phases, ready=not blockers)
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share
     if share < least_share or bounds[1] > most_starved_ns * count.launches:
         return None
@@ -200,6 +203,7 @@ class _Counted:
 def _host_ns(mean_step: MeanStep, host_syncs: Table[HostSync], step_ops: Table[StepOp]) -> float:
     """Host time of a step in operators, without waiting for the GPU."""
     inside = sum(row.host_ns for row in step_ops if row.within is None)
+    inside -= sum(row.host_ns for row in computed_on_host(step_ops))
     waited = sum(row.waited_ns for row in host_syncs if row.op is not None)
     return mean_step.per_step(max(0, inside - waited))
 

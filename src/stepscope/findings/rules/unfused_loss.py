@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from stepscope import units
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._fewer_calls import called_as
@@ -74,7 +75,9 @@ def loss_of(logits, targets):    # logits as the model returns them, without .fl
 
 
 @rule(category=Category.DEVICE)
-def unfused_loss(mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.05) -> Advice | None:
+def unfused_loss(
+    mean_step: MeanStep, step_ops: Table[StepOp], copies_by_op: Table[Copy], *, least_share: float = 0.05
+) -> Advice | None:
     """Cross entropy reads and writes the logits many times, in one operator after the other.
 
     Gain: a fused loss reads the logits once in forward, and reads and writes them once in backward.
@@ -84,7 +87,8 @@ def unfused_loss(mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: f
     - at least: log_softmax and its backward stay. The fills and the operators beside them go, and 3/4 of
       casts and arithmetic that are recognised only by their size.
     """
-    loss = _loss(step_ops, mean_step)
+    moved = sum(row.total_ns for row in copies_by_op if row.direction in ("HtoD", "DtoH"))
+    loss = _loss(step_ops, mean_step, moved)
     whole = cost_of(loss.ops, mean_step)
     if loss.forward.mean_device_ns < LEAST_KERNEL_NS or whole.device_ns < least_share * mean_step.busy_ns:
         return None
@@ -98,7 +102,7 @@ def unfused_loss(mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: f
     return _advice(loss, whole, saving, mean_step)
 
 
-def _loss(step_ops: Table[StepOp], mean_step: MeanStep) -> _Loss:
+def _loss(step_ops: Table[StepOp], mean_step: MeanStep, moved_ns: float) -> _Loss:
     softmax = [op for op in step_ops if _SOFTMAX.fullmatch(op.name or "")]
     forward = cost_of((op for op in softmax if op.phase != "backward"), mean_step)
     backward = cost_of((op for op in softmax if op.phase == "backward"), mean_step)
@@ -106,6 +110,9 @@ def _loss(step_ops: Table[StepOp], mean_step: MeanStep) -> _Loss:
     own = [op for op in outer if _OWN.fullmatch(op.name or "")]
     # Without stacks only its size tells that a cast is one of the logits.
     casts = [op for op in outer if _CAST.fullmatch(op.name or "") and _large(op, forward, 0.25)]
+    # What moves logits to the host is called alike, and no fused loss makes it shorter.
+    if 2 * moved_ns > sum(op.device_ns for op in casts):
+        casts = []
     frames = {op.user_frame for op in own} - {None}
     largest = not any(_AS_LARGE.fullmatch(op.name or "") and _large(op, forward, 0.25) for op in step_ops)
     arithmetic = [op for op in outer if largest and _is_arithmetic(op, forward, frames) and op not in own]

@@ -1,0 +1,69 @@
+"""The GPU waits for operators that run on the CPU."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
+from stepscope.findings._phrases import often
+from stepscope.findings._starvation import computed_on_host
+from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
+from stepscope.findings.mean_step import MeanStep
+from stepscope.tables import Table
+
+__all__ = ["cpu_operators"]
+
+_SURE = 0.7
+"""Part of such operators' time that goes at least: on the GPU each still has to be launched."""
+_FIX = fix_of(
+    "x = x.cuda(non_blocking=True)    # first move the data, then compute: these operators run on the GPU",
+    line(Change.WORKERS, "loader = DataLoader(dataset, ..., num_workers=8)    # or compute it in workers"),
+)
+
+
+@rule(
+    category=Category.HOST,
+    yields_to=("python_between_ops", "dataloader_waits", "needless_transfers", "anomaly_mode"),
+)
+def cpu_operators(
+    mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.05
+) -> Advice | None:
+    """Operators compute on the CPU, one after the other, while the GPU waits for the next launch.
+
+    Such an operator launches nothing and takes 50 µs or more: it computes, it does not only look at a tensor.
+
+    Gain: on the GPU, or in worker processes, this time is gone.
+
+    - at most: the GPU's waiting for these operators.
+    - at least: seven tenths of that, because each still has to be launched, or its result to be fetched.
+    """
+    found = computed_on_host(step_ops)
+    starved = mean_step.per_step(sum(row.starved_ns for row in found))
+    if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
+        return None
+    rows = sorted(found, key=lambda row: (-row.starved_ns, str(row.name)))
+    named = ", ".join(
+        f"{row.name} ({units.duration(mean_step.per_step(row.starved_ns))}, {often(row.per_step, 'call')})"
+        for row in rows[:3]
+    )
+    most = min(starved, mean_step.starved_ns)
+    return Advice(
+        title="The GPU waits for operators on the CPU",
+        because=f"The GPU waits {units.duration(starved)} of a step "
+        f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: {named}.",
+        saving=Saving(starved_ns=(_SURE * most, most)),
+        certainty="likely",
+        fix=_FIX,
+        check="stepscope show step_ops: these operators launch work, or are gone.",
+        evidence={
+            "starved_ns": round(starved),
+            "starved_share": mean_step.share(starved),
+            "calls_per_step": sum(row.per_step for row in rows),
+        },
+        claims=frozenset({Claim(Time.STARVED, Part.PYTHON)}),
+        locations=locations_of(
+            (row.user_frame, f"the GPU waits {units.duration(mean_step.per_step(row.starved_ns))} a step")
+            for row in rows
+        ),
+    )

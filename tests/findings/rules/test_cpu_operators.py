@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.rules.cpu_operators import cpu_operators
+
+FEATURES = {
+    "name": "aten::stft",
+    "phase": "forward",
+    "user_frame": "train.py(9): features",
+    "calls": 20,
+    "per_step": 2.0,
+    "host_ns": 30 * MS,
+    "starved_ns": 20 * MS,
+}
+
+
+def advised(*ops: dict[str, Any]) -> Advice | None:
+    return cpu_operators(mean_step(), drawn(StepOp, *ops))
+
+
+def test_it_names_the_operators_and_their_place() -> None:
+    advice = assert_bounded(advised(FEATURES), mean_step())
+    assert advice.saving.starved_ns == (1.4 * MS, 2.0 * MS)
+    assert "aten::stft (2.00 ms, 2 calls a step)" in advice.because
+    assert str(advice.locations[0]) == "train.py:9 features"
+
+
+def test_views_loading_and_what_launches_do_not_count() -> None:
+    assert advised({**FEATURES, "name": "aten::view", "calls": 20_000}) is None
+    assert advised({**FEATURES, "phase": "dataloader"}) is None
+    assert advised({**FEATURES, "launches": 20}) is None
+    assert advised({**FEATURES, "within": "aten::spectrogram"}) is None
+    assert advised({**FEATURES, "starved_ns": MS}) is None

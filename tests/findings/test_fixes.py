@@ -51,7 +51,7 @@ def test_a_program_of_its_own_gets_the_rules_own_lines() -> None:
     [
         ((Framework.HF_TRAINER, Framework.TRANSFORMERS), "TrainingArguments(dataloader_num_workers=4, "),
         ((Framework.LIGHTNING,), "# in train_dataloader(): DataLoader(..., num_workers=4, "),
-        ((Framework.HF_PIPELINE, Framework.TRANSFORMERS), "pipe(dataset, num_workers=4)"),
+        ((Framework.HF_PIPELINE, Framework.TRANSFORMERS), "pipe(inputs, num_workers=4)"),
         ((Framework.MEGATRON,), "--num-workers 4"),
         ((Framework.DEEPSPEED,), "loader = DataLoader(dataset, num_workers=4)"),
         ((Framework.VLLM,), "pip install -U vllm "),

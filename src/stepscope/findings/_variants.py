@@ -241,7 +241,7 @@ _PIPELINE = {
     Change.ATTENTION: 'pipeline(task, model=name, model_kwargs={{"attn_implementation": "sdpa"}})',
     Change.WEIGHTS: "pipeline(task, model=name, dtype=torch.{dtype})    # before 4.56: torch_dtype",
     Change.BATCH: "pipe(inputs, batch_size=2 * batch_size)    # {why}",
-    Change.WORKERS: "pipe(dataset, num_workers={workers})    # items are prepared in other processes",
+    Change.WORKERS: "pipe(inputs, num_workers={workers})    # the pipeline makes its own DataLoader",
     Change.COMPILE: "pipe.model = torch.compile(pipe.model)    # fewer kernels, less Python",
     Change.GRAPHS: 'pipe.model = torch.compile(pipe.model, mode="reduce-overhead")    # replays CUDA graphs',
     Change.AUTOTUNE: 'pipe.model = torch.compile(pipe.model, mode="max-autotune-no-cudagraphs")',

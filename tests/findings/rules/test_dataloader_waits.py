@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, changed, drawn, mean_step
+from tests.findings.drawn import MS, assert_bounded, changed, drawn, fix_for, mean_step
 
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.changed_steps import ChangedStep
@@ -12,6 +12,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.program import Framework
 from stepscope.findings.rules.dataloader_waits import dataloader_waits
 
 SINGLE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -182,6 +183,6 @@ def test_it_names_the_function_that_loading_goes_to() -> None:
         "transformers/pipelines/detection.py:1 preprocess",
         "scipy/ndimage/_interpolation.py:7 zoom",
     ]
-    assert "pipe(inputs, num_workers=2)" in advice.fix
+    assert "pipe(inputs, num_workers=2)" in fix_for(advice, Framework.HF_PIPELINE)
     for other in ({"phase": "forward"}, {"outer_idle_ns": 9 * MS}):
         assert assert_bounded(judged([4.0] * 5, functions=(zoom | other,)), STEP).locations == ()

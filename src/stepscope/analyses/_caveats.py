@@ -22,7 +22,7 @@ _TIMES = ("event", "start_ns", "dur_ns", "name", "thread", "pid", "category", "p
 
 CAVEAT_READS: Reads = {
     "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns"),
-    "device_work": (*_TIMES, "launch", "kind", "communicates", "occupancy_percent"),
+    "device_work": (*_TIMES, "launch", "kind", "communicates", "occupancy_percent", "recorded_ns"),
     "launches": _TIMES,
     "ops": _TIMES,
     "python_frames": _TIMES,
@@ -204,6 +204,35 @@ def impossible_times(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     elif bad:
         yield steps.vague(
             "impossible times", bad, text, advice, "How long they really took is not in the profile."
+        )
+
+
+_CLIPPED = """
+    SELECT count(recorded_ns) AS n, coalesce(sum(recorded_ns - dur_ns), 0)::BIGINT AS taken_ns,
+           coalesce(sum(dur_ns), 0)::BIGINT AS left_ns,
+           coalesce(sum(dur_ns) FILTER (recorded_ns IS NOT NULL), 0)::BIGINT AS clipped_ns
+    FROM device_work
+"""
+
+
+def impossible_durations(trace: Trace, _: Steps) -> Iterator[Caveat]:
+    """Device work that cannot have lasted as long as the profile says, and was clipped."""
+    found = _one(trace, _CLIPPED)
+    if found["n"]:
+        taken, clipped = found["taken_ns"], found["clipped_ns"]
+        yield Caveat(
+            trace.rank,
+            "impossible durations",
+            found["n"],
+            taken,
+            taken / (taken + found["left_ns"]),
+            "recorded device time",
+            f"{units.counted(found['n'], 'piece')} of device work lasted {units.duration(taken + clipped)} by "
+            "the profile, while later work of the same stream began and ended. That cannot be: the profiler "
+            f"lost their ends. They count as {units.duration(clipped)}: as long as similar work, or up to the "
+            "next work of their stream.",
+            "Nothing: all figures leave this time out. `recorded_ns` of `device_work` has what the profile says.",
+            None,
         )
 
 
@@ -399,6 +428,7 @@ EVENT_CHECKS: tuple[Check, ...] = (
     unrecorded_work,
     overlapping_work,
     impossible_times,
+    impossible_durations,
     unfinished_events,
     blocking_launches,
     clock_offset,

@@ -65,7 +65,7 @@ def test_work_without_equals_ends_where_the_next_begins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "drawing"),
+    "why, drawing",
     [
         ("the next kernel began early, as programmatic launch allows", stream(k10=130, k20=199)),
         ("the last work of a stream: nothing followed", stream(k59=5_000_000)),
@@ -109,7 +109,9 @@ def test_a_stream_that_overlaps_all_over_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("piece", [1 << 16, 7])
-def test_in_any_order_and_in_small_pieces(piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_any_order_and_in_small_pieces(
+    piece: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(links, "PIECE", piece)
     monkeypatch.setattr(links, "IN_MEMORY", 4096)
     trace = opened(stream(k10=3_000_000, k55=3_000_000).shuffled(3), tmp_path)

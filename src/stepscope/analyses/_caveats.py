@@ -227,11 +227,11 @@ def impossible_durations(trace: Trace, _: Steps) -> Iterator[Caveat]:
             taken,
             taken / (taken + found["left_ns"]),
             "recorded device time",
-            f"{units.counted(found['n'], 'piece')} of device work lasted {units.duration(taken + clipped)} by "
-            "the profile, while later work of the same stream began and ended. That cannot be: the profiler "
-            f"lost their ends. They count as {units.duration(clipped)}: as long as similar work, or up to the "
-            "next work of their stream.",
-            "Nothing: all figures leave this time out. `recorded_ns` of `device_work` has what the profile says.",
+            f"{units.counted(found['n'], 'piece')} of device work lasted {units.duration(taken + clipped)} "
+            "by the profile, while later work of the same stream began and ended. That cannot be: the "
+            f"profiler lost their ends. They count as {units.duration(clipped)}: as long as similar work, or "
+            "up to the next work of their stream.",
+            "Nothing: all figures leave this time out; `recorded_ns` of `device_work` has the raw durations.",
             None,
         )
 

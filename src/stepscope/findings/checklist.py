@@ -95,7 +95,7 @@ def _phases(overview: Overview) -> Iterator[ChecklistItem]:
 
 
 def _share(overview: Overview, phase: str) -> float:
-    """A phase's share of what sets the pace. Where that is the device, loading matters if nothing else ran."""
+    """A phase's share of what sets the pace. If that is the device, loading counts where nothing else ran."""
     found = next((one for one in overview.phases if one.phase == phase), None)
     if overview.pace_set_by == "host":
         return found.share if found else 0.0

@@ -198,7 +198,7 @@ def _parts(overview: Overview) -> Markup:
 
 
 def _phases(overview: Overview) -> Markup:
-    """Two bars for each phase, its shares of the step on the host and of device work: the pace setter first."""
+    """Two bars for each phase, its share of the step on the host and of device work, pace setter first."""
     phases = overview.phases
     work = any(one.device_share is not None for one in phases)
     turn = -1 if overview.pace_set_by == "device" else 1

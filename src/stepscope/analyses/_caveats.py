@@ -114,7 +114,8 @@ _COUNTS = """
 
 def _counts(trace: Trace) -> dict[str, Any]:
     """What several checks count of device work, in one question."""
-    return trace.once("counts of device work", lambda: _one(trace, _COUNTS))
+    found: dict[str, Any] = trace.once("counts of device work", lambda: _one(trace, _COUNTS))
+    return found
 
 
 _FIRST_LINKED = "(SELECT min(start_ns) FROM device_work WHERE launch IS NOT NULL)"
@@ -239,9 +240,9 @@ def impossible_durations(trace: Trace, _: Steps) -> Iterator[Caveat]:
             taken / (taken + found["left_ns"]),
             "recorded device time",
             f"{units.counted(found['clipped'], 'piece')} of device work lasted "
-            f"{units.duration(taken + clipped)} by the profile, while later work of the same stream began and ended. That cannot be: the "
-            f"profiler lost their ends. They count as {units.duration(clipped)}: as long as similar work, or "
-            "up to the next work of their stream.",
+            f"{units.duration(taken + clipped)} by the profile, while later work of the same stream began and "
+            "ended. That cannot be: the profiler lost their ends. They count as "
+            f"{units.duration(clipped)}: as long as similar work, or up to the next work of their stream.",
             "Nothing: all figures leave this time out; `recorded_ns` of `device_work` has the raw durations.",
             None,
         )

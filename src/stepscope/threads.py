@@ -9,7 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -81,6 +82,16 @@ class BackgroundWorker:
         if self._error:
             raise self._error
         self._jobs.put(job)
+
+    def wait(self) -> None:
+        """Waits until every job taken so far is done."""
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.run(partial(done.put, None))
+        while True:
+            with suppress(queue.Empty):  # after an error no job is run any more
+                return done.get(timeout=0.05)
+            if self._error:
+                raise self._error
 
     def ahead(self, items: Iterator[Item]) -> Iterator[Item]:
         """The same items, each fetched here while the one before it is in use."""

@@ -33,6 +33,7 @@ def overview(step: MeanStep, **parts: float) -> Overview:
         unprofiled_step_ns=(round(step.unprofiled_ns[0]), round(step.unprofiled_ns[1])),
         parts={part: round(parts.get(part, 0)) for part in PARTS},
         phases=(),
+        pace_set_by="host",
         devices_with_work=1,
         kernels_per_step=10,
         utilization_share=None,

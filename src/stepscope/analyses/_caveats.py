@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from stepscope import _native, units
 from stepscope.analyses.compilations import compilations
 from stepscope.analyses.devices import devices
 from stepscope.analyses.idle_gaps import SpentIn, idle_gaps
+from stepscope.analyses.start_ups import CODE_LOADING, start_ups
 from stepscope.analyses.step_classes import step_classes
 from stepscope.store.columns import view
 from stepscope.store.marks import MOST_STEPS
@@ -22,7 +24,7 @@ _TIMES = ("event", "start_ns", "dur_ns", "name", "thread", "pid", "category", "p
 
 CAVEAT_READS: Reads = {
     "steps": ("step", "source", "start_ns", "end_ns", "host_start_ns"),
-    "device_work": (*_TIMES, "launch", "kind", "communicates", "occupancy_percent"),
+    "device_work": (*_TIMES, "launch", "kind", "communicates", "occupancy_percent", "recorded_ns"),
     "launches": _TIMES,
     "ops": _TIMES,
     "python_frames": _TIMES,
@@ -98,6 +100,24 @@ def _one(trace: Trace, sql: str, **params: Any) -> dict[str, Any]:
     return row
 
 
+_COUNTS = """
+    SELECT count(*) FILTER (launch IS NULL AND early) AS early,
+           count(*) FILTER (launch IS NULL AND NOT early) AS unlinked, count(recorded_ns) AS clipped,
+           coalesce(sum(recorded_ns - dur_ns), 0)::BIGINT AS taken_ns,
+           coalesce(sum(dur_ns), 0)::BIGINT AS left_ns,
+           coalesce(sum(dur_ns) FILTER (recorded_ns IS NOT NULL), 0)::BIGINT AS clipped_ns
+    FROM (SELECT launch, recorded_ns, dur_ns,
+                 coalesce(start_ns < min(start_ns) FILTER (launch IS NOT NULL) OVER (), FALSE) AS early
+          FROM device_work)
+"""
+
+
+def _counts(trace: Trace) -> dict[str, Any]:
+    """What several checks count of device work, in one question."""
+    found: dict[str, Any] = trace.once("counts of device work", lambda: _one(trace, _COUNTS))
+    return found
+
+
 _FIRST_LINKED = "(SELECT min(start_ns) FROM device_work WHERE launch IS NOT NULL)"
 _EARLY = f"launch IS NULL AND coalesce(start_ns < {_FIRST_LINKED}, FALSE)"
 _UNLINKED = f"launch IS NULL AND NOT ({_EARLY})"
@@ -105,7 +125,7 @@ _UNLINKED = f"launch IS NULL AND NOT ({_EARLY})"
 
 def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Device work without a launch, among work that has one."""
-    count = _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {_UNLINKED}")["n"]
+    count = _counts(trace)["unlinked"]
     if count:
         effect = steps.covered(f"SELECT start_ns, dur_ns FROM device_work WHERE {_UNLINKED}")
         yield steps.doubt(
@@ -120,7 +140,7 @@ def unlinked_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 def work_launched_before(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Work that was under way when the profile began, and so moves the start of the first step."""
-    count = _one(trace, f"SELECT count(*) AS n FROM device_work WHERE {_EARLY}")["n"]
+    count = _counts(trace)["early"]
     if count:
         first = steps.rows[0] if steps.rows else None
         yield steps.doubt(
@@ -204,6 +224,27 @@ def impossible_times(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     elif bad:
         yield steps.vague(
             "impossible times", bad, text, advice, "How long they really took is not in the profile."
+        )
+
+
+def impossible_durations(trace: Trace, _: Steps) -> Iterator[Caveat]:
+    """Device work that cannot have lasted as long as the profile says, and was clipped."""
+    found = _counts(trace)
+    if found["clipped"]:
+        taken, clipped = found["taken_ns"], found["clipped_ns"]
+        yield Caveat(
+            trace.rank,
+            "impossible durations",
+            found["clipped"],
+            taken,
+            taken / (taken + found["left_ns"]),
+            "recorded device time",
+            f"{units.counted(found['clipped'], 'piece')} of device work lasted "
+            f"{units.duration(taken + clipped)} by the profile, while later work of the same stream began and "
+            "ended. That cannot be: the profiler lost their ends. They count as "
+            f"{units.duration(clipped)}: as long as similar work, or up to the next work of their stream.",
+            "Nothing: all figures leave this time out; `recorded_ns` of `device_work` has the raw durations.",
+            None,
         )
 
 
@@ -301,7 +342,10 @@ def disordered_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events in which the profiler itself worked."""
-    events = "SELECT start_ns, dur_ns FROM other_events WHERE category = 'overhead' AND phase = 'X'"
+    events = f"""
+        SELECT start_ns, dur_ns FROM other_events WHERE category = 'overhead' AND phase = 'X'
+            AND NOT coalesce(regexp_matches(name, '{CODE_LOADING}'), FALSE)
+    """
     count = _one(trace, f"SELECT count(*) AS n FROM ({events})")["n"]
     effect = steps.covered(events) if count else 0
     if effect:
@@ -309,7 +353,7 @@ def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             "profiler overhead",
             count,
             effect,
-            "The profiler fetched buffers or loaded code while the program ran (Buffer Flush and the like).",
+            "The profiler fetched buffers while the program ran (Buffer Flush and the like).",
             "Record fewer steps at once, or leave the first recorded one out.",
         )
 
@@ -350,6 +394,24 @@ def compilation(trace: Trace, steps: Steps) -> Iterator[Caveat]:
                 "Record after the compiler is done: more steps to wait, and look at `compilations` for what "
                 "recompiles."
             ),
+        )
+
+
+def start_up(trace: Trace, steps: Steps) -> Iterator[Caveat]:
+    """What a run does once, inside of the steps."""
+    found = [row for row in start_ups(trace) if row.step is not None]
+    if found:
+        kinds = Counter[str]()
+        for row in found:
+            kinds[row.kind] += row.total_ns
+        told = ", ".join(f"{kind} {units.duration(ns)}" for kind, ns in kinds.most_common())
+        alone = " There is no other step to compare with." if len(steps.rows) == 1 else ""
+        yield steps.doubt(
+            "start-up",
+            sum(row.times for row in found),
+            kinds.total(),
+            f"The steps contain what a run does once: {told}. A long run is not limited by it.{alone}",
+            "Record later steps: schedule(wait=5, warmup=2, ...); `start_ups` lists the calls.",
         )
 
 
@@ -399,6 +461,7 @@ EVENT_CHECKS: tuple[Check, ...] = (
     unrecorded_work,
     overlapping_work,
     impossible_times,
+    impossible_durations,
     unfinished_events,
     blocking_launches,
     clock_offset,
@@ -406,6 +469,7 @@ EVENT_CHECKS: tuple[Check, ...] = (
     profiler_overhead,
     warm_up,
     compilation,
+    start_up,
     unknown_occupancy,
 )
 """Those that look at events."""

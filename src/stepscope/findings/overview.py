@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
@@ -40,6 +40,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
     device = _on_device(tables.get("devices", ()), mean_step.device)
     peak, most = _memory(tables.get("memory", ()), facts, mean_step.device)
     low, high = mean_step.unprofiled_ns
+    phases = _phases(tables.get("phases", ()))
     return Overview(
         steps=mean_step.steps,
         found_by=_FOUND_BY.get(iterations[0].source, iterations[0].source) if iterations else NO_STEPS,
@@ -50,7 +51,8 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
             part: round(sum(getattr(one, f"{part}_ns") for one in steps_by_any) / max(1, len(steps_by_any)))
             for part in PARTS
         },
-        phases=_phases(tables.get("phases", ())),
+        phases=phases,
+        pace_set_by=_pace_set_by(mean_step, phases),
         devices_with_work=len({row.device for row in tables.get("devices", ())}),
         kernels_per_step=round(sum(one.kernels for one in iterations) / max(1, len(iterations))),
         utilization_share=_utilization(mean_step, steps_by_any, device),
@@ -96,6 +98,19 @@ def _phases(phases: Iterable[Phase]) -> tuple[PhaseShare, ...]:
         for phase in ("dataloader", "forward", "backward", "recomputation", "optimizer", "other")
         if whole and (host.get(phase) or work.get(phase))
     )
+
+
+def _pace_set_by(mean_step: MeanStep, phases: tuple[PhaseShare, ...]) -> Literal["host", "device"]:
+    """What the step loses more by if it takes no time; or else the larger part of the critical path.
+
+    Where the phases of the device's work are not known, it is the host whose shares are to be read.
+    """
+    if not any(one.device_share and one.phase != "other" for one in phases):
+        return "host"
+    losses = {name: sum(bounds) for name, bounds in mean_step.losses.items()}
+    if any(losses.values()):
+        return "device" if losses["device"] + losses["communication"] >= losses["host"] else "host"
+    return "device" if mean_step.host_path_share < 0.5 else "host"
 
 
 def _mfu(rooflines: Iterable[Roofline]) -> float | None:

@@ -66,6 +66,8 @@ class Overview:
     """The mean step by what it was spent on: kernel, memcpy, memset, communication, runtime, dataloader, cpu,
     other; they sum to the step up to rounding."""
     phases: tuple[PhaseShare, ...]
+    pace_set_by: Literal["host", "device"]
+    """Whose shares of the phases say where the step goes: a host that runs ahead says little about it."""
     devices_with_work: int
     """How many devices have any work in this profile."""
     kernels_per_step: int
@@ -116,7 +118,8 @@ class ChecklistItem:
     """One point of the checklist that people are taught."""
 
     name: str
-    state: Literal["pass", "fail", "not known"]
+    state: Literal["pass", "fail", "info", "not known"]
+    """`info` for a usual value that a healthy run need not have."""
     value: str
     """What this trace has; or why that is not known."""
     target: str

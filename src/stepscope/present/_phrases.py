@@ -15,6 +15,7 @@ __all__ = [
     "inflation",
     "insides",
     "not_judged",
+    "phase_shares",
     "recorded_with",
     "sharing",
     "steps",
@@ -124,3 +125,19 @@ def not_judged(report: Report) -> list[tuple[str, list[str]]]:
     for one in report.not_run:
         found.setdefault(f"record with {one.record}" if one.record else one.reason, []).append(one.id)
     return list(found.items())
+
+
+def phase_shares(overview: Overview) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Whose phases, and the share of each: what sets the pace comes first, then the other if it differs."""
+    phases = overview.phases
+    host = [(one.phase, units.share(one.share)) for one in phases if one.share]
+    work = [(one.phase, units.share(one.device_share)) for one in phases if one.device_share]
+    sides = [(of, shares) for of, shares in (("host", host), ("device", work)) if shares]
+    if overview.pace_set_by == "device":
+        sides.reverse()
+    return sides if _differ(overview) else sides[:1]
+
+
+def _differ(overview: Overview) -> bool:
+    """Whether host and device spend their time on different phases."""
+    return any(abs(one.share - (one.device_share or 0.0)) > 0.05 for one in overview.phases)

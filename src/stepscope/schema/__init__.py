@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepscope.schema.derived import DERIVED, DerivedTables, derived_table
 from stepscope.schema.events import (
+    COMMUNICATION_KERNEL,
     COMMUNICATION_RANGE,
     COPIES,
     DATALOADER_RANGE,
@@ -27,6 +28,7 @@ from stepscope.schema.events import (
 )
 
 __all__ = [
+    "COMMUNICATION_KERNEL",
     "COMMUNICATION_RANGE",
     "COPIES",
     "DATALOADER_RANGE",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 __all__ = [
+    "COMMUNICATION_KERNEL",
     "COMMUNICATION_RANGE",
     "COPIES",
     "DATALOADER_RANGE",
@@ -62,6 +63,10 @@ STEP_MARK = r"ProfilerStep#\d+"
 DATALOADER_RANGE = r"^enumerate\(Data(Loader|Pipe)\)#"
 OPTIMIZER_RANGE = r"^Optimizer\.(step|zero_grad)#"
 COMMUNICATION_RANGE = r"^(gloo|mpi|ucc):"
+COMMUNICATION_KERNEL = (
+    r"nccl|rccl|oneccl|nvshmem|deep[-_ ]?ep|cross[-_ ]?device[-_ ]?reduce|multimem|all[-_ ]?reduce|"
+    r"all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?(to|2)[-_ ]?all"
+)
 
 METADATA_KEYS = (
     "schemaVersion",
@@ -200,6 +205,12 @@ STORED = (
         linked=(
             Column("launch", "int64", "Event of the runtime call that launched it; NULL if there is none."),
             Column("op", "int64", "Event of the innermost operator at that launch."),
+            Column(
+                "recorded_ns",
+                "int64",
+                "How long the profile says it took, where that is impossible and `dur_ns` was clipped; "
+                "NULL for all other work.",
+            ),
         ),
     ),
     StoredTable(

@@ -73,7 +73,7 @@ def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
         _hand_over(reader, writer, aside)
         _refuse(stream, reader)
         aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=True)))
-        writer.link_early()  # beside the last batches
+        writer.link_early(aside.wait)  # beside the last batches
     if reader.events and not any(writer.phases):
         raise _not_a_trace(stream, "none of its objects has the phase of an event")
     writer.add_threads(reader.threads)

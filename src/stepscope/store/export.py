@@ -132,6 +132,8 @@ def _arrow_text(column: pa.Array) -> tuple[memoryview, memoryview]:
 
 def _sql(table: StoredTable, selection: Selection) -> str:
     columns = ", ".join(f"t.{column.name}" for column in table.read_columns)
+    if table.name == "device_work":  # what is written is what was read, impossible or not
+        columns = columns.replace("t.dur_ns", "coalesce(t.recorded_ns, t.dur_ns) AS dur_ns")
     prelude = f"WITH {selection.prelude} " if selection.prelude else ""
     where = selection.where.get(table.name, "true")
     return f"{prelude}SELECT {columns} FROM stored.{table.name} t WHERE {where}"

@@ -55,6 +55,8 @@ class Staged:
         self.path = folder / f"staged-{table.name}.arrow"
         self.runs: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
         self.first_rows: list[int] = []
+        self.longest_ns: list[int] = []
+        """The longest duration in each piece."""
         self._rows = 0
         self._room = IN_MEMORY
         self._kept: list[pa.RecordBatch] = []
@@ -63,6 +65,8 @@ class Staged:
 
     def add(self, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]) -> None:
         """Keeps a sorted batch, cut by thread."""
+        import pyarrow.compute as pc
+
         self._room -= records.nbytes
         for thread, first, rows, min_start in runs:
             pieces = []
@@ -71,6 +75,7 @@ class Staged:
                 self._keep(piece)
                 pieces.append(len(self.first_rows))
                 self.first_rows.append(self._rows)
+                self.longest_ns.append(pc.max(piece["dur_ns"]).as_py() or 0)
                 self._rows += piece.num_rows
             self.runs[thread].append((min_start, pieces))
 
@@ -135,8 +140,11 @@ def sweep_thread(sweep: _native.ThreadSweep, runs: list[Run], flush: Callable[[]
     flush()
 
 
-def write_linked(folder: Path, staged: dict[str, Staged]) -> None:
-    """Sweeps what was staged and writes the three linked tables."""
+def write_linked(folder: Path, staged: dict[str, Staged], clipped: dict[int, pa.Array]) -> None:
+    """Sweeps what was staged and writes the three linked tables.
+
+    `clipped` has the durations to take in place of those of some pieces of device work.
+    """
     ops, launches, work = staged["ops"], staged["launches"], staged["device_work"]
     linker = _native.Linker()
     for piece in launches.pieces():
@@ -144,12 +152,14 @@ def write_linked(folder: Path, staged: dict[str, Staged]) -> None:
     linker.build()
     # Which launch every piece of work belongs to: four bytes a row are kept, the rest is read again.
     links = [
-        linker.link(view(piece["correlation"]), view(piece["start_ns"]), view(piece["dur_ns"]))
-        for piece in work.pieces()
+        linker.link(
+            view(piece["correlation"]), view(piece["start_ns"]), view(clipped.get(number, piece["dur_ns"]))
+        )
+        for number, piece in enumerate(work.pieces())
     ]
     with BackgroundWorker() as aside:
         _write_host(folder, (ops, launches), linker, aside)
-        _write_work(folder, work, links, linker)  # beside the last rows of the host
+        _write_work(folder, work, links, linker, clipped)  # beside the last rows of the host
     for table in staged.values():
         table.remove()
 
@@ -255,20 +265,41 @@ def _records(table: StoredTable, columns: dict[str, Any]) -> pa.RecordBatch:
     return record_batch(schema, [columns[name] for name in schema.names])
 
 
-def _write_work(folder: Path, work: Staged, links: list[memoryview], linker: _native.Linker) -> None:
+def _write_work(
+    folder: Path,
+    work: Staged,
+    links: list[memoryview],
+    linker: _native.Linker,
+    clipped: dict[int, pa.Array],
+) -> None:
     import pyarrow as pa
 
-    schema, added = arrow_schema(work.table.all_columns), arrow_schema(work.table.linked)
+    schema, added = arrow_schema(work.table.all_columns), arrow_schema(work.table.linked[:2])
     with parquet_writer(folder / "device_work.parquet", work.table.all_columns) as file:
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for number, piece in enumerate(work.pieces()):
             launch, op = linker.ends(links[number])
             linked = record_batch(added, [launch, op])
-            waiting.append(pa.RecordBatch.from_arrays([*piece.columns, *linked.columns], schema=schema))
+            columns = [*piece.columns, *linked.columns, pa.nulls(piece.num_rows, pa.int64())]
+            if number in clipped:
+                columns = _with_clipped(columns, schema.get_field_index("dur_ns"), clipped[number])
+            waiting.append(pa.RecordBatch.from_arrays(columns, schema=schema))
             rows += piece.num_rows
             if rows >= ROW_GROUP:
                 file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)
                 waiting, rows = [], 0
         if waiting:
             file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)
+
+
+def _with_clipped(columns: list[pa.Array], place: int, clipped: pa.Array) -> list[pa.Array]:
+    """The columns of a piece with its clipped durations; what the profile said is kept at the end."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    raw = columns[place]
+    changed = pc.not_equal(raw, clipped)
+    columns = [*columns[:-1], pc.if_else(changed, raw, pa.scalar(None, pa.int64()))]
+    columns[place] = clipped
+    return columns

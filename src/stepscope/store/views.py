@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope.schema import COPIES, DERIVED, KERNELS, STEP_MARK, STORED, StoredTable
+from stepscope.schema import COMMUNICATION_KERNEL, COPIES, DERIVED, KERNELS, STEP_MARK, STORED, StoredTable
 
 if TYPE_CHECKING:
     from stepscope.store.meta import TraceMeta
@@ -119,13 +119,9 @@ _KIND = (
     f"CASE WHEN s.category IN ({_quoted(KERNELS)}) THEN 'kernel' "
     f"WHEN s.category IN ({_quoted(COPIES)}) THEN 'memcpy' ELSE 'memset' END"
 )
-_COMMUNICATION = (
-    r"nccl|rccl|oneccl|nvshmem|deep[-_ ]?ep|cross[-_ ]?device[-_ ]?reduce|multimem|all[-_ ]?reduce|"
-    r"all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?(to|2)[-_ ]?all"
-)
 _WORK_DICTIONARIES = _dictionaries(
     "".join(f", {sql} AS {name}" for name, sql, _ in _LAUNCH_SHAPE),
-    f", regexp_matches(text, '{_COMMUNICATION}', 'i') AS communicates",
+    f", regexp_matches(text, '{COMMUNICATION_KERNEL}', 'i') AS communicates",
 )
 _WORK_COLUMNS = (
     *_EVENT,

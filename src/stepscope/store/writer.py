@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope.errors import StepscopeError
 from stepscope.schema import DICTIONARIES, STORED, StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, chosen, parquet_writer, record_batch, texts
+from stepscope.store.impossible import NameKinds, impossible_durations
 from stepscope.store.layout import write_meta
 from stepscope.store.links import Staged, write_linked
 from stepscope.store.meta import Damage, SourceMeta, TraceMeta
@@ -31,6 +33,7 @@ class StoreWriter:
         """`expected` is the number of sources that will be read, where it is known."""
         self.folder = folder
         self._expected = expected
+        self._kinds = NameKinds()
         self._staged = {table.name: Staged(folder, table) for table in STORED if table.linked}
         self._linked = False
         self.rows = dict.fromkeys((table.name for table in STORED), 0)
@@ -119,6 +122,7 @@ class StoreWriter:
         first, names = drained["first_name"], texts(*drained["names"])
         self._plain.first_name = first + len(names)
         self._append("names", [range(first, first + len(names)), names])
+        self._kinds.add(range(first, first + len(names)), names)
         first, skeletons = drained["first_skeleton"], texts(*drained["skeletons"])
         self._plain.first_skeleton = first + len(skeletons)
         phases = chosen(drained["small"], drained["phases"])
@@ -171,15 +175,24 @@ class StoreWriter:
             if rows:
                 self._filled.setdefault(table, meta.source)
 
-    def link_early(self) -> None:
-        """Sweeps and links if no other source follows; rows of other tables may still be added meanwhile."""
-        if self._expected == len(self.sources) + 1:
-            self._link()
+    def link_early(self, wait: Callable[[], None]) -> None:
+        """Sweeps and links if no other source follows; rows of other tables may still be added meanwhile.
 
-    def _link(self) -> None:
+        `wait` returns when all names have been added.
+        """
+        if self._expected == len(self.sources) + 1:
+            self._link(wait)
+
+    def _link(self, wait: Callable[[], None] = lambda: None) -> None:
         for staged in self._staged.values():
             staged.close()
-        write_linked(self.folder, self._staged)
+
+        def kinds() -> NameKinds:
+            wait()
+            self._kinds.add(list(self._plain.names.values()), list(self._plain.names))
+            return self._kinds
+
+        write_linked(self.folder, self._staged, impossible_durations(self._staged["device_work"], kinds))
         self._linked = True
 
     def finish(self) -> None:

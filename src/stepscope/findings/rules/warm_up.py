@@ -5,6 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses._caveats import Caveat
 from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.start_ups import StartUp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings.claims import Claim, Time
@@ -24,13 +25,14 @@ def warm_up(
     trust: Table[Caveat],
     steps_by_any: Table[Step],
     compilations: Table[Compilation],
+    start_ups: Table[StartUp],
     *,
     compiling_share: float = 0.5,
 ) -> Advice | None:
     """The first recorded step is much longer than the others, so the mean step is not that of a long run.
 
     Gain: none. A long run starts once, so this is about the recording, which should begin later. If more than
-    `compiling_share` of the extra time is compiling, there is no finding: compiling has its own.
+    `compiling_share` of the extra time is compiling or start-up, there is no finding: these have their own.
     """
     found = next((doubt for doubt in trust if doubt.what == "warm-up"), None)
     first = next(iter(steps_by_any), None)
@@ -38,7 +40,8 @@ def warm_up(
         return None
     effect = found.effect_ns or 0
     compiling = sum(row.total_ns for row in compilations if row.step == first.step)
-    if compiling > compiling_share * effect:
+    starting = sum(row.total_ns for row in start_ups if row.step == first.step)
+    if compiling + starting > compiling_share * effect:
         return None
     return Advice(
         title="The first recorded step is longer than the others",
@@ -53,6 +56,7 @@ def warm_up(
             "first_step_ns": first.dur_ns,
             "excess_ns": effect,
             "compiling_ns": compiling,
+            "start_up_ns": starting,
         },
         claims=frozenset({Claim(Time.RECORDING)}),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from stepscope import units
 from stepscope.analyses.trust import Caveat
 from stepscope.findings.facts import DeviceFacts, Facts
-from stepscope.findings.report import Overview, PhaseShare, Report, Verdict
+from stepscope.findings.report import Overview, Report, Verdict
 from stepscope.present._charts import Piece, bar, stacked
 from stepscope.present._markup import Markup, el
 from stepscope.present._phrases import PARTS, inflation, steps
@@ -140,7 +140,7 @@ def step(report: Report) -> Markup:
         el("h2", "Where the mean step goes"),
         el("dl", *shown, class_="tiles") if shown else None,
         _parts(overview),
-        _phases(overview.phases) if any(one.phase != "other" for one in overview.phases) else None,
+        _phases(overview) if any(one.phase != "other" for one in overview.phases) else None,
         el("p", f"Unknown: {', '.join(unknown)}.", class_="note small muted") if unknown else None,
         id="step",
     )
@@ -197,20 +197,17 @@ def _parts(overview: Overview) -> Markup:
     )
 
 
-def _phases(phases: tuple[PhaseShare, ...]) -> Markup:
-    """Two bars for each phase: its share of the step on the host, and of the device's work."""
+def _phases(overview: Overview) -> Markup:
+    """Two bars for each phase, its share of the step on the host and of device work, pace setter first."""
+    phases = overview.phases
     work = any(one.device_share is not None for one in phases)
-    cells = [
-        el("span", class_="head"),
-        el("span", "host, share of the step", class_="head over"),
-        el("span", "device, share of its work" if work else "", class_="head over"),
-    ]
+    turn = -1 if overview.pace_set_by == "device" else 1
+    heads = ("host, share of the step", "device, share of its work" if work else "")[::turn]
+    cells = [el("span", class_="head"), *(el("span", text, class_="head over") for text in heads)]
     for one in phases:
         cells.append(el("span", one.phase))
-        for share, colour, what in (
-            (one.share, "host", "the step"),
-            (one.device_share, "device", "device work"),
-        ):
+        shares = ((one.share, "host", "the step"), (one.device_share, "device", "device work"))
+        for share, colour, what in shares[::turn]:
             said = units.share(share)
             cells.append(
                 el("span") if share is None else bar(share, colour, f"{one.phase}: {said} of {what}")

@@ -16,7 +16,7 @@ from stepscope.present.report._words import linked, words
 
 __all__ = ["html"]
 
-_STATES = {"pass": "pass", "fail": "high", "not known": "other"}
+_STATES = {"pass": "pass", "fail": "high", "info": "other", "not known": "other"}
 
 
 @format(ending=".html", tables=TABLES)

@@ -13,7 +13,7 @@ from stepscope.present.formats import format
 
 __all__ = ["markdown"]
 
-_SIGNS = {"pass": "✓", "fail": "✗", "not known": "?"}
+_SIGNS = {"pass": "✓", "fail": "✗", "info": "·", "not known": "?"}
 
 
 @format(ending=".md")
@@ -60,10 +60,13 @@ def _step(report: Report) -> Iterator[str]:
         yield from rows(["part of the step", "time", "share"], cells, right=2)
         yield ""
     if overview.phases:
+        turn = -1 if overview.pace_set_by == "device" else 1  # what sets the pace comes first
+        heads = ["share of the step on the host", "share of device work"][::turn]
         cells = (
-            [one.phase, units.share(one.share), units.share(one.device_share)] for one in overview.phases
+            [one.phase, *[units.share(one.share), units.share(one.device_share)][::turn]]
+            for one in overview.phases
         )
-        yield from rows(["phase", "share of the step", "share of device work"], cells, right=2)
+        yield from rows(["phase", *heads], cells, right=2)
         yield ""
 
 

@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
 from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
-from stepscope.present._phrases import PARTS, headline, insides, not_judged, sharing, worth
+from stepscope.present._phrases import PARTS, headline, insides, not_judged, phase_shares, sharing, worth
 from stepscope.present.formats import format
 
 __all__ = ["terminal"]
@@ -28,7 +28,13 @@ _GLYPHS = {
 }
 _LOOKED_UP = ("unprofiled", "exposed", "starved", "drained")
 _SEVERITY = {"high": "bold red", "medium": "yellow", "low": "bright_black"}
-_STATE = {"pass": ("✓", "green"), "fail": ("✗", "red"), "not known": ("?", "bright_black")}
+_STATE = {
+    "fail": ("✗", "red"),
+    "pass": ("✓", "green"),
+    "info": ("·", ""),
+    "not known": ("?", "bright_black"),
+}
+_TARGETS = {"fail": "target", "pass": "target", "info": "usual"}
 _WORD_STYLES = {"healthy": "bold black on green", "unknown": "bold black on white"}
 
 
@@ -109,12 +115,10 @@ def _step(overview: Overview, width: int) -> Iterator[Line]:
             if ns / whole >= 0.0005
         ]
         yield from wrapped("   ".join(shares), width, indent=10)
-    if overview.phases:
-        phases = [
-            unbroken(f"{'data' if one.phase == 'dataloader' else one.phase} {units.share(one.share)}")
-            for one in overview.phases
-        ]
-        yield from wrapped(" · ".join(phases), width, indent=10, first=" phases")
+    for place, (of, phases) in enumerate(phase_shares(overview)):
+        said = [unbroken(f"{'data' if name == 'dataloader' else name} {share}") for name, share in phases]
+        told = f"{unbroken(of)}: {' · '.join(said)}"
+        yield from wrapped(told, width, indent=10, first="" if place else " phases")
     figures = _figures(overview)
     if figures:
         yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")
@@ -189,11 +193,12 @@ def _checklist(report: Report, width: int) -> Iterator[Line]:
         yield styled()
     by_state: dict[str, list[str]] = {}
     for check in report.checklist:
-        value = "" if check.state == "not known" else f" {check.value}"
+        value = (
+            "" if check.state == "not known" else f" {check.value} ({_TARGETS[check.state]}: {check.target})"
+        )
         by_state.setdefault(check.state, []).append(f"{check.name}{value}")
-    for state in ("fail", "pass", "not known"):
+    for state, (sign, style) in _STATE.items():
         if state in by_state:
-            sign, style = _STATE[state]
             said = " · ".join(by_state[state])
             yield from wrapped(said, width, indent=_MARGIN, first=f" {sign}", style=style)
 

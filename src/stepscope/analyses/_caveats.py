@@ -240,8 +240,8 @@ def impossible_durations(trace: Trace, _: Steps) -> Iterator[Caveat]:
             taken / (taken + found["left_ns"]),
             "recorded device time",
             f"{units.counted(found['clipped'], 'piece')} of device work lasted "
-            f"{units.duration(taken + clipped)} by the profile, while later work of the same stream began and "
-            "ended. That cannot be: the profiler lost their ends. They count as "
+            f"{units.duration(taken + clipped)} by the profile, while later work of the same stream began "
+            "and ended. That cannot be: the profiler lost their ends. They count as "
             f"{units.duration(clipped)}: as long as similar work, or up to the next work of their stream.",
             "Nothing: all figures leave this time out; `recorded_ns` of `device_work` has the raw durations.",
             None,

@@ -1,0 +1,53 @@
+"""Programs on real libraries that no rule was made for: what the report says of their faults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.samples import reported
+
+LIBRARY = Path(__file__).parents[1] / "data" / "library"
+PROGRAMS: dict[str, dict[str, Any]] = json.loads((LIBRARY / "measurements.json").read_text(encoding="utf-8"))[
+    "programs"
+]
+KEPT = {name: program for name, program in PROGRAMS.items() if program["kept"]}
+MISSED = {
+    "library_padded_to_max_length": "shapes do not tell which tokens are padding",
+    "library_generate_without_cache": "it needs shapes, which a light recording lacks",
+    "library_complete_graphs": "the sums over neighbours are no tenth of the step in the profile",
+    "library_gloo_in_place_of_nccl": "one rank alone does not communicate in the profile",
+    "library_molecules_collated": "without stacks, collating looks like launching",
+    "library_sincos_every_step": "without stacks, NumPy looks like ordinary Python",
+}
+"""Faults that the report does not name from a light recording, and why."""
+
+
+def recording(name: str, side: str) -> Path:
+    return LIBRARY / f"{name}.{side}.light.pt.trace.json.gz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name for name, one in KEPT.items() if one["kind"] == "fault" and name not in MISSED]
+)
+def test_a_fault_is_first_or_second(name: str) -> None:
+    found = [finding.id for finding in reported(recording(name, "faulty")).findings[:2]]
+    assert set(found) & set(KEPT[name]["findings"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, one in KEPT.items() if one["kind"] == "fair"])
+def test_what_gains_nothing_is_no_alarm(name: str) -> None:
+    report = reported(recording(name, "faulty"))
+    planted = [one for one in report.findings if one.id in KEPT[name]["findings"]]
+    assert not [one.id for one in planted if one.severity == "high"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, one in KEPT.items() if one["kind"] == "healthy"])
+def test_a_healthy_program_gets_no_alarm(name: str) -> None:
+    report = reported(recording(name, "healthy"))
+    assert [one.id for one in report.findings if one.severity == "high"] == []

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepscope.findings.mean_step import MeanStep
 
 __all__ = [
+    "LARGE_BYTES",
     "NODE",
     "Lead",
     "Reason",

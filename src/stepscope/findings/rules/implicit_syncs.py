@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
@@ -13,6 +14,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import (
+    LARGE_BYTES,
     Reason,
     Wait,
     WaitCause,
@@ -95,7 +97,7 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     - at most: also the operators around the waits. If tensors were fetched, also what the host computed
       itself, except for a launch of each of these operators on the GPU. If the program picks rows several
       times a step, every operator that runs as often: it works on one part at a time, and could work on all
-      at once.
+      at once. Large copies to the host take time on the GPU as well, which goes with them.
 
     Large copies to the GPU have a rule of their own.
     """
@@ -108,9 +110,21 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     others = [wait for wait in waits if wait.cause not in _MINE]
     lead = lead_of(mean_step, _beside_ns(mean_step, mine, step_ops), kernels, step_ops, iterations)
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
+    if any(wait.cause is WaitCause.DOWNLOAD for wait in mine):
+        saving = replace(saving, device_ns=(0.0, _fetched_ns(mean_step, copies_by_op)))
     if mean_step.gain(saving).high_share < least_share:
         return None
     return _advice(mean_step, mine, saving)
+
+
+def _fetched_ns(mean_step: MeanStep, copies: Table[Copy]) -> float:
+    """Time of a step in which nothing but large copies to the host runs."""
+    large = [
+        row
+        for row in copies
+        if row.direction == "DtoH" and row.calls and (row.bytes or 0) > LARGE_BYTES * row.calls
+    ]
+    return min(mean_step.busy_ns, mean_step.per_step(sum(row.exposed_ns for row in large)))
 
 
 def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:

@@ -47,7 +47,7 @@ class HostSync:
 _READS: Reads = {
     **BLAME_READS,
     **IDLE_READS,
-    "steps": (*IDLE_READS["steps"], "host_start_ns", "host_end_ns"),
+    "steps": (*IDLE_READS["steps"], "host_start_ns"),
     "launches": tuple({*IDLE_READS["launches"], *BLAME_READS["launches"]}),
 }
 _MARKED = "SELECT count(*) AS steps, sum(end_ns - start_ns)::BIGINT AS length_ns FROM steps"

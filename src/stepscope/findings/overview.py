@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
-from stepscope.findings.report import Overview, PhaseShare
+from stepscope.findings.report import Overview, PhaseShare, ServedKind
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
     from stepscope.analyses.devices import Device
+    from stepscope.analyses.iteration_kinds import IterationKind
     from stepscope.analyses.iterations import Iteration
     from stepscope.analyses.memory import DeviceMemory
     from stepscope.analyses.phases import Phase
@@ -62,6 +63,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
         rates={
             row.unit: row.per_second for row in tables.get("throughput", ()) if row.per_second is not None
         },
+        served=_served(tables.get("iteration_kinds", ())),
     )
 
 
@@ -95,6 +97,21 @@ def _phases(phases: Iterable[Phase]) -> tuple[PhaseShare, ...]:
         PhaseShare(phase, host[phase] / whole, work[phase] / worked if worked else None)
         for phase in ("dataloader", "forward", "backward", "recomputation", "optimizer", "other")
         if whole and (host.get(phase) or work.get(phase))
+    )
+
+
+def _served(kinds: Iterable[IterationKind]) -> tuple[ServedKind, ...]:
+    return tuple(
+        ServedKind(
+            row.kind,
+            row.iterations,
+            row.share,
+            row.time_share,
+            row.prefill_tokens_per_s,
+            row.decode_tokens_per_s,
+        )
+        for row in kinds
+        if row.kind is not None
     )
 
 

@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
 from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
-from stepscope.present._phrases import PARTS, headline, insides, not_judged, sharing, worth
+from stepscope.present._phrases import PARTS, headline, insides, not_judged, served, sharing, worth
 from stepscope.present.formats import format
 
 __all__ = ["terminal"]
@@ -115,6 +115,8 @@ def _step(overview: Overview, width: int) -> Iterator[Line]:
             for one in overview.phases
         ]
         yield from wrapped(" · ".join(phases), width, indent=10, first=" phases")
+    if overview.served:
+        yield from wrapped(" · ".join(served(overview)), width, indent=10, first=" serving")
     figures = _figures(overview)
     if figures:
         yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")

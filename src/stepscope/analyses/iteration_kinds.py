@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import STEP_COLUMNS, WORK_COLUMNS
 from stepscope.analyses.iterations import Iteration, iterations
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -37,14 +36,7 @@ class IterationKind:
     ]
 
 
-@analysis(
-    reads={
-        "steps": STEP_COLUMNS,
-        **WORK_COLUMNS,
-        "annotations": ("name", "category", "phase", "start_ns"),
-        "ops": ("name", "start_ns", "args"),
-    }
-)
+@analysis(reads={})
 def iteration_kinds(trace: Trace) -> Table[IterationKind]:
     """Sums up a server's iterations by kind: prefill and decode, their time, tokens per second.
 

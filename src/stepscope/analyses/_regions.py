@@ -37,8 +37,8 @@ TIMED = rf"""
         WHERE name LIKE '%triton/%' AND regexp_matches(name, '{_TRITON}')
         UNION ALL
         SELECT event, thread, name, start_ns,
-               if(made LIKE '%GraphInstantiate%' AND made_ns < until_ns + {_AT_ONCE_NS}, made_until_ns, until_ns)
-               - start_ns
+               if(made LIKE '%GraphInstantiate%' AND made_ns < until_ns + {_AT_ONCE_NS},
+                  made_until_ns, until_ns) - start_ns
         FROM (
             SELECT *, lead(end_ns) OVER calls AS until_ns, lead(name, 2) OVER calls AS made,
                    lead(start_ns, 2) OVER calls AS made_ns, lead(end_ns, 2) OVER calls AS made_until_ns

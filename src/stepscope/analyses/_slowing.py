@@ -34,9 +34,9 @@ def slower_device(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         "GPU slows down",
         count,
         round(max(0.0, last - mean) * count),
-        f"The same matrix products and convolutions took {units.percent(slower)} longer in the last quarter of "
-        "the steps than in the first: the GPU lowers its clock at its power or temperature limit, or shares "
-        "its power with others. Steps of a long run are at least as long as the last ones here.",
+        f"The same matrix products and convolutions took {units.percent(slower)} longer in the last quarter "
+        "of the steps than in the first: the GPU lowers its clock at its power or temperature limit, or "
+        "others use it, too. Steps of a long run are at least as long as the last ones here.",
         "Compare with recordings from the same time of a run. What limits the clock: `nvidia-smi -q -d "
         "PERFORMANCE`, or `amd-smi metric --clock --power --temperature` on AMD.",
     )

@@ -15,7 +15,7 @@ __all__ = ["KernelTrend", "kernel_trends"]
 
 LEAST_STEPS = 4
 LIMITED_BY_CLOCK = ("matmul", "convolution")
-"""Families whose time follows the clock of the multiprocessors. Attention may have more to do in each step."""
+"""Families whose time follows the clock. Attention may have more to do in each step."""
 LEAST_MEAN_NS = 10_000
 MOST_NAMES = 64
 
@@ -35,7 +35,8 @@ class KernelTrend:
 
 
 _SQL = f"""
-    WITH marks AS (SELECT start_ns, end_ns, row_number() OVER (ORDER BY start_ns, end_ns) AS place FROM steps),
+    WITH marks AS (
+        SELECT start_ns, end_ns, row_number() OVER (ORDER BY start_ns, end_ns) AS place FROM steps),
     work AS (
         SELECT w.name, w.grid, w.device_name, m.place, coalesce(w.dur_ns, 0) AS dur_ns
         FROM (SELECT name, grid::VARCHAR AS grid, device_name, start_ns, dur_ns FROM device_work

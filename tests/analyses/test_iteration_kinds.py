@@ -39,11 +39,11 @@ def test_each_kind_with_its_tokens(tmp_path: Path) -> None:
     assert [row.kind for row in rows] == ["decode", "prefill", "mixed"]
     decode, prefill, mixed = rows
     assert (decode.iterations, decode.share, decode.total_ns) == (3, 0.6, 300_000)
-    assert (decode.requests, decode.mean_ns) == (pytest.approx(40 / 3), 100_000)
+    assert (decode.requests, decode.mean_ns) == pytest.approx((40 / 3, 100_000))
     assert decode.time_share == pytest.approx(300 / 800)
     assert decode.busy_share == pytest.approx(0.9)
-    assert (decode.prefill_tokens_per_s, decode.decode_tokens_per_s) == (0, pytest.approx(40 / 300e-6))
-    assert (prefill.prefill_tokens_per_s, prefill.decode_tokens_per_s) == (pytest.approx(600 / 300e-6), 0)
+    assert (decode.prefill_tokens_per_s, decode.decode_tokens_per_s) == pytest.approx((0, 40 / 300e-6))
+    assert (prefill.prefill_tokens_per_s, prefill.decode_tokens_per_s) == pytest.approx((600 / 300e-6, 0))
     assert mixed.prefill_tokens_per_s == pytest.approx(400 / 200e-6)
     assert mixed.decode_tokens_per_s == pytest.approx(8 / 200e-6)
 

@@ -44,8 +44,8 @@ _SQL = f"""
                try_cast(dims.length AS BIGINT) AS length
         FROM looked_up WHERE dims.length <> ''),
     placed AS (
-        SELECT *, length - row_number() OVER (PARTITION BY thread, size, batch ORDER BY start_ns, event) AS run
-        FROM sized)
+        SELECT *, length - row_number() OVER calls AS run FROM sized
+        WINDOW calls AS (PARTITION BY thread, size, batch ORDER BY start_ns, event))
     SELECT thread, size, batch, count(*) AS passes, min(length) AS first_length, max(length) AS last_length,
            sum(length)::BIGINT AS lengths, min(start_ns) AS start_ns,
            max(start_ns) - min(start_ns) AS dur_ns

@@ -27,7 +27,7 @@ def found(*, stacks: bool = True, **told: Any) -> Advice | None:
 
 def test_each_layer_builds_its_own() -> None:
     advice = assert_bounded(found(), STEP)
-    assert advice.saving.device_ns == (pytest.approx(0.6 * MS), 0.8 * MS)
+    assert advice.saving.device_ns == pytest.approx((0.6 * MS, 0.8 * MS))
     assert advice.saving.starved_ns == (0.0, 2.0 * MS)
     assert "8 times a step, for 2.00 ms on the host and 800 µs on the GPU" in advice.because
 

@@ -37,7 +37,7 @@ def test_every_step_captures() -> None:
 
 def test_some_steps_capture() -> None:
     advice = assert_bounded(found(*(capture(step) for step in (0, 3, 5)), longer=10, often_share=0.6), STEP)
-    assert advice.saving.starved_ns == (0.0, pytest.approx(5.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.0, 5.0 * MS))
     assert advice.certainty == "likely"
 
 

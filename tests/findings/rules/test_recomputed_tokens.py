@@ -61,7 +61,10 @@ def test_it_is_silent() -> None:
 def passes(folder: Path, *shapes: list[int]) -> Table[GrowingPasses]:
     drawing = Drawing()
     for place, shape in enumerate(shapes):
-        dims = {"Input Dims": [[100, 8], shape, [], [], []], "Input type": ["float", "long int", "", "", ""]}
+        dims: dict[str, Any] = {
+            "Input Dims": [[100, 8], shape, [], [], []],
+            "Input type": ["float", "long int", "", "", ""],
+        }
         drawing.op("aten::embedding", 10 * place, 5, **dims)
     return growing_passes(stepscope.open(drawing.write(folder / "drawn.json"), store=folder / "store"))
 

@@ -64,8 +64,8 @@ def recomputed_tokens(
         title="Generation computes all earlier tokens again",
         because=f"{times(passes, 'forward pass')} follow one another in {times(len(runs), 'run')} in which "
         f"every sequence gets longer by one token, as from {units.count(longest.first_length)} to "
-        f"{units.count(longest.last_length)}. They compute {units.count(tokens)} tokens. With a cache of keys "
-        f"and values, {units.count(needed)} are enough.",
+        f"{units.count(longest.last_length)}. They compute {units.count(tokens)} tokens. With a cache of "
+        f"keys and values, {units.count(needed)} are enough.",
         saving=Saving(device_ns=(_least(runs) * mean_step.busy_ns if is_long else 0.0, high)),
         certainty="likely",
         fix=_FIX,

@@ -11,6 +11,8 @@ import stepscope
 from stepscope.analyses.compilations import Compilation, compilations
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice
+from stepscope.findings.fixes import fitted
+from stepscope.findings.program import Framework, Program
 from stepscope.findings.rules.graph_captures import graph_captures
 
 STEP = mean_step(steps=6, step_ns=20.0 * MS, unprofiled_ns=(18.0 * MS, 20.0 * MS), starved_ns=15.0 * MS)
@@ -20,10 +22,10 @@ def capture(step: int | None, **told: Any) -> dict[str, Any]:
     return {"step": step, "kind": "capture", "times": 1, "total_ns": 8 * MS, **told}
 
 
-def found(*rows: dict[str, Any], name: str | None = None, longer: int = 0, **told: Any) -> Advice | None:
+def found(*rows: dict[str, Any], longer: int = 0, **told: Any) -> Advice | None:
     """Six steps of 20 ms; those that capture may be longer than others."""
     slow = {row["step"] for row in rows}
-    steps = [{"step": n, "name": name, "dur_ns": (20 + longer * (n in slow)) * MS} for n in range(6)]
+    steps = [{"step": n, "dur_ns": (20 + longer * (n in slow)) * MS} for n in range(6)]
     return graph_captures(STEP, drawn(Compilation, *rows), drawn(Iteration, *steps), **told)
 
 
@@ -44,8 +46,9 @@ def test_some_steps_capture() -> None:
 def test_fixes_follow_who_captures() -> None:
     rows = [capture(step, region="0/0") for step in range(6)]
     assert "TORCH_LOGS" in assert_bounded(found(*rows), STEP).fix
-    engine = found(*rows, name="execute_context_0(0)_generation_8(8)")
-    assert "cudagraph_capture_sizes" in assert_bounded(engine, STEP).fix
+    served = fitted(assert_bounded(found(*rows), STEP), Program((Framework.VLLM,)))
+    assert served.fix.startswith("vllm serve MODEL --cudagraph-capture-sizes 1 2 4 8")
+    assert "torch" not in served.fix
 
 
 def test_warm_up_ends() -> None:

@@ -11,6 +11,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._products import half_type, peak_of, products_in
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -21,11 +22,11 @@ __all__ = ["fp8_casts"]
 _CASTS = re.compile(r"fp8|float8|e4m3|e5m2|amax", re.IGNORECASE)
 _FUSED = re.compile(r"norm|silu|gelu|glu|cache|rope|rotary|softmax|dropout|gemm|all_?reduce", re.IGNORECASE)
 _PLAIN = ("elementwise", "copy", "reduction", "other")
-_FIX = """\
-model = torch.compile(model)    # fuses scaling, casting and the search for the largest value into few kernels
-convert_to_float8_training(model, module_filter_fn=is_large)    # torchao: leave small layers in bf16
-Float8LinearConfig.from_recipe_name("tensorwise")    # torchao: one scale for a tensor costs least
-quantize_(model, Float8DynamicActivationFloat8WeightConfig())    # inference: cast weights once"""
+_FIX = fix_of(
+    line(Change.COMPILE, "model = torch.compile(model)    # fuses scaling, casting and the search"),
+    "convert_to_float8_training(model, module_filter_fn=is_large)    # torchao: small layers stay in 16 bits",
+    "quantize_(model, Float8DynamicActivationFloat8WeightConfig())    # inference: cast weights once",
+)
 
 
 @rule(category=Category.PRECISION)

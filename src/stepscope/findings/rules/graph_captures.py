@@ -10,29 +10,30 @@ from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._compiling import keeps_capturing
-from stepscope.findings._inference import engine_of
 from stepscope.findings._phrases import times as counted
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
 __all__ = ["graph_captures"]
 
-_BY_ENGINE = {
-    "vLLM": "--compilation-config '{\"cudagraph_capture_sizes\": [1, 2, 4, 8, 16, 32]}'"
-    "    # captured at start-up; larger batches run without a graph",
-    "SGLang": "--cuda-graph-bs 1 2 4 8 16 32    # captured at start-up; larger batches run without a graph",
-}
-_COMPILED = """\
-TORCH_LOGS="cudagraphs,perf_hints" python train.py    # says why a graph is recorded again
-batch = pad_to_bucket(batch, (128, 256, 512))         # a few fixed sizes: a graph for each, recorded once
-torch.compiler.cudagraph_mark_step_begin()            # once at the start of each step
-torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True    # no graphs for sizes that vary"""
-_OWN = """\
-graphs = {}                                     # before the loop; a graph and its inputs for each shape
-if batch.shape not in graphs: graphs[batch.shape] = capture(batch)
+_SIZES = line(
+    Change.CAPTURE_SIZES, "batch = pad_to_bucket(batch, (128, 256, 512))    # a graph for each size"
+)
+_COMPILED = fix_of(
+    _SIZES,
+    'TORCH_LOGS="cudagraphs,perf_hints" python train.py    # says why a graph is recorded again',
+    line(Change.MARK_STEP, "torch.compiler.cudagraph_mark_step_begin()    # once at the start of each step"),
+    "torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True    # no graphs for sizes that vary",
+)
+_OWN = fix_of(
+    _SIZES,
+    """\
+if batch.shape not in graphs: graphs[batch.shape] = capture(batch)    # graphs = {} before the loop
 graph, inputs = graphs[batch.shape]
-inputs.copy_(batch, non_blocking=True); graph.replay()    # pad batches, so that few shapes occur"""
+inputs.copy_(batch, non_blocking=True); graph.replay()""",
+)
 
 
 @rule(category=Category.COMPILE)
@@ -74,7 +75,7 @@ def graph_captures(
         "captured once can be replayed in every step with the same shapes.",
         saving=Saving(starved_ns=(capturing if often else 0.0, high)),
         certainty="certain" if often else "likely",
-        fix=_BY_ENGINE.get(engine_of(iterations) or "", _COMPILED if compiled else _OWN),
+        fix=_COMPILED if compiled else _OWN,
         check="stepscope show compilations: no capture in a step after warm-up.",
         evidence={
             "captures": times,

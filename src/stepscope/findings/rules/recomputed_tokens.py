@@ -12,6 +12,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._inference import infers
 from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -20,10 +21,11 @@ __all__ = ["recomputed_tokens"]
 ROWS_FOR_ONE_READ = 300
 """Up to so many rows, a product in 16 bits takes as long as reading its weights, on GPUs of recent years."""
 LONG_KERNEL_NS = 10_000
-_FIX = """\
-model.generate(..., use_cache=True)      # transformers; gradient checkpointing switches it off
-out = model(tokens, past_key_values=cache, use_cache=True)    # your own loop: pass the new token alone
-cache = transformers.StaticCache(model.config, max_cache_len=length)    # of fixed shape, for torch.compile"""
+_FIX = fix_of(
+    "model.generate(..., use_cache=True)    # transformers; gradient checkpointing switches it off",
+    "out = model(token, past_key_values=cache, use_cache=True)    # your own loop: pass the new token alone",
+    line(Change.STATIC_CACHE, "cache[:, :, position] = keys    # of fixed size, written in place"),
+)
 
 
 @rule(category=Category.INFERENCE)

@@ -8,9 +8,11 @@ import pytest
 from tests.findings.drawn import MS, busy_pace, drawn, facts, mean_step
 from tests.findings.test_ranking import advice
 
+from stepscope.analyses.attention import Attention
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.devices import Device
 from stepscope.analyses.idle_gaps import IdleGap
+from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.rooflines import Roofline
 from stepscope.findings import Category
 from stepscope.findings.claims import Claim, Part, Time
@@ -237,3 +239,49 @@ def test_of_a_device_whose_runtime_is_not_known_nothing_is_said() -> None:
     assert found.word == "unknown"
     assert "CUDA" not in found.sentence
     assert "GPU" not in found.sentence
+
+
+def decoding(*, tokens: int | None = 32, calls: int = 100, **told: Any) -> dict[str, Table[Any]]:
+    """Decoding in a graph, of which the profile has no shapes."""
+    iteration = {"kind": "decode", "kind_basis": "annotation", "tokens": tokens, **told.pop("iteration", {})}
+    product = {"family": "matmul", "data_type": "bf16", "bound": "unknown", "calls": calls, "work_ns": 6 * MS}
+    cache = {"family": "attention", "data_type": "bf16", "bound": "unknown", "calls": 50, "work_ns": 2 * MS}
+    other = {"family": "elementwise", "bound": "unknown", "calls": 200, "work_ns": 1 * MS}
+    return {
+        "iterations": drawn(Iteration, iteration),
+        "rooflines_by_family": drawn(Roofline, {**product, **told}, cache, other),
+        "attention": drawn(Attention, {"longest": "paged_attention"}),
+    }
+
+
+def test_decoding_few_tokens_is_limited_by_reads_even_where_shapes_are_unknown() -> None:
+    step = busy_pace(losses=losses(device=0.9))
+    found = verdict(step, decoding(), kernel=9.8 * MS)
+    assert found.word == "memory-bandwidth-bound", "not healthy: how close it is to the peak is unknown"
+    assert "A step decodes at most 32 tokens, so reading the weights" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"tokens": 33},
+        {"tokens": None},
+        {"data_type": "fp32"},
+        {"data_type": None},
+        {"calls": 1000},
+        {"iteration": {"kind": "mixed"}},
+        {"iteration": {"kind_basis": "kernels"}},
+    ],
+    ids=str,
+)
+def test_nothing_is_said_of_decoding_that_the_profile_does_not_prove(told: dict[str, Any]) -> None:
+    step = busy_pace(losses=losses(device=0.9))
+    assert verdict(step, decoding(**told), kernel=9.8 * MS).word == "device-bound"
+
+
+def test_latent_attention_may_be_limited_by_arithmetic() -> None:
+    step = busy_pace(losses=losses(device=0.9))
+    tables = decoding(work_ns=2 * MS)
+    assert verdict(step, tables, kernel=9.8 * MS).word == "memory-bandwidth-bound"
+    tables["attention"] = drawn(Attention, {"longest": "flash_mla_decode"})
+    assert verdict(step, tables, kernel=9.8 * MS).word == "device-bound"

@@ -18,6 +18,8 @@ _TRITON = (
     r"(^|/)triton/(compiler/compiler\.py\(\d+\): compile|runtime/autotuner\.py\(\d+\): (_bench|benchmark))$"
 )
 _AUTOTUNING = r"benchmark|do_bench|utotuner\.coordinate_descent|_autotune\b|autotuner\.py"
+_AT_ONCE_NS = 1_000_000
+"""A graph that is instantiated so soon after its capture is made ready by the same call."""
 COMPILERS = (
     r" \(dynamo_timed\)$|StreamBeginCapture|triton/"
     rf"|^({'|'.join(name.strip(chr(39)) for name in _PLAIN.split(', '))})$"
@@ -34,10 +36,16 @@ TIMED = rf"""
         SELECT event, thread, name, start_ns, dur_ns FROM python_frames
         WHERE name LIKE '%triton/%' AND regexp_matches(name, '{_TRITON}')
         UNION ALL
-        SELECT event, thread, name, start_ns, until_ns - start_ns FROM (
-            SELECT *, lead(start_ns + coalesce(dur_ns, 0)) OVER (PARTITION BY thread ORDER BY start_ns)
-                          AS until_ns
-            FROM launches WHERE name LIKE '%StreamBeginCapture%' OR name LIKE '%StreamEndCapture%')
+        SELECT event, thread, name, start_ns,
+               if(made LIKE '%GraphInstantiate%' AND made_ns < until_ns + {_AT_ONCE_NS},
+                  made_until_ns, until_ns) - start_ns
+        FROM (
+            SELECT *, lead(end_ns) OVER calls AS until_ns, lead(name, 2) OVER calls AS made,
+                   lead(start_ns, 2) OVER calls AS made_ns, lead(end_ns, 2) OVER calls AS made_until_ns
+            FROM (SELECT *, start_ns + coalesce(dur_ns, 0) AS end_ns FROM launches
+                  WHERE name LIKE '%StreamBeginCapture%' OR name LIKE '%StreamEndCapture%'
+                     OR name LIKE '%GraphInstantiate%')
+            WINDOW calls AS (PARTITION BY thread ORDER BY start_ns))
         WHERE name LIKE '%BeginCapture%'),
     timed AS MATERIALIZED (
         SELECT event, thread, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Check, Steps
+from stepscope.analyses._slowing import slower_device
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.step_limits import MOST_ERROR, step_limits
 from stepscope.store.meta import NO_RANK, Damage
@@ -202,6 +203,7 @@ RECORDING_CHECKS: tuple[Check, ...] = (
     profiler_options,
     missing_record,
     unexplained_length,
+    slower_device,
     steps_without_marks,
     several_processes,
     events_without_category,

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepscope.analyses.compilations import Compilation
     from stepscope.analyses.compiled_regions import CompiledRegion
+    from stepscope.analyses.iterations import Iteration
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
-__all__ = ["RECURRING_STEPS", "CompiledCode", "compiled_code", "ordinary_step_ns", "recompiled"]
+__all__ = [
+    "RECURRING_STEPS",
+    "CompiledCode",
+    "compiled_code",
+    "keeps_capturing",
+    "ordinary_step_ns",
+    "recompiled",
+]
 
 # How torch marks a run of compiled code, the graphs that inductor made for it, autograd's names for forward
 # and backward of one, and the search for a version whose guards hold, which precedes a run.
@@ -142,6 +150,18 @@ def ordinary_step_ns(mean_step: MeanStep, step_classes: Table[StepClass]) -> flo
     """The mean of the most frequent class of steps, because steps that compile are not typical."""
     usual = max(step_classes, key=lambda row: row.steps, default=None)
     return min(mean_step.step_ns, usual.mean_ns) if usual else mean_step.step_ns
+
+
+def keeps_capturing(compilations: Iterable[Compilation], iterations: Iterable[Iteration]) -> frozenset[int]:
+    """The steps that capture graphs, if at least three do and one of them is in the last third.
+
+    Warm-up captures as well, but it ends.
+    """
+    capturing = {row.step for row in compilations if row.kind == "capture" and row.step is not None}
+    order = [row.step for row in iterations]
+    late = order[-(-2 * len(order) // 3) :]
+    lasting = len(capturing) >= RECURRING_STEPS and not capturing.isdisjoint(late)
+    return frozenset(capturing) if lasting else frozenset()
 
 
 def recompiled(compilations: Table[Compilation]) -> frozenset[str]:

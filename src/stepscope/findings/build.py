@@ -38,6 +38,7 @@ _SHOWN = (
     "attention",
     *(f"changed_steps_by_{name}" for name in TRIED),
     "compilations",
+    "iteration_kinds",
     "iterations",
     "kernels",
     "library_functions",

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
-from stepscope.findings.report import Overview, PhaseShare
+from stepscope.findings.report import Overview, PhaseShare, ServedKind
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
     from stepscope.analyses.devices import Device
+    from stepscope.analyses.iteration_kinds import IterationKind
     from stepscope.analyses.iterations import Iteration
     from stepscope.analyses.memory import DeviceMemory
     from stepscope.analyses.phases import Phase
@@ -64,6 +65,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
         rates={
             row.unit: row.per_second for row in tables.get("throughput", ()) if row.per_second is not None
         },
+        served=_served(tables.get("iteration_kinds", ())),
     )
 
 
@@ -111,6 +113,21 @@ def _pace_set_by(mean_step: MeanStep, phases: tuple[PhaseShare, ...]) -> Literal
     if any(losses.values()):
         return "device" if losses["device"] + losses["communication"] >= losses["host"] else "host"
     return "device" if mean_step.host_path_share < 0.5 else "host"
+
+
+def _served(kinds: Iterable[IterationKind]) -> tuple[ServedKind, ...]:
+    return tuple(
+        ServedKind(
+            row.kind,
+            row.iterations,
+            row.share,
+            row.time_share,
+            row.prefill_tokens_per_s,
+            row.decode_tokens_per_s,
+        )
+        for row in kinds
+        if row.kind is not None
+    )
 
 
 def _mfu(rooflines: Iterable[Roofline]) -> float | None:

@@ -20,6 +20,7 @@ __all__ = [
     "PhaseShare",
     "Replaced",
     "Report",
+    "ServedKind",
     "Verdict",
 ]
 
@@ -52,6 +53,21 @@ class PhaseShare:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedKind:
+    """What a server's iterations of one kind take, and what they get done."""
+
+    kind: str
+    """prefill, decode, mixed, draft or idle."""
+    iterations: int
+    share: float
+    """Part of all iterations."""
+    time_share: float | None
+    prefill_tokens_per_s: float | None
+    """In a second of their own time, as recorded; None if their names or shapes do not tell."""
+    decode_tokens_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """Where the mean step goes. What is not known is None."""
 
@@ -81,6 +97,8 @@ class Overview:
     mfu_share: float | None
     rates: Mapping[str, float]
     """How many steps, samples, tokens a second, as recorded."""
+    served: tuple[ServedKind, ...] = ()
+    """Of a server: its iterations by kind; those of unknown kind are left out."""
 
 
 @dataclass(frozen=True, slots=True)

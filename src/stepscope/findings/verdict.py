@@ -8,6 +8,7 @@ from typing import Any
 from stepscope import units
 from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Category, Finding
+from stepscope.findings._decode_limits import decoded_tokens, read_bound_ns
 from stepscope.findings.claims import Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
@@ -70,9 +71,9 @@ def verdict_of(
     if setter != "device":
         return Verdict(_WORDS[setter], _sentence(setter, mean_step, overview, tables), promise)
     limit = _limit(tables)
-    if limit and _is_healthy(mean_step, overview, findings):
+    if limit in _MEASURED and _is_healthy(mean_step, overview, findings):
         return Verdict("healthy", _healthy(mean_step, overview, limit, tables), promise)
-    return Verdict(_LIMITED[limit], _of_device(mean_step, overview, limit), promise)
+    return Verdict(_LIMITED[limit], _of_device(mean_step, overview, limit, tables), promise)
 
 
 # ---------------------------------------------------------------- what sets the pace
@@ -90,7 +91,10 @@ _LIMITED: Mapping[str, Word] = {
     "": "device-bound",
     "compute": "compute-bound",
     "memory": "memory-bandwidth-bound",
+    "reads": "memory-bandwidth-bound",
 }
+_MEASURED = ("compute", "memory")
+"""Limits that figures of the kernels show, so that it can be said how near they are."""
 
 
 def _pace_setter(
@@ -168,11 +172,15 @@ def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
 
 
 def _limit(tables: Mapping[str, Table[Any]]) -> str:
-    """What limits most of the kernel time: compute or memory; empty where that is not known."""
+    """What limits most of the kernel time: compute, memory, or reads of a decoding step.
+
+    It is empty where that is not known.
+    """
     bound = _bounds(tables)
     known = bound.get("compute", 0) + bound.get("memory", 0)
     if known <= KNOWN_SHARE * sum(bound.values()):
-        return ""
+        reads = bound.get("memory", 0) + read_bound_ns(tables)
+        return "reads" if reads > KNOWN_SHARE * sum(bound.values()) else ""
     return "memory" if bound.get("memory", 0) > bound.get("compute", 0) else "compute"
 
 
@@ -240,8 +248,15 @@ def _sentence(
     return said
 
 
-def _of_device(mean_step: MeanStep, overview: Overview, limit: str) -> str:
+def _of_device(mean_step: MeanStep, overview: Overview, limit: str, tables: Mapping[str, Table[Any]]) -> str:
     computes = _computes(mean_step, overview)
+    if limit == "reads":
+        tokens = units.count(decoded_tokens(tables) or 0)
+        return (
+            f"{computes}. A step decodes at most {tokens} tokens, so reading the weights and the cache takes "
+            "longer than computing with them. How close that is to the peak bandwidth, the profile does not "
+            "show."
+        )
     if not limit:
         return f"{computes}. The profile does not show what limits its kernels."
     return f"{computes}. Most of its kernel time is limited by {_LIMITS[limit]}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.findings import Finding, Gain, Location
 from stepscope.findings.ranking import MEDIUM_SHARE
-from stepscope.findings.report import Overview, Report
+from stepscope.findings.report import Overview, Report, ServedKind
 
 __all__ = [
     "PARTS",
@@ -17,6 +17,7 @@ __all__ = [
     "not_judged",
     "phase_shares",
     "recorded_with",
+    "served",
     "sharing",
     "steps",
     "worth",
@@ -70,6 +71,21 @@ def steps(overview: Overview) -> str:
         return "no steps found" + (": the whole trace counts as one" if overview.steps else "")
     said = units.counted(overview.steps, "step")
     return said if overview.found_by == "marks" else f"{said} (found by {overview.found_by})"
+
+
+def served(overview: Overview) -> list[str]:
+    """What each kind of a server's iterations takes and gets done, a piece for each."""
+    return [_served(one) for one in overview.served]
+
+
+def _served(one: ServedKind) -> str:
+    time = "" if one.time_share is None else f", {units.share(one.time_share)} of the time"
+    told = f"{one.kind}: {units.counted(one.iterations, 'iteration')}{time}"
+    rates = {"prefill": one.prefill_tokens_per_s, "decode": one.decode_tokens_per_s}
+    known = {kind: rate for kind, rate in rates.items() if rate}
+    for kind, rate in known.items():
+        told += f", {units.number(rate)} {kind + ' ' if len(known) > 1 else ''}tokens/s"
+    return told
 
 
 def recorded_with(report: Report) -> str:

@@ -6,8 +6,9 @@ from collections import Counter
 
 from stepscope import units
 from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, Category, Saving, rule
-from stepscope.findings._compiling import RECURRING_STEPS, recompiled
+from stepscope.findings._compiling import RECURRING_STEPS, keeps_capturing, recompiled
 from stepscope.findings._phrases import times as counted
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
@@ -28,6 +29,7 @@ graph = torch.cuda.CUDAGraph()   # capture once, before the loop; in the loop: g
 def compilation_in_steps(
     mean_step: MeanStep,
     compilations: Table[Compilation],
+    iterations: Table[Iteration],
     *,
     least_share: float = 0.01,
     often_share: float = 0.5,
@@ -39,10 +41,16 @@ def compilation_in_steps(
     - if most steps do it, at most and at least: all of that time, because nothing else runs meanwhile.
     - otherwise: nothing. It happens once in a run, and the finding says that these steps are not typical.
 
-    Recompilations have a rule of their own.
+    Recompilations, and graphs that are captured again and again, have rules of their own.
     """
-    again = recompiled(compilations)
-    rows = [row for row in compilations if row.step is not None and row.region not in again]
+    again, left_out = recompiled(compilations), keeps_capturing(compilations, iterations)
+    rows = [
+        row
+        for row in compilations
+        if row.step is not None
+        and row.region not in again
+        and not (row.kind == "capture" and row.step in left_out)
+    ]
     total = sum(row.total_ns for row in rows)
     if not rows or mean_step.share(mean_step.per_step(total)) < least_share:
         return None

@@ -11,7 +11,7 @@ from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.report import Overview, Report, Verdict
 from stepscope.present._charts import Piece, bar, stacked
 from stepscope.present._markup import Markup, el
-from stepscope.present._phrases import PARTS, inflation, steps
+from stepscope.present._phrases import PARTS, inflation, served, steps
 from stepscope.present._pieces import COLOURS, badge, panel
 from stepscope.present.report._words import linked
 
@@ -141,6 +141,7 @@ def step(report: Report) -> Markup:
         el("dl", *shown, class_="tiles") if shown else None,
         _parts(overview),
         _phases(overview) if any(one.phase != "other" for one in overview.phases) else None,
+        panel("Serving", el("ul", *(el("li", one) for one in served(overview)))) if overview.served else None,
         el("p", f"Unknown: {', '.join(unknown)}.", class_="note small muted") if unknown else None,
         id="step",
     )

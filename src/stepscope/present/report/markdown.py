@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
 from stepscope.present._markdown import code, code_block, escaped, next_steps, rows
-from stepscope.present._phrases import PARTS, headline, insides, not_judged, sharing, worth
+from stepscope.present._phrases import PARTS, headline, insides, not_judged, served, sharing, worth
 from stepscope.present.formats import format
 
 __all__ = ["markdown"]
@@ -67,6 +67,9 @@ def _step(report: Report) -> Iterator[str]:
             for one in overview.phases
         )
         yield from rows(["phase", *heads], cells, right=2)
+        yield ""
+    if overview.served:
+        yield f"Serving: {'; '.join(map(escaped, served(overview)))}."
         yield ""
 
 

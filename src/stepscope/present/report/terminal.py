@@ -8,7 +8,16 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Overview, Report
 from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
-from stepscope.present._phrases import PARTS, headline, insides, not_judged, phase_shares, sharing, worth
+from stepscope.present._phrases import (
+    PARTS,
+    headline,
+    insides,
+    not_judged,
+    phase_shares,
+    served,
+    sharing,
+    worth,
+)
 from stepscope.present.formats import format
 
 __all__ = ["terminal"]
@@ -119,6 +128,8 @@ def _step(overview: Overview, width: int) -> Iterator[Line]:
         said = [unbroken(f"{'data' if name == 'dataloader' else name} {share}") for name, share in phases]
         told = f"{unbroken(of)}: {' · '.join(said)}"
         yield from wrapped(told, width, indent=10, first="" if place else " phases")
+    if overview.served:
+        yield from wrapped(" · ".join(served(overview)), width, indent=10, first=" serving")
     figures = _figures(overview)
     if figures:
         yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")

@@ -79,7 +79,8 @@ def start_ups(trace: Trace) -> Table[StartUp]:
     found = trace.query(StartUp, _SQL.format(frame="NULL::VARCHAR", place=""))
     if len(found) and trace.has("python_frames"):  # where it was called from is costly to ask
         found = trace.query(StartUp, _SQL.format(frame="f.name", place=_PLACE))
-    return found.with_notes(how_steps_were_found(trace))
+    nothing = [] if len(found) else ["Nothing that a program does once, when it starts, is in the profile."]
+    return found.with_notes([*nothing, *how_steps_were_found(trace)])
 
 
 _PLACE = """

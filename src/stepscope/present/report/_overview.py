@@ -22,6 +22,7 @@ _WORDS = {
     "input-bound": "input",
     "sync-bound": "calls",
     "communication-bound": "communication",
+    "device-bound": "device",
     "memory-bandwidth-bound": "device",
     "compute-bound": "device",
     "compiling": "host",

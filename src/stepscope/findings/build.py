@@ -22,6 +22,7 @@ from stepscope.findings.places import placed
 from stepscope.findings.program import Program
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import NotRun, Replaced, Report
+from stepscope.findings.start_up_time import start_up_ns, without_start_up
 from stepscope.findings.thresholds import Thresholds
 from stepscope.findings.verdict import verdict_of
 from stepscope.memory import is_lack_of_memory
@@ -46,6 +47,7 @@ _SHOWN = (
     "phases",
     "rooflines_by_family",
     "rooflines_by_step",
+    "start_ups",
     "step_classes",
     "throughput",
     "trust",
@@ -80,6 +82,8 @@ def build_report(
     replaced = _replaced(advices, rules)
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
     program = _program(facts, shown)
+    starting_ns = start_up_ns(mean_step, shown.get("start_ups", ()))
+    advices = {name: without_start_up(one, mean_step, starting_ns) for name, one in advices.items()}
     kept = [
         (_id(name), rules[name].category, placed(fitted(one, program), shown.get("library_functions", ())))
         for name, one in advices.items()

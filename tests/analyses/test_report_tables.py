@@ -43,8 +43,8 @@ def test_steps_that_nobody_marked_are_divided_too(tmp_path: Path) -> None:
 def test_late_time_by_phase(tmp_path: Path) -> None:
     # The device is idle from 35 until the launch at 52: 15 in frames of no phase, 2 in aten::relu. And from
     # 65 until 85: 15 with nothing open on autograd's thread, 5 in its node. And before its first work, until
-    # the launch at 22: 10 while data is loaded, 2 in aten::addmm, and 10 in frames. After its last work, from 173
-    # on, the optimizer is open until 180, and frames are until the step ends at 200.
+    # the launch at 22: 10 while data is loaded, 2 in aten::addmm, and 10 in frames. After its last work, from
+    # 173 on, the optimizer is open until 180, and frames are until the step ends at 200.
     found = {
         row.phase: (row.starved_ns, row.launches, row.device_ns)
         for row in analysed("starving_phases", opened(training_step(), tmp_path))

@@ -146,9 +146,7 @@ def test_a_button_copies_the_fix(browser: Browser, addresses: dict[str, str]) ->
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button = seen.page.locator("#finding-scalar-reads .copied button")
     button.click()
-    seen.page.wait_for_function(
-        "document.querySelector('#finding-scalar-reads button').textContent === 'Copied'"
-    )
+    seen.page.locator("#finding-scalar-reads button", has_text="Copied").wait_for()
     fix = report().findings[0].advice.fix
     assert seen.page.evaluate("navigator.clipboard.readText()") == fix
     assert seen.complaints == []

@@ -77,4 +77,5 @@ def growing_passes(trace: Trace) -> Table[GrowingPasses]:
         )
         for run in trace.rows(_SQL)
     ]
-    return Table.of(GrowingPasses, rows)
+    nothing = [] if rows else ["No run of passes grows by one token each, or no shapes were recorded."]
+    return Table.of(GrowingPasses, rows, nothing)

@@ -79,4 +79,5 @@ def kernel_trends(trace: Trace) -> Table[KernelTrend]:
     ][:MOST_NAMES]
     if not names:
         return Table.of(KernelTrend, [], ["No matrix product or convolution of 10 µs runs in every step."])
-    return trace.query(KernelTrend, _SQL, names=names)
+    found = trace.query(KernelTrend, _SQL, names=names)
+    return found if len(found) else found.with_notes(["No kernel runs alike in enough of the steps."])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope import _native
-from stepscope.analyses._windows import how_steps_were_found
+from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 
@@ -19,7 +19,6 @@ STEPS = ("start_ns", "end_ns", "source")
 NUMBERED = "(SELECT unnest($groups::VARCHAR[]) AS grouped, unnest($numbers::BIGINT[]) AS number)"
 """SQL of a table that gives texts a number: both are parameters, lists of one length."""
 
-_WINDOWS = "SELECT start_ns, end_ns FROM steps ORDER BY start_ns, end_ns"
 _SPAN = "SELECT min(start_ns) AS start_ns, max(start_ns + coalesce(dur_ns, 0)) AS end_ns FROM device_work"
 _DEVICES = "SELECT DISTINCT device_name FROM device_work ORDER BY device_name"
 
@@ -50,7 +49,7 @@ class Spent:
 
 def step_windows(trace: Trace) -> Windows:
     """The windows of the steps, however they were found."""
-    rows = trace.once("windows of steps", lambda: trace.rows(_WINDOWS))
+    rows = windows_of_steps(trace)
     notes = tuple(how_steps_were_found(trace))
     return Windows([row["start_ns"] for row in rows], [row["end_ns"] for row in rows], notes)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stepscope import _native
 from stepscope.store.columns import arrays, view
@@ -12,7 +12,9 @@ from stepscope.store.trace import Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BY_CALLER", "BY_PLACE", "READS", "SUMMED", "StepTree", "step_tree"]
+__all__ = ["BY_CALLER", "BY_PLACE", "READS", "StepTree", "rows_of", "step_tree"]
+
+Row = TypeVar("Row")
 
 READS: dict[str, tuple[str, ...]] = {
     "call_tree": (
@@ -73,6 +75,27 @@ def step_tree(trace: Trace) -> StepTree:
 
     found: StepTree = trace.once("step tree", summed)
     return found
+
+
+def rows_of(
+    kind: Callable[..., Row], grouped: Sequence[dict[str, Any]], keys: Sequence[str], steps: int
+) -> list[Row]:
+    """Rows of a table, of operators that were grouped by these columns; the most expensive come first."""
+    rows = [
+        kind(
+            **{key: row[key] for key in keys},
+            calls=row["calls_sum"],
+            per_step=row["calls_sum"] / steps,
+            host_ns=row["step_self_ns_sum"],
+            **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
+        )
+        for row in grouped
+    ]
+
+    def order(row: Any) -> tuple[Any, ...]:
+        return -row.starved_ns - row.device_ns, -row.host_ns, *(str(getattr(row, key)) for key in keys)
+
+    return sorted(rows, key=order)
 
 
 def _with_places(tree: pa.Table) -> pa.Table:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._step_tree import BY_PLACE, READS, SUMMED, step_tree
+from stepscope.analyses._step_tree import BY_PLACE, READS, rows_of, step_tree
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -46,21 +46,7 @@ def library_functions(trace: Trace) -> Table[LibraryFunction]:
     if not trace.has("python_frames"):
         return Table.of(LibraryFunction, [], ["No Python frames: record with with_stack=True."])
     tree = step_tree(trace)
-    rows = [
-        LibraryFunction(
-            **{key: row[key] for key in BY_PLACE},
-            calls=row["calls_sum"],
-            per_step=row["calls_sum"] / tree.steps,
-            host_ns=row["step_self_ns_sum"],
-            **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
-        )
-        for row in tree.by_place
-        if row["user_frame"]
-    ]
-    rows.sort(key=lambda row: (-row.starved_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))
+    of_user = [row for row in tree.by_place if row["user_frame"]]
+    rows = rows_of(LibraryFunction, of_user, BY_PLACE, tree.steps)
     nothing = [] if rows else ["No operator was called by a function of the user's."]
     return Table.of(LibraryFunction, rows, nothing + how_steps_were_found(trace))
-
-
-def _of(row: LibraryFunction) -> tuple[Any, ...]:
-    return tuple(getattr(row, key) for key in BY_PLACE)

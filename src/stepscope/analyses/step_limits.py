@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from stepscope.simulation.simulator import NO_STEPS, SIMULATION_READS, simulator
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["MOST_ERROR", "StepLimit", "step_limits"]
+__all__ = ["MOST_ERROR", "StepLimit", "error_of", "step_limits"]
 
 MOST_ERROR = 0.05
 """A simulation that is further from the recorded steps, as a part of them, says nothing about changes."""
@@ -36,6 +37,12 @@ class StepLimit:
     simulated_ns: Annotated[int, "Mean length of a step in the simulation, with the profiler."]
     unprofiled_low_ns: Annotated[int, "The same without the cost of recording, at least."]
     unprofiled_high_ns: Annotated[int, "The same, at most."]
+
+
+def error_of(limits: Iterable[StepLimit]) -> float:
+    """How far the simulation without a change is from the recorded steps, as a part of them."""
+    plain = next((row for row in limits if row.times == 1 and row.measured_ns), None)
+    return abs(plain.simulated_ns - plain.measured_ns) / plain.measured_ns if plain else 0.0
 
 
 @analysis(reads=SIMULATION_READS)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._step_tree import BY_CALLER, READS, SUMMED, step_tree
+from stepscope.analyses._step_tree import BY_CALLER, READS, rows_of, step_tree
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -38,20 +38,6 @@ def step_ops(trace: Trace) -> Table[StepOp]:
     counts with all that it called, so rows of operators inside one another hold the same time.
     """
     tree = step_tree(trace)
-    rows = [
-        StepOp(
-            **{key: row[key] for key in BY_CALLER},
-            calls=row["calls_sum"],
-            per_step=row["calls_sum"] / tree.steps,
-            host_ns=row["step_self_ns_sum"],
-            **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
-        )
-        for row in tree.by_caller
-    ]
-    rows.sort(key=lambda row: (-row.starved_ns - row.device_ns, -row.host_ns, *map(str, _of(row))))
+    rows = rows_of(StepOp, tree.by_caller, BY_CALLER, tree.steps)
     nothing = [] if rows else ["No operator began in a step."]
     return Table.of(StepOp, rows, nothing + how_steps_were_found(trace))
-
-
-def _of(row: StepOp) -> tuple[Any, ...]:
-    return tuple(getattr(row, key) for key in BY_CALLER)

@@ -9,7 +9,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Check, Steps
 from stepscope.analyses._slowing import slower_device
 from stepscope.analyses._windows import how_steps_were_found
-from stepscope.analyses.step_limits import MOST_ERROR, step_limits
+from stepscope.analyses.step_limits import MOST_ERROR, error_of, step_limits
 from stepscope.store.meta import NO_RANK, Damage
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -119,13 +119,14 @@ def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 def unexplained_length(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Steps whose length the recorded events do not explain."""
-    plain = next(iter(step_limits(trace)), None)
-    off = abs(plain.simulated_ns - plain.measured_ns) if plain else 0
-    if plain and off > MOST_ERROR * plain.measured_ns:
+    limits = step_limits(trace)
+    error = error_of(limits)
+    if error > MOST_ERROR:
+        plain = next(iter(limits))
         yield steps.doubt(
             "unexplained length of steps",
             plain.steps,
-            off * len(steps.rows),
+            round(error * plain.measured_ns) * len(steps.rows),
             f"A simulation of the recorded events takes {units.duration(plain.simulated_ns)} for a step that "
             f"took {units.duration(plain.measured_ns)}: work or waiting is not in the profile. No gain is "
             "computed from the simulation.",

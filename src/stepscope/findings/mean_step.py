@@ -17,7 +17,7 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope.analyses.idle_gaps import Side, SpentIn
-from stepscope.analyses.step_limits import MOST_ERROR
+from stepscope.analyses.step_limits import MOST_ERROR, error_of
 from stepscope.findings import Bounds, Gain, Saving
 from stepscope.simulation.changes import PACE_SETTERS, PaceSetter
 from stepscope.simulation.simulator import is_cold
@@ -210,7 +210,7 @@ def mean_step_of(
     whole = sum(row.path_ns for row in critical_path_sides)
     host = sum(row.host_ns for row in critical_path_sides) / whole if whole else 1.0
     waiting_ns = all_idle - starved_ns
-    error = _error(step_limits)
+    error = error_of(step_limits)
     limits = list(step_limits) if error <= MOST_ERROR else []
     return MeanStep(
         steps=steps,
@@ -232,12 +232,6 @@ def mean_step_of(
 
 def _mean(values: Sequence[int]) -> float:
     return sum(values) / len(values) if values else 0.0
-
-
-def _error(limits: Table[StepLimit]) -> float:
-    """How far the simulation is from the steps without a change."""
-    plain = next((row for row in limits if row.times == 1 and row.measured_ns), None)
-    return abs(plain.simulated_ns - plain.measured_ns) / plain.measured_ns if plain else 0.0
 
 
 def _losses(limits: Sequence[StepLimit]) -> dict[PaceSetter, Bounds]:

@@ -9,6 +9,7 @@ from stepscope.analyses.collective_kinds import CollectiveKind
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
+from stepscope.findings.program import Vendor
 from stepscope.findings.rules.slow_collectives import slow_collectives
 
 
@@ -29,11 +30,11 @@ def row(
     return {**given, **more}
 
 
-def judged(*rows: dict[str, Any], cuda: str = "CUDA 13.0", **thresholds: Any) -> Advice | None:
+def judged(*rows: dict[str, Any], vendor: Vendor = Vendor.NVIDIA, **thresholds: Any) -> Advice | None:
     exposed = sum(one["exposed_ns"] for one in rows) // 10
     return slow_collectives(
         busy_pace(),
-        facts(cuda=cuda),
+        facts(vendor=vendor),
         drawn(Step, *[{"dur_ns": 10 * MS, "communication_ns": exposed}] * 10),
         drawn(KernelFamily, {"family": "communication", "total_ns": 10 * exposed}),
         drawn(CollectiveKind, *rows),
@@ -52,7 +53,7 @@ def test_it_fires_and_leaves_what_the_link_needs() -> None:
 
 
 def test_the_commands_are_those_of_the_vendor() -> None:
-    nvidia, amd = judged(row()), judged(row(), cuda="HIP 6.4")
+    nvidia, amd = judged(row()), judged(row(), vendor=Vendor.AMD)
     assert nvidia
     assert amd
     assert "nvidia-smi" in nvidia.fix

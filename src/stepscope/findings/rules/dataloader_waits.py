@@ -13,7 +13,7 @@ from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
-from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Figure, Location, Saving, locations_of, rule
 from stepscope.findings._host_work import FAST_PROCESSOR, HostWork, host_works
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
@@ -93,31 +93,37 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     vague = burst or mean_step.share(loading.wait_ns) < finding_share
     saving = _shared_out(loading) if workers else _moved_out(mean_step, loading)
     if vague:
-        starved, waited = saving.starved_ns[1], saving.waited_ns[1]
-        saving = Saving(starved_ns=(0.0, starved), waited_ns=(0.0, waited))
+        saving = Saving(starved_ns=(0.0, saving.starved_ns[1]), waited_ns=(0.0, saving.waited_ns[1]))
     if not burst:
         saving = _within_simulation(mean_step, saving, changed_steps_by_no_loader)
     needed = _needed(loading, mean_step)
     work = None if workers else _work(host_functions, mean_step, loading)
+    story = f" {work.story(mean_step)}" if work else ""
     return Advice(
         title="The step waits for the DataLoader" + ("" if workers else " (num_workers=0)"),
-        because=_because(mean_step, loading, workers=workers, burst=burst)
-        + (f" {work.story(mean_step)}" if work else ""),
+        because=_because(mean_step, loading, workers=workers, burst=burst) + story,
         saving=saving,
         certainty="possible" if burst else "likely" if vague or workers else "certain",
         fix=_fix(needed, work, workers=workers),
         check="stepscope show steps: the column dataloader is near 0 from the second step on.",
-        evidence={
-            "wait_ns": round(loading.wait_ns),
-            "wait_share": mean_step.share(loading.wait_ns),
-            "loading_host_ns": round(loading.host_ns),
-            "has_workers": workers,
-            "workers_needed": None if workers else needed,
-            "batches_per_step": batches,
-        },
+        evidence=_evidence(mean_step, loading, batches, None if workers else needed),
         claims=frozenset({Claim(Time.WAITED, Part.DATALOADER), Claim(Time.STARVED, Part.DATALOADER)}),
         locations=work.locations(mean_step) if work else () if workers else _locations(step_ops, mean_step),
     )
+
+
+def _evidence(
+    mean_step: MeanStep, loading: _Loading, batches: float, workers_needed: int | None
+) -> dict[str, Figure]:
+    """The figures; a loader that has workers needs none."""
+    return {
+        "wait_ns": round(loading.wait_ns),
+        "wait_share": mean_step.share(loading.wait_ns),
+        "loading_host_ns": round(loading.host_ns),
+        "has_workers": workers_needed is None,
+        "workers_needed": workers_needed,
+        "batches_per_step": batches,
+    }
 
 
 def _work(rows: Iterable[HostFunction], mean_step: MeanStep, loading: _Loading) -> HostWork | None:

@@ -78,9 +78,8 @@ def graph_breaks(
     others = 1 - 1 / max(1.0, parts)
     around = _between(code, starving_phases) if apart else code.around_starved_ns
     most = mean_step.with_latency(mean_step.per_step(around + others * code.python_starved_ns))
-    if mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns < least_share * ordinary_step_ns(
-        mean_step, step_classes
-    ):
+    gain = mean_step.gain(Saving(starved_ns=(0.0, most)))
+    if gain.high_ns < least_share * ordinary_step_ns(mean_step, step_classes):
         return None
     outside = sum(row.starved_ns for row in reads if row.within is None)
     least = mean_step.per_step(others * code.around_starved_ns + outside) if breaking else 0.0

@@ -20,6 +20,7 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.program import Vendor
 from stepscope.tables import Table
 
 __all__ = ["slow_collectives"]
@@ -66,7 +67,7 @@ def slow_collectives(
     if worst is None or part < 0.5 or mean_step.share(part * exposed.device_ns) < least_share:
         return None
     needed = mean_step.per_step(sum(row.total_ns * (row.link_share or 0.0) for row in slow))
-    amd = (facts.cuda or "").startswith("HIP")
+    amd = facts.vendor is Vendor.AMD
     return Advice(
         title="Collectives are far slower than the link",
         because="A rank is late, or the fast path was not taken; one rank's profile cannot tell which. "

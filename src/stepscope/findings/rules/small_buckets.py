@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stepscope import units
 from stepscope.analyses.collective_kinds import CollectiveKind
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
-from stepscope.findings import Advice, Category, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Figure, Saving, locations_of, rule
 from stepscope.findings._communication import (
     ACCUMULATES,
     LEAST_BYTES,
@@ -32,6 +34,54 @@ _BY_HAND = """\
 model = DistributedDataParallel(model, device_ids=[local_rank])    # reduces in buckets, during backward
 flat = torch.cat([p.grad.flatten() for p in model.parameters()])    # or by hand: one all-reduce
 dist.all_reduce(flat)"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Small all-reduces of the mean step."""
+
+    calls: float
+    median_ns: float
+    mean_ns: float
+    alone_ns: float
+    """Time in which nothing else ran on the GPU."""
+    starved_ns: float
+
+    @classmethod
+    def of(
+        cls, small: list[CollectiveKind], mean_step: MeanStep, *, alone_ns: float, starved_ns: float
+    ) -> _Pieces:
+        calls = sum(row.calls for row in small)
+        return cls(
+            calls=mean_step.per_step(calls),
+            median_ns=max(small, key=lambda row: row.calls).median_ns,
+            mean_ns=sum(row.total_ns for row in small) / calls,
+            alone_ns=alone_ns,
+            starved_ns=starved_ns,
+        )
+
+    @property
+    def story(self) -> str:
+        alone = (
+            f" For {units.duration(self.alone_ns)} of a step they run alone on the GPU."
+            if self.alone_ns
+            else ""
+        )
+        return (
+            f"A step has {times(self.calls, 'all-reduce')}, {units.duration(self.median_ns)} in the median "
+            f"and {units.duration(self.mean_ns)} on average, with the wait for others.{alone}"
+            + if_idle(self.starved_ns, "The GPU waits {} for the launches.")
+        )
+
+    @property
+    def evidence(self) -> dict[str, Figure]:
+        return {
+            "all_reduces_per_step": self.calls,
+            "all_reduce_mean_ns": self.mean_ns,
+            "all_reduce_median_ns": self.median_ns,
+            "exposed_communication_ns": round(self.alone_ns),
+            "starved_ns": round(self.starved_ns),
+        }
 
 
 @rule(category=Category.COMMUNICATION)
@@ -76,25 +126,17 @@ def small_buckets(  # noqa: PLR0913  # one parameter for each table and threshol
         return None
     by_hand = sum(row.calls for row in rows if row.within != ACCUMULATES)
     total = mean_step.per_step(sum(row.bytes or 0 for row in all_reduces))
-    median_ns = max(small, key=lambda row: row.calls).median_ns
-    mean_ns = mean_step.per_step(sum(row.total_ns for row in small)) / calls
+    pieces = _Pieces.of(small, mean_step, alone_ns=waiting, starved_ns=starved)
     return Advice(
         title="Gradients are all-reduced in many small pieces",
-        because=f"A step has {times(calls, 'all-reduce')}, {units.duration(median_ns)} in the median and "
-        f"{units.duration(mean_ns)} on average, with the wait for others."
-        + (f" For {units.duration(waiting)} of a step they run alone on the GPU." if waiting else "")
-        + if_idle(starved, "The GPU waits {} for the launches."),
+        because=pieces.story,
         saving=Saving(starved_ns=(0.5 * starved, host * (1 - 1 / calls)), device_ns=(0.0, device)),
         certainty="likely",
         fix=_fix(total, by_hand=by_hand > sum(row.calls for row in rows) / 2),
         check="stepscope show kernels: fewer and longer all-reduces; devices: less exposed_communication_ns.",
         evidence={
-            "all_reduces_per_step": calls,
-            "all_reduce_mean_ns": mean_ns,
-            "all_reduce_median_ns": median_ns,
+            **pieces.evidence,
             "all_reduce_bytes": round(total) if total else None,
-            "exposed_communication_ns": round(waiting),
-            "starved_ns": round(starved),
         },
         claims=frozenset({Claim(Time.WAITED, Part.COMMUNICATION)}),
         locations=locations_of(

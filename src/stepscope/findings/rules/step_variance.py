@@ -112,28 +112,22 @@ def step_variance(  # noqa: PLR0913  # one parameter for each table
     classes = list(step_classes)
     if not classes or classes[0].steps < _LEAST_STEPS:
         return None
-    usual = _settled(
-        [row for row in _members(classes[0], classed_steps, steps_by_any) if row.step not in compiled]
-    )
+
+    def members(one: StepClass) -> list[Step]:
+        return [row for row in _members(one, classed_steps, steps_by_any) if row.step not in compiled]
+
+    usual = _settled(members(classes[0]))
     if len(usual) < _LEAST_STEPS:
         return None
-    more = [
-        row
-        for one in classes[1:]
-        if _does_more(one, classes[0], variation_share)
-        for row in _members(one, classed_steps, steps_by_any)
-        if row.step not in compiled
-    ]
+    unusual = [one for one in classes[1:] if _does_more(one, classes[0], variation_share)]
+    more = [row for one in unusual for row in members(one)]
     later = [row for row in more if row.start_ns > min(one.start_ns for one in steps_by_any)]
     if later:
         # The first recorded step may be one of them, and counts, but with the length of the later ones.
         excess = mean(row.dur_ns for row in later) - mean(row.dur_ns for row in usual)
         spread = _Spread(later, usual, mean_step.per_step(excess * len(more)))
-        return (
-            _more_work(mean_step, spread, classes[0])
-            if mean_step.share(spread.excess_ns) >= _LEAST_SHARE
-            else None
-        )
+        enough = mean_step.share(spread.excess_ns) >= _LEAST_SHARE
+        return _more_work(mean_step, spread, classes[0]) if enough else None
     times = [row.dur_ns for row in usual]
     if stdev(times) <= variation_share * mean(times):
         return None

@@ -1,0 +1,148 @@
+"""Which steps are measured and recorded: the same ones on every rank."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stepscope.capture.settings import Settings
+
+__all__ = ["Agreement", "Plan", "Span", "has_settled", "plan_for"]
+
+_AT_LEAST = 5
+"""No step time has settled before so many steps."""
+_ALIKE = 0.10
+_MOST_STEPS, _MOST_SECONDS = 50, 60.0
+"""After so many steps or seconds it is taken as it is."""
+_MEASURED_NS = 500_000_000
+"""Unprofiled steps are measured for about this long."""
+_LONG_NS, _VERY_LONG_NS = 2_000_000_000, 30_000_000_000
+WARM_UP = 1
+"""Steps before each recording in which the profiler is attached and nothing is recorded."""
+_STORE_KEY = "stepscope/plan"
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some steps in a row, by how many steps had ended before the first and after the last."""
+
+    name: str
+    first: int
+    end: int
+    warm_up: int = 0
+
+    @property
+    def start(self) -> int:
+        """Where its warm-up begins."""
+        return self.first - self.warm_up
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What happens in which steps."""
+
+    start: int
+    counts: dict[str, int]
+    """How many steps each pass has, in their order."""
+
+    @property
+    def spans(self) -> list[Span]:
+        """The passes, one after the other."""
+        found, at = [], self.start
+        for name, steps in self.counts.items():
+            warm_up = 0 if name == "unprofiled" else WARM_UP
+            found.append(Span(name, at + warm_up, at + warm_up + steps, warm_up))
+            at += warm_up + steps
+        return found
+
+
+def has_settled(steps_ns: Sequence[int], skip: int | None) -> tuple[bool, str]:
+    """Whether the time of a step has settled, and what to note if it was not waited for any longer."""
+    if skip is not None:
+        return len(steps_ns) >= skip, ""
+    if len(steps_ns) < _AT_LEAST:
+        return False, ""
+    half = max(2, min(5, len(steps_ns) // 3))
+    last, before = steps_ns[-half:], steps_ns[-2 * half : -half]
+    if abs(sum(last) - sum(before)) <= _ALIKE * sum(before):
+        return True, ""
+    if len(steps_ns) >= _MOST_STEPS or sum(steps_ns) >= _MOST_SECONDS * 1e9:
+        return True, f"The time of a step had not settled after {len(steps_ns)} steps."
+    return False, ""
+
+
+def plan_for(settings: Settings, start: int, steps_ns: Sequence[int]) -> Plan:
+    """How many steps each pass takes, by the length of the last steps."""
+    last = sorted(steps_ns[-5:]) or [0]
+    step_ns = max(1, last[len(last) // 2])
+    if step_ns >= _VERY_LONG_NS:
+        counts = {"unprofiled": 3, "light": 1, "full": 1}
+    elif step_ns >= _LONG_NS:
+        counts = {"unprofiled": 5, "light": 2, "full": 1}
+    else:
+        measured = min(max(math.ceil(_MEASURED_NS / step_ns), 10), 25)
+        counts = {"unprofiled": measured, "light": 5, "full": 2}
+    if settings.steps is not None:
+        counts |= {"unprofiled": settings.steps, "light": settings.steps}
+    return Plan(start, {name: counts[name] for name in settings.passes})
+
+
+class Agreement:
+    """How ranks agree on a plan: rank 0 makes it, the others find it; nobody waits for anybody.
+
+    The plan lies in the run folder, and in the store of the process group for ranks on other hosts.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, "plan.json")  # noqa: PTH118
+        self._store = _store()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether this process is one of several ranks."""
+        return self._store is not None
+
+    @staticmethod
+    def margin(step_ns: int) -> int:
+        """How many steps ahead the plan starts: hosts run some steps ahead of each other."""
+        return min(max(4, math.ceil(200_000_000 / max(1, step_ns))), 20)
+
+    def publish(self, plan: Plan) -> None:
+        """Tells the other ranks."""
+        text = json.dumps(asdict(plan))
+        temporary = f"{self._path}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(text)
+        os.replace(temporary, self._path)  # noqa: PTH105
+        if _spans_hosts():
+            self._store.set(_STORE_KEY, text)
+
+    def find(self) -> Plan | None:
+        """The plan, if rank 0 has made one."""
+        try:
+            with open(self._path, encoding="utf-8") as file:  # noqa: PTH123
+                return Plan(**json.load(file))
+        except FileNotFoundError:
+            pass
+        if _spans_hosts() and self._store.check([_STORE_KEY]):
+            return Plan(**json.loads(self._store.get(_STORE_KEY)))
+        return None
+
+
+def _spans_hosts() -> bool:
+    return os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
+
+
+def _store() -> Any:
+    """The store of the process group; None in a program without one, or with one rank."""
+    import torch.distributed as distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return None
+    if distributed.get_world_size() < 2:
+        return None
+    return distributed.distributed_c10d._get_default_store()  # noqa: SLF001  # the only way to it

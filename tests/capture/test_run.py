@@ -161,7 +161,9 @@ def test_a_program_that_is_too_short(tmp_path: Path) -> None:
     found = ran(tmp_path, program("plain"), "--steps", "4")
     assert "ended after 4 steps" in found.err
     assert "--skip 1 --steps 2" in found.err
-    again = ran(tmp_path / "again", "--skip", "1", "--steps", "2", program("plain"), "--steps", "14", cwd=tmp_path)
+    again = ran(
+        tmp_path / "again", "--skip", "1", "--steps", "2", program("plain"), "--steps", "14", cwd=tmp_path
+    )
     assert set(again.passes) == {"light", "full"}
 
 
@@ -183,8 +185,9 @@ def test_large_steps_are_not_recorded(tmp_path: Path) -> None:
     found = ran(tmp_path, "--max-size", "0", program("plain"))
     assert found.code == 0
     assert {one["steps"][0] - one["steps"][1] for one in found.passes.values()} == {0}
-    assert "The light pass was stopped because its file would be larger than 0 GB. It has 1 of 5 steps." in (
-        found.rank["notes"]
+    assert (
+        "The light pass was stopped because its file would be larger than 0 GB. It has 1 of 5 steps."
+        in (found.rank["notes"])
     )
 
 
@@ -247,7 +250,15 @@ def test_two_ranks_record_the_same_steps(tmp_path: Path, form: str) -> None:
     if form == "run torchrun":
         found = ran(tmp_path, "--", *launcher, program("distributed"))
     else:
-        words = ["-m", "stepscope", "run", "--no-report", "--out", str(tmp_path / "run"), program("distributed")]
+        words = [
+            "-m",
+            "stepscope",
+            "run",
+            "--no-report",
+            "--out",
+            str(tmp_path / "run"),
+            program("distributed"),
+        ]
         done = subprocess.run([*launcher, *words], capture_output=True, text=True, timeout=240, check=False)
         found = Ran(done.returncode, done.stdout, done.stderr, tmp_path / "run")
     assert found.code == 0, found.err

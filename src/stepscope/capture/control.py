@@ -17,6 +17,7 @@ from stepscope.capture.passes import Passes, is_profiling
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
 from stepscope.capture.run_folder import RankFile, now_text
 from stepscope.capture.settings import Settings
+from stepscope.capture.slow import SlowSteps
 from stepscope.capture.steps import Call, StepFinder
 
 __all__ = ["Capture", "begin", "current"]
@@ -245,7 +246,8 @@ class Capture:
             )
         self._file.note(plan.note)
         self._tell_steps()
-        self._passes = Passes(self._settings, plan, self._file)
+        kind = SlowSteps if self._settings.slow else Passes
+        self._passes = kind(self._settings, plan, self._file)
         self._endings.hold_signals()
         return True
 

@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stepscope.capture.settings import Settings
@@ -50,6 +50,12 @@ class Plan:
     counts: dict[str, int]
     """How many steps each pass has, in their order."""
     note: str = ""
+    is_shared: bool = False
+    """Whether other ranks follow it, too: then it stays as it is."""
+
+    def extended(self, name: str, steps: int) -> Plan:
+        """The same with so many more steps in one of the passes."""
+        return replace(self, counts={**self.counts, name: self.counts[name] + steps})
 
     @property
     def spans(self) -> list[Span]:
@@ -106,7 +112,7 @@ class Agreement:
     """
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "plan.json")  # noqa: PTH118
+        self._path = os.path.join(folder, ".plan.json")  # noqa: PTH118
         self._store = _store()
 
     @property
@@ -122,7 +128,7 @@ class Agreement:
 
     def publish(self, plan: Plan) -> None:
         """Tells the other ranks."""
-        text = json.dumps(asdict(plan))
+        text = json.dumps(asdict(replace(plan, is_shared=True)))
         os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
         temporary = f"{self._path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123

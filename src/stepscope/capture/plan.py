@@ -77,7 +77,7 @@ def has_settled(steps_ns: Sequence[int], skip: int | None) -> bool:
 
 def _is_steady(steps_ns: Sequence[int]) -> bool:
     """Whether steps no longer get shorter, as they do while code is compiled and caches fill."""
-    half = max(2, min(5, len(steps_ns) // 2))
+    half = max(2, min(3, len(steps_ns) // 2))
     last, before = steps_ns[-half:], steps_ns[-2 * half : -half]
     return statistics.median(last) >= (1 - _ALIKE) * statistics.median(before)
 

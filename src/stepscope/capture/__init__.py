@@ -1,0 +1,1 @@
+"""What runs inside of the user's program: it records, measures, and changes nothing."""

@@ -35,7 +35,7 @@ def untuned_convolutions(
     *,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """cudnn.benchmark is off, and the program computes convolutions of the same shapes in every step.
+    """Convolutions have the same shapes in every step, but cudnn.benchmark is off.
 
     Gain: cuDNN then guesses which of its algorithms is fastest for a shape, and does not try them.
 

@@ -106,8 +106,8 @@ class TestGpuHealth:
         clocks = (row.sm_clock_mhz, row.min_sm_clock_mhz, row.max_sm_clock_mhz, row.top_sm_clock_mhz)
         assert clocks == ((4 * 1901.5 + 3 * 1500 + 1000) / 8, 1000, 1903, 1980)
         assert row.free_sm_clock_mhz == 1901.5
-        assert row.power_mw == (5 * 500_000 + 3 * 700_000) / 8
-        assert (row.power_limit_mw, row.default_power_limit_mw, row.temperature_c) == (700_000, 700_000, 90)
+        assert row.power_w == (5 * 500 + 3 * 700) / 8
+        assert (row.power_limit_w, row.default_power_limit_w, row.temperature_c) == (700, 700, 90)
         shares = (
             row.throttled_share,
             row.power_share,
@@ -128,7 +128,7 @@ class TestGpuHealth:
         environment = {"gpus": [GPU], "cpu": CPU, "unknown": {"gpus": "NVML does not start"}}
         found = table(tmp_path, "gpu_health", rank_document(gpu_samples=[], environment=environment))
         (row,) = found
-        assert (row.samples, row.link_width, row.max_link_width) == (0, 16, 16)
+        assert (row.samples, row.link_width, row.max_link_width, row.power_limit_w) == (0, 16, 16, 700)
         assert found.notes == ("No GPU was sampled while the program was recorded: NVML does not start.",)
 
     def test_only_the_gpus_that_were_used(self, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ class TestDataLoaders:
     def test_settings_waits_and_cpus(self, tmp_path: Path) -> None:
         first = {**LOADER, "waited_ns_per_step": 5, "pin_memory": "yes"}
         rows = list(table(tmp_path, "data_loaders", rank_document(loaders=[first, LOADER])))
-        assert [row.waited_ns_per_step for row in rows] == [2_000_000, 5]
+        assert [row.waited_ns for row in rows] == [2_000_000, 5]
         assert [row.pin_memory for row in rows] == [False, None]
         assert (rows[0].num_workers, rows[0].batch_size, rows[0].available_cpus) == (4, 32, 8.0)
 

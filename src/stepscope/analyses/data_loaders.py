@@ -37,7 +37,7 @@ class DataLoader:
     drop_last: Annotated[bool | None, "Whether an incomplete last batch is left out."]
     collate: Annotated[str | None, "Function that makes a batch of samples."]
     batches_per_step: Annotated[float | None, "Batches taken in a step."]
-    waited_ns_per_step: Annotated[int | None, "Time in a step that the program waited for the next batch."]
+    waited_ns: Annotated[int | None, "Time of a step in which the program waited for its batches."]
     available_cpus: Annotated[
         float | None, "CPUs that the process and its workers may keep busy: affinity and container."
     ]
@@ -55,7 +55,7 @@ def data_loaders(trace: Trace) -> Table[DataLoader]:
         return Table.of(DataLoader, [], [NO_RANK_FILE])
     cpus = number(mapping(mapping(told.get("environment")).get("cpu")).get("available"))
     rows = [_row(one, cpus) for one in mappings(told.get("loaders"))]
-    rows.sort(key=lambda row: -(row.waited_ns_per_step or 0))
+    rows.sort(key=lambda row: -(row.waited_ns or 0))
     return Table.of(
         DataLoader, rows, [] if rows else ["The program took no batch from a DataLoader of torch."]
     )
@@ -63,12 +63,13 @@ def data_loaders(trace: Trace) -> Table[DataLoader]:
 
 def _row(told: dict[str, Any], cpus: float | None) -> DataLoader:
     texts = ("dataset", "sampler", "multiprocessing_context", "collate")
-    numbers = ("batch_size", "num_workers", "prefetch_factor", "waited_ns_per_step")
+    numbers = ("batch_size", "num_workers", "prefetch_factor")
     flags = ("pin_memory", "persistent_workers", "drop_last")
     return DataLoader(
         **{name: text(told.get(name)) for name in texts},  # type: ignore[arg-type]
         **{name: whole(told.get(name)) for name in numbers},  # type: ignore[arg-type]
         **{name: flag(told.get(name)) for name in flags},  # type: ignore[arg-type]
         batches_per_step=number(told.get("batches_per_step")),
+        waited_ns=whole(told.get("waited_ns_per_step")),
         available_cpus=cpus,
     )

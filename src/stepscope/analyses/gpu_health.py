@@ -30,9 +30,9 @@ class GpuHealth:
     ]
     memory_clock_mhz: Annotated[float | None, "Mean clock of its memory while busy."]
     top_memory_clock_mhz: Annotated[int | None, "Highest clock that the memory has."]
-    power_mw: Annotated[float | None, "Mean power while busy, in milliwatts."]
-    power_limit_mw: Annotated[int | None, "Power that it may draw."]
-    default_power_limit_mw: Annotated[int | None, "Power that it may draw unless somebody changes it."]
+    power_w: Annotated[float | None, "Mean power while busy, in watts."]
+    power_limit_w: Annotated[float | None, "Power that it may draw."]
+    default_power_limit_w: Annotated[float | None, "Power that it may draw unless somebody changes it."]
     temperature_c: Annotated[int | None, "Highest temperature in degrees Celsius."]
     throttled_share: Annotated[
         float | None, "Share of the busy samples in which something held its clock back."
@@ -67,8 +67,8 @@ _SAMPLES = """
                 THEN avg(sm_clock_mhz) FILTER (busy AND NOT (power OR thermal OR hardware OR chosen)) END
                 AS free_sm_clock_mhz,
            avg(memory_clock_mhz) FILTER (busy) AS memory_clock_mhz,
-           max(max_memory_clock_mhz) AS top_memory_clock_mhz, avg(power_mw) FILTER (busy) AS power_mw,
-           max(power_limit_mw) AS power_limit_mw, max(temperature_c) AS temperature_c,
+           max(max_memory_clock_mhz) AS top_memory_clock_mhz, avg(power_mw) FILTER (busy) / 1000 AS power_w,
+           max(power_limit_mw) / 1000 AS power_limit_w, max(temperature_c) AS temperature_c,
            avg((power OR thermal OR hardware OR chosen)::INT) FILTER (busy) AS throttled_share,
            avg(power::INT) FILTER (busy) AS power_share, avg(thermal::INT) FILTER (busy) AS thermal_share,
            avg(hardware::INT) FILTER (busy) AS hardware_share,
@@ -109,17 +109,19 @@ def _row(device: int, seen: dict[str, Any], told: dict[str, Any], near: str | No
         if figures[name] is None:
             figures[name] = whole(told.get(key))
     figures |= {name: whole(told.get(name)) for name in _ONLY_TOLD}
+    for name in ("power_limit_w", "default_power_limit_w"):
+        if figures[name] is None and (told_mw := whole(told.get(f"{name[:-1]}mw"))) is not None:
+            figures[name] = told_mw / 1000
     return GpuHealth(**figures, name=text(told.get("name")), process_numa_nodes=near)
 
 
 _ALSO_TOLD = {
     "top_sm_clock_mhz": "max_sm_clock_mhz",
     "top_memory_clock_mhz": "max_memory_clock_mhz",
-    "power_limit_mw": "power_limit_mw",
     "link_generation": "link_generation",
     "link_width": "link_width",
 }
-_ONLY_TOLD = ("default_power_limit_mw", "max_link_generation", "max_link_width", "nvlinks", "numa_node")
+_ONLY_TOLD = ("max_link_generation", "max_link_width", "nvlinks", "numa_node")
 _FROM_SAMPLES = tuple(
     name
     for name in GpuHealth.__dataclass_fields__

@@ -74,5 +74,13 @@ def test_the_threshold_of_rare_pauses() -> None:
 
 
 def test_frameworks_have_their_own_way() -> None:
-    assert fix_for(judged(*EVERY), Framework.MEGATRON) == "--manual-gc --manual-gc-interval 100"
-    assert "on_step_end" in fix_for(judged(*EVERY), Framework.HF_TRAINER)
+    young = judged(*({**row, "generation": 1} for row in EVERY))
+    assert fix_for(young, Framework.MEGATRON) == "--manual-gc --manual-gc-interval 100"
+    assert "on_step_end" in fix_for(young, Framework.HF_TRAINER)
+
+
+def test_a_full_collection_in_every_step_is_asked_for() -> None:
+    advice = assert_bounded(judged(*EVERY), mean_step())
+    assert advice.fix.startswith("# a full collection in every step is one that is asked for")
+    few = assert_bounded(judged(*EVERY[1:]), mean_step())
+    assert few.fix.startswith("import gc")

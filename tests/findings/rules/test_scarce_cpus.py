@@ -12,7 +12,7 @@ from stepscope.findings.rules.dataloader_waits import dataloader_waits
 from stepscope.findings.rules.scarce_cpus import scarce_cpus
 
 # Eight workers on three CPUs, one of which the program needs: a quarter of what they could use.
-LOADER = {"num_workers": 8, "batches_per_step": 1.0, "waited_ns_per_step": 3 * MS, "available_cpus": 3.0}
+LOADER = {"num_workers": 8, "batches_per_step": 1.0, "waited_ns": 3 * MS, "available_cpus": 3.0}
 
 
 def judged(*loaders: dict[str, Any], step: MeanStep | None = None, **thresholds: float) -> Advice | None:
@@ -59,7 +59,7 @@ def test_it_is_silent_where_there_are_enough_or_nobody_waits() -> None:
     assert judged({**LOADER, "available_cpus": None}) is None
     assert judged({**LOADER, "num_workers": 0}) is None
     assert judged({**LOADER, "batches_per_step": None}) is None
-    assert judged({**LOADER, "waited_ns_per_step": 10_000}) is None
+    assert judged({**LOADER, "waited_ns": 10_000}) is None
     assert judged(LOADER, step=busy_pace()) is None
     assert judged(LOADER, least_share=0.5) is None
 

@@ -23,8 +23,8 @@ HOT = {
     "temperature_c": 91,
     "thermal_share": 0.5,
     "throttled_share": 0.5,
-    "power_limit_mw": 700_000,
-    "default_power_limit_mw": 700_000,
+    "power_limit_w": 700.0,
+    "default_power_limit_w": 700.0,
 }
 QUIET = {**HOT, "thermal_share": 0.0, "throttled_share": 0.0}
 WORK = ({"work_ns": 60, "bound": "compute"}, {"work_ns": 40, "bound": "memory"})
@@ -54,7 +54,7 @@ def test_without_a_time_in_which_nothing_held_it_back_nothing_is_sure() -> None:
 def test_a_lowered_power_limit_is_one_and_the_usual_is_not() -> None:
     capped = {**QUIET, "power_share": 0.9, "throttled_share": 0.9}
     assert judged(capped) is None
-    advice = assert_bounded(judged({**capped, "power_limit_mw": 300_000}), busy_pace())
+    advice = assert_bounded(judged({**capped, "power_limit_w": 300.0}), busy_pace())
     assert "300 W, lowered from 700 W" in advice.because
     assert "-pl 700" in advice.fix
 

@@ -14,19 +14,15 @@ from stepscope.tables import Table
 __all__ = ["collector_pauses"]
 
 _EVERY = 100
-_FIX = fix_of(
-    line(
-        Change.COLLECTOR,
-        f"""\
+_LOOP = f"""\
 import gc
 gc.collect(); gc.freeze()    # after the first steps: what lives on is not looked at again
 gc.disable()
 for number, batch in enumerate(loader):
     train(batch)
     if number % {_EVERY} == 0:
-        gc.collect()         # on all ranks in the same step, so that none waits for another""",
-    )
-)
+        gc.collect()         # on all ranks in the same step, so that none waits for another"""
+_CALLED = "# a full collection in every step is one that is asked for: look for gc.collect()"
 
 
 @rule(category=Category.HOST)
@@ -60,6 +56,8 @@ def collector_pauses(
     steps = {row.step for row in rows if row.total_ns * 10 >= total}
     rare = mean_step.steps >= 3 and len(steps) < recurring_share * mean_step.steps
     least = 0.0 if rare else max(0.0, min(waited, most) - longest / _EVERY)
+    called = sum(row.pauses for row in rows if row.generation == 2) >= mean_step.steps
+    fix = line(Change.COLLECTOR, _LOOP)
     idle = f", {units.duration(waited)} of it while the GPU waits" if mean_step.device else ""
     return Advice(
         title="The garbage collector stops the program in its steps",
@@ -69,7 +67,7 @@ def collector_pauses(
         + (f" Long pauses are in {counted(len(steps), 'step')} only." if rare else ""),
         saving=Saving(waited_ns=(least, most)),
         certainty="possible" if rare else "likely",
-        fix=_FIX,
+        fix=fix_of(_CALLED, fix) if called else fix_of(fix),
         check="stepscope show collector_pauses: no row inside a step.",
         evidence={
             "pause_ns": round(total),

@@ -34,7 +34,7 @@ def scarce_cpus(
     workers = sum(row.num_workers or 0 for row in loaders)
     if not loaders or cpus is None or workers + 1 <= cpus:
         return None
-    waited = float(sum(row.waited_ns_per_step or 0 for row in loaders))
+    waited = float(sum(row.waited_ns or 0 for row in loaders))
     most = min(waited, mean_step.step_ns)
     if mean_step.device:
         most = min(most, mean_step.starved_ns)
@@ -61,7 +61,7 @@ def scarce_cpus(
                 workers=fewer,
             ),
         ),
-        check="stepscope show data_loaders: waited_ns_per_step is near 0.",
+        check="stepscope show data_loaders: waited_ns is near 0.",
         evidence={
             "workers": workers,
             "available_cpus": cpus,

@@ -74,9 +74,9 @@ def throttled_device(
             "free_sm_clock_mhz": row.free_sm_clock_mhz,
             "throttled_share": row.throttled_share,
             "temperature_c": row.temperature_c,
-            "power_mw": row.power_mw,
-            "power_limit_mw": row.power_limit_mw,
-            "default_power_limit_mw": row.default_power_limit_mw,
+            "power_w": row.power_w,
+            "power_limit_w": row.power_limit_w,
+            "default_power_limit_w": row.default_power_limit_w,
             "samples": row.busy_samples,
         },
         claims=frozenset({Claim(Time.DEVICE)}),
@@ -85,7 +85,7 @@ def throttled_device(
 
 def _cause(row: GpuHealth, least: float) -> _Cause | None:
     """What holds the clock back most often, of what somebody can change."""
-    limit, default = row.power_limit_mw, row.default_power_limit_mw
+    limit, default = row.power_limit_w, row.default_power_limit_w
     found = []
     if row.thermal_share:
         says = "The GPU is too hot"
@@ -98,9 +98,9 @@ def _cause(row: GpuHealth, least: float) -> _Cause | None:
         says = "The board slows the GPU down, for its temperature or its power supply,"
         found.append(_Cause("The board slows the GPU down", says, fix, row.hardware_share))
     if row.power_share and limit and default and limit < default:
-        lowered = f"{limit / 1000:.0f} W, lowered from {default / 1000:.0f} W,"
+        lowered = f"{limit:.0f} W, lowered from {default:.0f} W,"
         says = f"The GPU's power limit of {lowered} holds its clock back"
-        fix = f"sudo nvidia-smi -i {row.device} -pl {default // 1000}    # if the room can cool it"
+        fix = f"sudo nvidia-smi -i {row.device} -pl {default:.0f}    # if the room can cool it"
         found.append(_Cause("The GPU's power limit was lowered", says, fix, row.power_share))
     if row.set_clock_share:
         says = "Clocks that somebody has set hold the GPU back"

@@ -80,13 +80,13 @@ class Profile:
     """A part of the program that is measured and recorded: a block, the call of a function, a training."""
 
     def __init__(self, options: Options, *, by_hand: bool = False) -> None:
-        """`by_hand`: nothing but `step` ends a step."""
+        """`by_hand`: nothing but `step` ends a step, in whatever capture there is."""
         _check(options)
         self._options = options
         self._by_hand = by_hand
         self._folder: Path | None = None
         self._capture: Capture | None = None
-        self._has_begun = False
+        self.has_begun = False
 
     def __enter__(self) -> Self:
         self.begin()
@@ -104,7 +104,7 @@ class Profile:
         if iscoroutinefunction(function):
 
             async def awaiting(*args: Any, **kwargs: Any) -> Any:
-                if self._has_begun:
+                if self.has_begun:
                     return await function(*args, **kwargs)
                 with self:
                     return await function(*args, **kwargs)
@@ -113,7 +113,7 @@ class Profile:
 
         @functools.wraps(function)
         def calling(*args: P.args, **kwargs: P.kwargs) -> T:
-            if self._has_begun:
+            if self.has_begun:
                 return function(*args, **kwargs)
             with self:
                 return function(*args, **kwargs)
@@ -149,16 +149,16 @@ class Profile:
 
     def begin(self) -> None:
         """Starts to listen; under `stepscope run` that command records, and nothing is done here."""
-        if self._has_begun:
+        if self.has_begun:
             raise StepscopeError(
                 "this profile was recorded already", hint="make another one: with stepscope.profile():"
             )
-        self._has_begun = True
+        self.has_begun = True
         _import_torch()  # where `stepscope run` waits for this import, its capture starts now
         from stepscope.capture import control
 
         running = control.current()
-        if running is not None and running.in_code:
+        if running is not None and running.in_code and not self._by_hand:
             raise StepscopeError(
                 "a profile is being recorded already: there can be one at a time",
                 hint="leave out the inner stepscope.profile()",
@@ -168,9 +168,9 @@ class Profile:
             return
         # The profiler's own lines about its start and end would stand between those of the program.
         os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-        settings = self._settings()
-        self._folder = Path(settings.folder)
         try:
+            settings = self._settings()
+            self._folder = Path(settings.folder)
             self._capture = control.begin(settings, in_code=True)
         except Exception as error:  # noqa: BLE001  # the program goes on without us
             _tell(f"nothing is recorded: {type(error).__name__}: {error}")

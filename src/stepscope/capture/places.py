@@ -10,8 +10,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from stepscope.errors import StepscopeError
-
 __all__ = ["folder_for"]
 
 _asked = count()
@@ -19,42 +17,31 @@ _asked = count()
 
 
 def folder_for(out: str | os.PathLike[str] | None, command: Sequence[str]) -> Path:
-    """A new folder, made; ranks of one program get the one that the first of them made."""
-    from stepscope.capture.launching import new_folder
+    """An empty folder, made: the one that is wanted, or if there is something in it, `out-2`, `out-3`.
+
+    A program that is run again must not fail because of that. Ranks get the folder of the first that asks.
+    """
+    from stepscope.capture.launching import is_one_of_many, new_folder
     from stepscope.capture.plan import shared_store
-    from stepscope.capture.ranks import rank
 
-    asked = next(_asked)
-    store = shared_store()
-    if out is not None and store is not None and rank() != 0:
-        folder = Path(
-            out
-        ).absolute()  # rank 0 looks whether it is empty; others may have written to it by now
+    key = f"stepscope/folder/{next(_asked)}"
+    if out is not None:
+        wanted = Path(out).absolute()
     else:
-        name = ["notebook"] if "ipykernel" in sys.modules else command
-        folder = new_folder(None if out is None else Path(out), name)
-    if store is None:
-        return _made(folder, is_named=out is not None)
-    if out is None:
-        folder = _agreed(store, f"stepscope/folder/{asked}", folder)
-    return _made(folder, is_named=True)
+        wanted = new_folder(None, ["notebook"] if "ipykernel" in sys.modules else command)
+    store = shared_store()
+    if store is not None:
+        wanted = _agreed(store, key, _free(wanted))
+    elif not is_one_of_many():  # or it cannot be told from what another rank has written
+        wanted = _free(wanted)
+    wanted.mkdir(parents=True, exist_ok=True)
+    return wanted
 
 
-def _made(folder: Path, *, is_named: bool) -> Path:
-    """Makes the folder; one without a given name gets another name if there is such a one."""
-    name = folder.name
-    for number in count(2):
-        try:
-            folder.mkdir(parents=True, exist_ok=is_named)
-        except FileExistsError:
-            folder = folder.with_name(f"{name}-{number}")
-        except OSError as error:
-            raise StepscopeError(
-                f"the folder {folder} cannot be made: {error.strerror}", hint="choose another one: out=DIR"
-            ) from error
-        else:
-            break
-    return folder
+def _free(wanted: Path) -> Path:
+    """The folder itself, or a name beside it, that is not taken."""
+    names = (wanted, *(wanted.with_name(f"{wanted.name}-{number}") for number in range(2, 10_000)))
+    return next(name for name in names if not name.exists() or (name.is_dir() and not any(name.iterdir())))
 
 
 def _agreed(store: Any, key: str, folder: Path) -> Path:

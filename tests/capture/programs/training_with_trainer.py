@@ -24,7 +24,7 @@ class Tokens(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: int) -> Any:
         Tokens.reads += 1
-        if more == ["fail"] and Tokens.reads == 22 * 4:
+        if more == ["fail"] and Tokens.reads == 12 * 4 - 1:
             raise ValueError("a fault of the program")
         tokens = torch.randint(0, 50, (8,))
         return {"input_ids": tokens, "labels": tokens}

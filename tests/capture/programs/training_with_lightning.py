@@ -22,7 +22,7 @@ class Net(pl.LightningModule):  # type: ignore[misc, name-defined]
         self.layer = torch.nn.Linear(16, 1)
 
     def training_step(self, batch: Any, index: int) -> Any:
-        if more == ["fail"] and self.global_step == 22:
+        if more == ["fail"] and self.global_step == 11:
             raise ValueError("a fault of the program")
         return self.layer(batch[0]).pow(2).mean()
 

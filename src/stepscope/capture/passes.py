@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Any
 
+from stepscope.capture.memory import keep_snapshot, start_history
 from stepscope.capture.plan import Plan, Span
 from stepscope.capture.recording import Recording
 from stepscope.capture.run_folder import RankFile
@@ -29,17 +30,20 @@ class Passes:
         self._clock: StepClock | None = None
         self._recording: Recording | None = None
         self._writing: list[threading.Thread] = []
+        self._memory = False
 
     def step_ended(self, at: int) -> bool:
         """So many steps have ended: does what the plan says of this moment; whether that was all of it."""
         if self._clock is not None:
             self._clock.mark()
         if self._recording is not None and self._recording.has_begun:
-            self._recording.step()
+            self._recording.step_ended()
             self.look()
         spans = self._plan.spans
         if self._span is not None and at >= self._span.end:
             self._end_pass()
+        elif self._recording is not None and self._recording.has_begun:
+            self._recording.next_step()
         for span in spans:
             if span.start == at:
                 self._begin_pass(span)
@@ -92,7 +96,10 @@ class Passes:
         if span.name == "unprofiled":
             self._clock = StepClock(span.end - span.first)
             self._clock.mark()
-        elif is_profiling():
+            return
+        if span.name == "full" and self._settings.memory:
+            self._memory = start_history()
+        if is_profiling():
             self._file.note(f"The program used the profiler itself, so there is no {span.name} pass.")
         else:
             self._recording = Recording(span.name, self._settings)
@@ -105,14 +112,17 @@ class Passes:
         if clock is not None:
             steps_ns = clock.steps_ns()
             self._file.tell(unprofiled_step_ns=summary(steps_ns), unprofiled_steps_ns=steps_ns)
+        if self._memory:
+            self._memory = False
+            self._file.note(keep_snapshot(self._file))
         if recording is not None and recording.steps:
             self._keep(recording, beside=beside)
         elif recording is not None:
             recording.abandon()
 
-    def _keep(self, recording: Recording, *, beside: bool) -> None:
+    def _keep(self, recording: Recording, *, beside: bool, name: str = "") -> None:
         """Stops a recording and has its file written; not beside the program if that has ended."""
-        file, name = self._file, f"{recording.name}.pt.trace.json.gz"
+        file, name = self._file, f"{name or recording.name}.pt.trace.json.gz"
         recording.stop()
         recorded = file.told.get("recorded_step_ns", {})
         file.tell(recorded_step_ns={**recorded, recording.name: recording.mean_step_ns})

@@ -12,7 +12,7 @@ from typing import Any
 
 from stepscope.capture.settings import Settings
 
-__all__ = ["Agreement", "Plan", "Span", "has_settled", "plan_for"]
+__all__ = ["Agreement", "Plan", "Span", "has_settled", "plan_for", "shared_store"]
 
 _AT_LEAST = 5
 """No step time has settled before so many steps."""
@@ -113,7 +113,8 @@ class Agreement:
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, ".plan.json")  # noqa: PTH118
-        self._store = _store()
+        self._key = f"{_STORE_KEY}/{folder}"
+        self._store = shared_store()
 
     @property
     def is_needed(self) -> bool:
@@ -135,7 +136,7 @@ class Agreement:
             file.write(text)
         os.replace(temporary, self._path)  # noqa: PTH105
         if _spans_hosts():
-            self._store.set(_STORE_KEY, text)
+            self._store.set(self._key, text)
 
     def find(self) -> Plan | None:
         """The plan, if rank 0 has made one."""
@@ -144,8 +145,8 @@ class Agreement:
                 return Plan(**json.load(file))
         except FileNotFoundError:
             pass
-        if _spans_hosts() and self._store.check([_STORE_KEY]):
-            return Plan(**json.loads(self._store.get(_STORE_KEY)))
+        if _spans_hosts() and self._store.check([self._key]):
+            return Plan(**json.loads(self._store.get(self._key)))
         return None
 
 
@@ -153,7 +154,7 @@ def _spans_hosts() -> bool:
     return os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
 
 
-def _store() -> Any:
+def shared_store() -> Any:
     """The store of the process group; None in a program without one, or with one rank."""
     from torch import distributed
 

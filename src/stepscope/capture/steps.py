@@ -102,10 +102,12 @@ class StepFinder:
         """How many calls make a step."""
         return max(1, len(self._marker.round)) if self._marker else 0
 
-    def step(self) -> bool:
-        """`stepscope.step()` was called: it ends a step, now and from now on."""
+    def step(self, name: str = "stepscope.step()") -> bool:
+        """`stepscope.step()` was called, or something of this name: it ends a step, now and from now on."""
         if self.call is not Call.STEP:
-            self._mark(_Marker(Call.STEP, None, "stepscope.step()"))
+            self._mark(_Marker(Call.STEP, None, name))
+        elif name != self.name:
+            self._marker = _Marker(Call.STEP, None, name)
         return self._ends()
 
     def optimizer(self, key: Hashable, name: str) -> bool:
@@ -153,6 +155,8 @@ class StepFinder:
         """What counts as a step, for people."""
         if self._marker is None:
             return "No steps were found."
+        if self._marker.call is Call.STEP:
+            return f"A step ends with {self.name}."
         if self._marker.call is Call.OPTIMIZER and self.calls > 1:
             optimizers = len(set(self._marker.round))
             if optimizers == 1:

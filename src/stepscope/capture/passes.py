@@ -16,7 +16,7 @@ from stepscope.capture.settings import Settings
 from stepscope.capture.timing import StepClock, summary
 from stepscope.capture.watching import Watch
 
-__all__ = ["Passes", "is_profiling"]
+__all__ = ["Passes", "is_profiling", "uses_cuda"]
 
 _WELL_KNOWN = 0.02
 _MORE, _MOST_MEASURED, _MOST_MEASURED_NS = 25, 100, 4_000_000_000
@@ -38,7 +38,7 @@ class Passes:
         self._recording: Recording | None = None
         self._writing: list[threading.Thread] = []
         self._memory = False
-        self._watch = Watch(gpus=_uses_cuda())
+        self._watch = Watch(gpus=uses_cuda())
         self._began = _process_began()
 
     def step_ended(self, at: int) -> bool:
@@ -192,7 +192,8 @@ def _process_began() -> float:
         return time.monotonic()
 
 
-def _uses_cuda() -> bool:
+def uses_cuda() -> bool:
+    """Whether the program has started CUDA."""
     import torch
 
     return bool(torch.cuda.is_initialized())

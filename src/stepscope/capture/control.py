@@ -76,6 +76,7 @@ class Capture:
         self._file: RankFile | None = None
         self._passes: Passes | None = None
         self._is_over = False
+        self._has_ended = threading.Event()
         self._is_resting = False
         """Whether steps without an optimizer are recorded; should the program begin to train, that counts."""
 
@@ -175,8 +176,7 @@ class Capture:
     def _look_for_modules(self) -> None:
         """Looks for the program's modules now and then, until some are known."""
         for pause in _LOOK_FOR_MODULES_S:
-            time.sleep(pause)
-            if self._is_over:
+            if self._has_ended.wait(pause):
                 return
             if not self._modules_known:
                 self._listen_to_modules()
@@ -283,6 +283,7 @@ class Capture:
     def _stop_listening(self) -> None:
         """Nothing of us stays in the program."""
         self._is_over = True
+        self._has_ended.set()
         self._hooks.remove()
         self._endings.remove()
 

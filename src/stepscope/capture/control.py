@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -242,7 +243,7 @@ class Capture:
             return plan_for(self._settings, self._ended, steps_ns)
         plan = plan_for(self._settings, self._ended + Agreement.margin(steps_ns), steps_ns)
         self._agreement.publish(plan)
-        return plan
+        return replace(plan, is_shared=True)
 
     def _claim(self, plan: Plan) -> bool:
         """Opens the file of this rank; False if another process records this rank already."""

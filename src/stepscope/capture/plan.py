@@ -7,7 +7,7 @@ import math
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stepscope.capture.settings import Settings
@@ -50,6 +50,12 @@ class Plan:
     counts: dict[str, int]
     """How many steps each pass has, in their order."""
     note: str = ""
+    is_shared: bool = False
+    """Whether other ranks follow it, too: then it stays as it is."""
+
+    def extended(self, name: str, steps: int) -> Plan:
+        """The same with so many more steps in one of the passes."""
+        return replace(self, counts={**self.counts, name: self.counts[name] + steps})
 
     @property
     def spans(self) -> list[Span]:
@@ -71,7 +77,7 @@ def has_settled(steps_ns: Sequence[int], skip: int | None) -> bool:
 
 def _is_steady(steps_ns: Sequence[int]) -> bool:
     """Whether steps no longer get shorter, as they do while code is compiled and caches fill."""
-    half = max(2, min(5, len(steps_ns) // 2))
+    half = max(2, min(3, len(steps_ns) // 2))
     last, before = steps_ns[-half:], steps_ns[-2 * half : -half]
     return statistics.median(last) >= (1 - _ALIKE) * statistics.median(before)
 
@@ -106,7 +112,7 @@ class Agreement:
     """
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "plan.json")  # noqa: PTH118
+        self._path = os.path.join(folder, ".plan.json")  # noqa: PTH118
         self._key = f"{_STORE_KEY}/{folder}"
         self._store = shared_store()
 
@@ -123,7 +129,7 @@ class Agreement:
 
     def publish(self, plan: Plan) -> None:
         """Tells the other ranks."""
-        text = json.dumps(asdict(plan))
+        text = json.dumps(asdict(replace(plan, is_shared=True)))
         os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
         temporary = f"{self._path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123

@@ -42,7 +42,8 @@ class RankFile:
         """Whether this process is the one that records this rank: the first that says so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            os.close(os.open(self.path_of("claim"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            claim = self.folder / f".rank{self.rank}.claim"
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         except FileExistsError:
             return False
         return True

@@ -198,6 +198,19 @@ def test_what_there_is_is_kept_when_the_block_fails(train: Train) -> None:
     assert set(passes_of(p.folder)) == {"light"}
 
 
+def test_the_report_of_a_block(train: Train) -> None:
+    p = stepscope.profile(steps=2, skip=1)
+    with pytest.raises(StepscopeError, match="nothing is recorded yet"):
+        p.report()
+    with p:
+        with pytest.raises(StepscopeError, match="when the block has ended"):
+            p.report()
+        train(30)
+    report = p.report()
+    assert report.overview.steps == 2
+    assert report.verdict.word == "host-bound"
+
+
 def test_a_short_block_says_what_it_lacks(train: Train, capfd: pytest.CaptureFixture[str]) -> None:
     with stepscope.profile() as p:
         train(3)

@@ -23,7 +23,8 @@ LIGHT = {"stepscope.errors"}
 
 def imported_by(statement: str) -> set[str]:
     """The modules that a fresh Python has after a statement and had not before."""
-    program = f"import sys, json; before = set(sys.modules); {statement}; print(json.dumps([*set(sys.modules) - before]))"
+    told = "print(json.dumps([*set(sys.modules) - before]))"
+    program = f"import sys, json; before = set(sys.modules); {statement}; {told}"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", check=True)
     return set(json.loads(done.stdout))
 

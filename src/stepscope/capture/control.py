@@ -10,8 +10,10 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
 from stepscope.capture.hooks import Hooks, outermost
+from stepscope.capture.machine import environment
 from stepscope.capture.passes import Passes, is_profiling
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
 from stepscope.capture.ranks import about_rank, rank
@@ -84,6 +86,7 @@ class Capture:
     def begin(self) -> None:
         """Starts to listen."""
         self._hooks.install()
+        loaders.watch()
         self._endings.install()
         if self.in_code:
             self._listen_to_modules()
@@ -252,7 +255,7 @@ class Capture:
             if not file.claim():
                 return False
             self._file = file
-            file.tell(**about_rank(self._settings.command, self._started))
+            file.tell(**about_rank(self._settings.command, self._started), environment=environment())
         self._file.note(plan.note)
         self._tell_steps()
         kind = SlowSteps if self._settings.slow else Passes
@@ -286,12 +289,14 @@ class Capture:
         self._is_over = True
         self._has_ended.set()
         self._hooks.remove()
+        loaders.unwatch()
         self._endings.remove()
 
     def _forked(self) -> None:
         """This is a child of the program, which is not recorded."""
         self._is_over = True
         self._hooks.remove()
+        loaders.unwatch()
         self._file = self._passes = None
         if self.in_code:
             _forget()

@@ -7,18 +7,20 @@ import threading
 import time
 from typing import Any
 
+from stepscope.capture import loaders
 from stepscope.capture.memory import keep_snapshot, start_history
 from stepscope.capture.plan import Plan, Span
 from stepscope.capture.recording import Recording
 from stepscope.capture.run_folder import RankFile
 from stepscope.capture.settings import Settings
 from stepscope.capture.timing import StepClock, summary
+from stepscope.capture.watching import Watch
 
 __all__ = ["Passes", "is_profiling"]
 
 _WELL_KNOWN = 0.02
 _MORE, _MOST_MEASURED, _MOST_MEASURED_NS = 25, 100, 4_000_000_000
-_LONG_PROGRAM_S = 5.0
+_LONG_PROGRAM_S = 20.0
 """A program that has run for this long is no short one: a few more steps are nothing to it."""
 _WRITING_S = 300.0
 """How long the end of the program waits for profiles that are being written."""
@@ -36,6 +38,7 @@ class Passes:
         self._recording: Recording | None = None
         self._writing: list[threading.Thread] = []
         self._memory = False
+        self._watch = Watch(gpus=_uses_cuda())
         self._began = _process_began()
 
     def step_ended(self, at: int) -> bool:
@@ -57,7 +60,18 @@ class Passes:
                 self._begin_pass(span)
             if span.first == at and span == self._span and self._recording is not None:
                 self._recording.start(at)
-        return at >= spans[-1].end
+        if at < spans[-1].end:
+            return False
+        self._tell_what_was_watched()
+        return True
+
+    def _tell_what_was_watched(self) -> None:
+        """Writes what GPU and collector did during the passes."""
+        seen = self._watch.stop()
+        for note in seen.pop("notes"):
+            self._file.note(note)
+        if any(seen.values()):
+            self._file.tell(**seen)
 
     def _measure_longer(self, clock: StepClock, span: Span) -> None:
         """Measures more steps where their mean is not known well, in a program that takes its time."""
@@ -108,6 +122,7 @@ class Passes:
             self._file.note(f"The program ended during the {self._recording.name} pass.")
         if self._span is not None:
             self._end_pass(beside=False)
+        self._tell_what_was_watched()
         deadline = time.monotonic() + _WRITING_S
         for thread in self._writing:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -115,6 +130,8 @@ class Passes:
     def _begin_pass(self, span: Span) -> None:
         self._span = span
         if span.name == "unprofiled":
+            self._watch.start()
+            loaders.reset()
             self._clock = StepClock(max(_MOST_MEASURED, span.end - span.first))
             self._clock.mark()
             return
@@ -132,7 +149,11 @@ class Passes:
         self._span = None
         if clock is not None:
             steps_ns = clock.steps_ns()
-            self._file.tell(unprofiled_step_ns=summary(steps_ns), unprofiled_steps_ns=steps_ns)
+            self._file.tell(
+                unprofiled_step_ns=summary(steps_ns),
+                unprofiled_steps_ns=steps_ns,
+                loaders=loaders.found(len(steps_ns)),
+            )
         if self._memory:
             self._memory = False
             self._file.note(keep_snapshot(self._file))
@@ -169,6 +190,12 @@ def _process_began() -> float:
         return ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return time.monotonic()
+
+
+def _uses_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_initialized())
 
 
 def is_profiling() -> bool:

@@ -3,7 +3,7 @@
 A training step ends with the optimizer's `step()`. With several optimizers that take turns it ends with the
 last of a round; where the program acts between rounds of learning, with the last before it acts again. A
 program without an optimizer takes a step with each call of its outermost module, or with each replay of a
-CUDA graph, each backward pass, each batch. `stepscope.step()` overrules all of this.
+CUDA graph, or each backward pass. `stepscope.step()` overrules all of this.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class Call(Enum):
     FORWARD = "forward"
     GRAPH = "graph"
     BACKWARD = "backward"
-    BATCH = "batch"
 
 
-_FALLBACKS = (Call.FORWARD, Call.GRAPH, Call.BACKWARD, Call.BATCH)
+_FALLBACKS = (Call.FORWARD, Call.GRAPH, Call.BACKWARD)
 """What a step is in a program without an optimizer, the best first."""
 
 
@@ -146,10 +145,6 @@ class StepFinder:
         self._backwards += 1
         self._since_step[Call.BACKWARD] += 1
         return self._other(Call.BACKWARD, None, "a backward pass")
-
-    def batch(self) -> bool:
-        """A batch was taken from a loader: whether a step ended before."""
-        return self._other(Call.BATCH, None, "a batch of the data loader")
 
     def sentence(self) -> str:
         """What counts as a step, for people."""

@@ -21,8 +21,8 @@ _FIELDS = 4
 class Watch:
     """Watches GPUs and collector from `start()` to `stop()`; it can be started again and again."""
 
-    def __init__(self, *, every_s: float = _EVERY_S) -> None:
-        self._gpus = GpuWatch(every_s)
+    def __init__(self, *, gpus: bool = True, every_s: float = _EVERY_S) -> None:
+        self._gpus = GpuWatch(every_s) if gpus else None
         self._collector = CollectorWatch()
         self._is_on = False
 
@@ -31,14 +31,15 @@ class Watch:
         if not self._is_on:
             self._is_on = True
             self._collector.start()
-            self._gpus.start()
+            if self._gpus is not None:
+                self._gpus.start()
 
     def stop(self) -> dict[str, Any]:
         """Ends, and gives what was seen since it was started: `gpu_samples`, `collector_pauses`, `notes`."""
         if not self._is_on:
             return {"gpu_samples": [], "collector_pauses": [], "notes": []}
         self._is_on = False
-        samples, said = self._gpus.stop()
+        samples, said = self._gpus.stop() if self._gpus is not None else ([], [])
         pauses, also_said = self._collector.stop()
         return {"gpu_samples": samples, "collector_pauses": pauses, "notes": [*said, *also_said]}
 

@@ -14,7 +14,7 @@ from stepscope.capture.frameworks.transformers import StepscopeCallback
 out, *more = sys.argv[1:]
 
 
-class Tokens(torch.utils.data.Dataset[Any]):
+class Tokens(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
     """Random tokens; one item of them may be broken."""
 
     reads = 0

@@ -8,6 +8,7 @@ import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from stepscope.capture.settings import Settings
@@ -59,7 +60,7 @@ class Plan:
         """The same with so many more steps in one of the passes."""
         return replace(self, counts={**self.counts, name: self.counts[name] + steps})
 
-    @property
+    @cached_property
     def spans(self) -> list[Span]:
         """The passes, one after the other."""
         found, at = [], self.start

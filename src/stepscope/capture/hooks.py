@@ -209,6 +209,7 @@ def _has_weights(module: Any) -> bool:
 
 def _subclasses(kind: type) -> list[Any]:
     found = [kind]
+    one: Any
     for one in kind.__subclasses__():
         found += _subclasses(one)
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import os
 import resource
 import shutil
@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,7 +23,7 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, sig
 
 def command_of(words: Sequence[str]) -> list[str]:
     """The command that runs a program: a script, `-m` and a module, or a command of its own behind `--`."""
-    if not words or words[0] in ("-m", "--") and len(words) < 2:
+    if not words or (words[0] in ("-m", "--") and len(words) < 2):
         raise StepscopeError(
             "no program given",
             hint="stepscope run train.py, or stepscope run -- torchrun train.py",
@@ -46,7 +47,7 @@ def _checked(command: list[str]) -> list[str]:
 def new_folder(out: Path | None, command: Sequence[str]) -> Path:
     """The run folder: a new one, or one that is empty; ranks that were started together share it."""
     if out is None:
-        at = _launched_at() or datetime.datetime.now().astimezone()
+        at = _launched_at() or dt.datetime.now().astimezone()
         return Path("stepscope-runs").absolute() / f"{_name_of(command)}-{at:%Y%m%d-%H%M%S}"
     folder = out.absolute()
     if folder.exists() and not folder.is_dir():
@@ -63,7 +64,7 @@ def new_folder(out: Path | None, command: Sequence[str]) -> Path:
 def _name_of(command: Sequence[str]) -> str:
     """What to call a run: its script."""
     scripts = [Path(word).stem for word in command[1:] if word.endswith(".py")]
-    modules = [after for word, after in zip(command, command[1:], strict=False) if word == "-m"]
+    modules = [after for word, after in pairwise(command) if word == "-m"]
     return (scripts or modules or [Path(command[0]).name])[0]
 
 
@@ -72,7 +73,7 @@ def _is_one_of_many() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 and "RANK" in os.environ
 
 
-def _launched_at() -> datetime.datetime | None:
+def _launched_at() -> dt.datetime | None:
     """When the launcher of this rank was started: a time that all ranks of a host know."""
     if not _is_one_of_many():
         return None
@@ -80,7 +81,7 @@ def _launched_at() -> datetime.datetime | None:
         started = os.stat(f"/proc/{os.getppid()}").st_ctime  # noqa: PTH116
     except OSError:
         return None
-    return datetime.datetime.fromtimestamp(started).astimezone()
+    return dt.datetime.fromtimestamp(started).astimezone()
 
 
 def run_program(command: Sequence[str], variables: dict[str, str]) -> int:
@@ -116,6 +117,7 @@ def _pass_on_if_alone(program: subprocess.Popen[bytes], number: int) -> None:
 def die_like(signal_number: int) -> NoReturn:
     """Ends this process by the signal that ended the program."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # one core file, that of the program, is enough
-    signal.signal(signal_number, signal.SIG_DFL) if signal_number != signal.SIGKILL else None
+    if signal_number != signal.SIGKILL:
+        signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
     os._exit(128 + signal_number)

@@ -48,6 +48,7 @@ class Plan:
     start: int
     counts: dict[str, int]
     """How many steps each pass has, in their order."""
+    note: str = ""
 
     @property
     def spans(self) -> list[Span]:
@@ -60,19 +61,22 @@ class Plan:
         return found
 
 
-def has_settled(steps_ns: Sequence[int], skip: int | None) -> tuple[bool, str]:
-    """Whether the time of a step has settled, and what to note if it was not waited for any longer."""
+def has_settled(steps_ns: Sequence[int], skip: int | None) -> bool:
+    """Whether the time of a step has settled, or is waited for no longer."""
     if skip is not None:
-        return len(steps_ns) >= skip, ""
-    if len(steps_ns) < _AT_LEAST:
-        return False, ""
+        return len(steps_ns) >= skip
+    return len(steps_ns) >= _AT_LEAST and (_is_steady(steps_ns) or _is_long(steps_ns))
+
+
+def _is_steady(steps_ns: Sequence[int]) -> bool:
+    """Whether the last steps take as long as those before them."""
     half = max(2, min(5, len(steps_ns) // 3))
-    last, before = steps_ns[-half:], steps_ns[-2 * half : -half]
-    if abs(sum(last) - sum(before)) <= _ALIKE * sum(before):
-        return True, ""
-    if len(steps_ns) >= _MOST_STEPS or sum(steps_ns) >= _MOST_SECONDS * 1e9:
-        return True, f"The time of a step had not settled after {len(steps_ns)} steps."
-    return False, ""
+    last, before = sum(steps_ns[-half:]), sum(steps_ns[-2 * half : -half])
+    return abs(last - before) <= _ALIKE * before
+
+
+def _is_long(steps_ns: Sequence[int]) -> bool:
+    return len(steps_ns) >= _MOST_STEPS or sum(steps_ns) >= _MOST_SECONDS * 1e9
 
 
 def plan_for(settings: Settings, start: int, steps_ns: Sequence[int]) -> Plan:
@@ -88,7 +92,10 @@ def plan_for(settings: Settings, start: int, steps_ns: Sequence[int]) -> Plan:
         counts = {"unprofiled": measured, "light": 5, "full": 2}
     if settings.steps is not None:
         counts |= {"unprofiled": settings.steps, "light": settings.steps}
-    return Plan(start, {name: counts[name] for name in settings.passes})
+    note = ""
+    if settings.skip is None and not _is_steady(steps_ns):
+        note = f"The time of a step had not settled after {len(steps_ns)} steps."
+    return Plan(start, {name: counts[name] for name in settings.passes}, note)
 
 
 class Agreement:
@@ -107,9 +114,10 @@ class Agreement:
         return self._store is not None
 
     @staticmethod
-    def margin(step_ns: int) -> int:
+    def margin(steps_ns: Sequence[int]) -> int:
         """How many steps ahead the plan starts: hosts run some steps ahead of each other."""
-        return min(max(4, math.ceil(200_000_000 / max(1, step_ns))), 20)
+        step_ns = max(1, *steps_ns[-1:])
+        return min(max(4, math.ceil(200_000_000 / step_ns)), 20)
 
     def publish(self, plan: Plan) -> None:
         """Tells the other ranks."""
@@ -139,7 +147,7 @@ def _spans_hosts() -> bool:
 
 def _store() -> Any:
     """The store of the process group; None in a program without one, or with one rank."""
-    import torch.distributed as distributed
+    from torch import distributed
 
     if not distributed.is_available() or not distributed.is_initialized():
         return None

@@ -129,7 +129,7 @@ class Recording:
         return (self._marks_ns[-1] - self._marks_ns[0]) // (len(self._marks_ns) - 1)
 
     def write(self, path: Path, written: Callable[[str], None]) -> None:
-        """Writes the profile under its name once it is whole; `written` is told what went wrong, if anything."""
+        """Writes the profile, which gets its name when it is whole; `written` is told what went wrong."""
         problem = ""
         try:
             _write(self._profiler.profiler.kineto_results, path, self._settings.most_raw_bytes)
@@ -186,7 +186,8 @@ def _packing(path: Path) -> Any:
         from isal import igzip
     except ImportError:
         return gzip.open(path, "wb", compresslevel=1)
-    return igzip.open(path, "wb", compresslevel=1)
+    opening: Any = igzip.open
+    return opening(path, "wb", compresslevel=1)
 
 
 def _gigabytes(size: int) -> str:

@@ -6,9 +6,10 @@ Files get their names when they are whole. A rank that dies leaves what it had w
 from __future__ import annotations
 
 import contextlib
-import datetime
+import datetime as dt
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,16 @@ _OF_THE_RUN = ("schema", "command", "started", "ended", "exit_code", "world_size
 
 def now_text() -> str:
     """The time, as run files tell it."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class RankFile:
-    """What is known about one rank; `write` puts it into its file."""
+    """What is known about one rank, written as it becomes known; threads may tell at once."""
 
     def __init__(self, folder: str, rank: int) -> None:
         self.folder = Path(folder)
         self.rank = rank
+        self._lock = threading.RLock()
         self.told: dict[str, Any] = {"schema": RANK_SCHEMA, "rank": rank, "files": [], "notes": []}
 
     def path_of(self, name: str) -> Path:
@@ -45,21 +47,31 @@ class RankFile:
             return False
         return True
 
+    def tell(self, **told: Any) -> None:
+        """Adds what is known now, and writes it."""
+        with self._lock:
+            self.told |= told
+            self._write()
+
     def note(self, sentence: str) -> None:
-        """Adds a sentence about what was left out or cut short."""
-        if sentence and sentence not in self.told["notes"]:
-            self.told["notes"].append(sentence)
+        """Adds a sentence about what was left out or cut short; none if it is empty."""
+        with self._lock:
+            if sentence and sentence not in self.told["notes"]:
+                self.told["notes"].append(sentence)
+                self._write()
 
     def add_file(self, name: str, kind: str, steps: tuple[int, int] | None = None) -> None:
-        """Adds a file that was written, in place of an earlier one of its kind."""
+        """Adds a file that was written, in place of an earlier one of its name."""
         path = self.path_of(name)
         entry: dict[str, Any] = {"path": path.name, "pass": kind, "bytes": path.stat().st_size}
         if steps is not None:
             entry["steps"] = list(steps)
-        kept = [one for one in self.told["files"] if one["path"] != path.name]
-        self.told["files"] = [*kept, entry]
+        with self._lock:
+            kept = [one for one in self.told["files"] if one["path"] != path.name]
+            self.told["files"] = [*kept, entry]
+            self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         """Writes the file of the rank, and the run's file from all ranks' files."""
         _write(self.folder / f"rank{self.rank}.json", self.told)
         merge(self.folder)

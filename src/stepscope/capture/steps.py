@@ -2,8 +2,8 @@
 
 A training step ends with the optimizer's `step()`. With several optimizers that take turns it ends with the
 last of a round; where the program acts between rounds of learning, with the last before it acts again. A
-program without an optimizer takes a step with each call of its outermost module, or with each replay of a CUDA
-graph, each backward pass, each batch. `stepscope.step()` overrules all of this.
+program without an optimizer takes a step with each call of its outermost module, or with each replay of a
+CUDA graph, each backward pass, each batch. `stepscope.step()` overrules all of this.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long steps take without a profiler: marks on the host's clock, and in the device's queue where there is one.
+"""How long steps take without a profiler, by the host's clock, or by marks in the GPU's queue.
 
 The host runs ahead of a GPU, so its clock alone says little about one step. An event in the queue is reached
 when the GPU is done with the step before it. Nobody waits for it: its time is read afterwards.
@@ -10,6 +10,7 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 __all__ = ["StepClock", "summary"]
@@ -41,13 +42,11 @@ class StepClock:
         """The length of each step; waits for the device's last mark."""
         marks = len(self._host_ns)
         if not self._events or marks > len(self._events):
-            return [after - before for before, after in zip(self._host_ns, self._host_ns[1:], strict=False)]
+            return [after - before for before, after in pairwise(self._host_ns)]
         used = self._events[:marks]
         if marks:
             used[-1].synchronize()
-        return [
-            round(before.elapsed_time(after) * 1e6) for before, after in zip(used, used[1:], strict=False)
-        ]
+        return [round(before.elapsed_time(after) * 1e6) for before, after in pairwise(used)]
 
 
 def _running_cuda() -> Any:

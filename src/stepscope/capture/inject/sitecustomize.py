@@ -1,7 +1,7 @@
 """Python imports this at its start in every process of a captured program: it prepares the capture.
 
-Another `sitecustomize` that the machine has is run as if this one were not here. Nothing in here may fail: the
-program must run as it would without us.
+Another `sitecustomize` that the machine has is run as if this one were not here. Nothing in here may fail:
+the program must run as it would without us.
 """
 
 from __future__ import annotations

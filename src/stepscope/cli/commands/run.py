@@ -38,10 +38,11 @@ def run(
 ) -> int:
     """Runs a program as it is, measures and records its steps, and prints the report.
 
-    The program needs no changes. Its step is first measured without a profiler, then recorded twice: a light
-    profile for the times, a full one for the lines of code. Everything goes to a run folder, which other commands
-    read: `stepscope report RUN`. Options of stepscope stand before the program; all that follows is the
-    program's own. Its exit code is the exit code of this command, and stepscope prints to standard error only.
+    The program needs no changes. Its step is first measured without a profiler, then recorded twice: a
+    light profile for the times, a full one for the lines of code. Everything goes to a run folder, which
+    other commands read: `stepscope report RUN`. Options of stepscope stand before the program; all that
+    follows is the program's own. The exit code is that of the program, and stepscope prints to standard
+    error only.
     """
     from stepscope.capture.launching import command_of, die_like, new_folder, run_program
     from stepscope.capture.settings import Settings

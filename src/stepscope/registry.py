@@ -81,7 +81,7 @@ def scan() -> dict[str, dict[str, str]]:
 
 
 def file_of(name: str) -> str:
-    """What the file and the function of a plug-in are called: a word that Python keeps gets a `_`, as `try_`."""
+    """What the file and the function of a plug-in are called: `try_`, for Python keeps the word `try`."""
     return f"{name}_" if keyword.iskeyword(name) else name
 
 

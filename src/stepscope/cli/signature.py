@@ -114,7 +114,7 @@ def _split(parameters: Parameters, argv: Sequence[str]) -> tuple[Sequence[str], 
         kind = _Type.of(parameter)
         if parameter.kind is parameter.KEYWORD_ONLY and kind.convert is not bool:
             valued |= {f"--{other.replace('_', '-')}", kind.short}
-    at, ours = 0, []
+    at, ours = 0, list[str]()
     while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-m", "--", "-"):
         has_value = argv[at] in valued and at + 1 < len(argv)
         # Together: a value may begin like an option, as in `--set --lr=0.1`.

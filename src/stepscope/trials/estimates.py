@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from statistics import mean, stdev
 
-from stepscope.compare.intervals import t_quantile
+from stepscope.student import t_quantile
 from stepscope.trials import Estimate, Measurement
 
 __all__ = ["LEAST_PAIRS", "estimate", "is_enough", "order"]

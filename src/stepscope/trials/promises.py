@@ -33,7 +33,7 @@ def promise_in(path: Path, finding: str) -> Promise | None:
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
-        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        read: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(read, dict) or not str(read.get("schema", "")).startswith("stepscope.report/"):

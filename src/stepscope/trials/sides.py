@@ -117,10 +117,11 @@ def _warnings(program: str, code: Code, copy: Path) -> tuple[str, ...]:
     _, is_kept = moved_paths(_python_of([program]), code, copy)
     if not is_kept:
         return ()
-    return (
-        f"A package is installed from {code.top} with an import hook, which copies of the code cannot replace: "
-        "its modules are the same on both sides.",
+    said = (
+        f"A package is installed from {code.top} with an import hook, which copies cannot replace: "
+        "its modules are the same on both sides."
     )
+    return (said,)
 
 
 def _commit(start: Path) -> str | None:

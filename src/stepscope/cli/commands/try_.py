@@ -63,14 +63,14 @@ def try_(
 ) -> None:
     """Runs a program before and after a change in turns, and says what the step gains for sure.
 
-    Runs are not profiled, and end when their step is measured. They follow each other as A B B A, until the 95 %
-    interval of the gain is narrow enough. The change is a patch, the difference to a commit, or a setting.
+    Runs are not profiled, and end when their step is measured. They follow each other as A B B A, until the
+    95 % interval of the gain is narrow enough. The change is a patch, the difference to a commit or a setting.
 
-    Code is changed in copies, which are removed in the end: your working tree stays as it is, and its uncommitted
-    changes are on both sides of a patch. Files that git ignores are linked into the copies.
+    Code is changed in copies, which are removed in the end. Your working tree stays as it is, and its
+    uncommitted changes are on both sides of a patch. Files that git ignores are linked into the copies.
 
-    The first losses of all runs are compared, too: with a seed in the program they say whether it still computes
-    the same. Every result is added to the ledger, `tries.jsonl`; --history prints it.
+    The first losses of all runs are compared, too: with a seed in the program they say whether it still
+    computes the same. Every result is added to the ledger, `tries.jsonl`; --history prints it.
     """
     if history:
         _show_history(out, format)

@@ -17,11 +17,13 @@ from stepscope.capture.passes import Passes, is_profiling
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
 from stepscope.capture.run_folder import RankFile, now_text
 from stepscope.capture.settings import Settings
+from stepscope.capture.slow import SlowSteps
 from stepscope.capture.steps import Call, StepFinder
 
 __all__ = ["Capture", "begin", "current"]
 
 _LOOK_FOR_MODULES_S = (0.5, 1, 2, 4, 8, 16, 30, 60)
+"""Pauses between looks; a program that has not used its optimizer after the last may never do."""
 
 _current: Capture | None = None
 
@@ -62,6 +64,8 @@ class Capture:
         self._file: RankFile | None = None
         self._passes: Passes | None = None
         self._is_over = False
+        self._is_resting = False
+        """Whether steps without an optimizer are recorded; should the program begin to train, that counts."""
 
     def begin(self) -> None:
         """Starts to listen."""
@@ -74,6 +78,10 @@ class Capture:
     def step(self) -> None:
         """The program says that a step has ended."""
         self._told(self._finder.step)
+
+    def optimizer_made(self) -> None:
+        """The program has made an optimizer: it will train, whatever it does before."""
+        self._finder.waits_for_optimizer = True
 
     def optimizer_stepped(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters."""
@@ -105,8 +113,10 @@ class Capture:
 
     def evaluates(self, module: Any) -> None:
         """A module was put into its evaluation mode."""
-        if self._settings.module is None and not self._is_over:
-            self._hooks.listen_to([module])
+        if not self._is_over:
+            named = self._settings.module
+            inner = [one for one in module.modules() if type(one).__name__ == named] if named else [module]
+            self._hooks.listen_to(inner)
 
     def profiler_starts(self, profiler: Any) -> None:
         """A profiler starts, perhaps one of the program's own."""
@@ -117,6 +127,9 @@ class Capture:
     def _told(self, ends_step: Callable[[], bool]) -> None:
         """Takes a call of the program."""
         if self._is_over or self._is_elsewhere() or _is_capturing():
+            return
+        if self._is_resting and self._finder.call is not Call.OPTIMIZER:
+            ends_step()  # may find that it trains now
             return
         self._home = self._home or threading.get_ident()
         is_done = self._guarded(lambda: self._step_ended() if ends_step() else self._within_step())
@@ -144,9 +157,11 @@ class Capture:
         """Looks for the program's modules now and then, until some are known."""
         for pause in _LOOK_FOR_MODULES_S:
             time.sleep(pause)
-            if self._modules_known or self._is_over:
+            if self._is_over:
                 return
-            self._listen_to_modules()
+            if not self._modules_known:
+                self._listen_to_modules()
+        self._finder.waits_for_optimizer = False
 
     def _listen_to_modules(self) -> None:
         found = outermost(self._settings.module)
@@ -178,14 +193,18 @@ class Capture:
         if self._passes is None or not self._passes.step_ended(self._ended):
             return False
         self._tell_steps()
-        self._stop_listening()
+        if self._finder.call in (Call.OPTIMIZER, Call.STEP) or self._settings.stop_after:
+            self._stop_listening()
+        else:
+            self._is_resting = True
+            self._hooks.forget_modules()
         return True
 
     def _start_over(self) -> None:
         """Something else ends steps now: what was measured is of other steps."""
         if self._passes is not None:
             self._passes.give_up()
-        self._plan, self._passes = None, None
+        self._plan, self._passes, self._is_resting = None, None, False
         # The last of them has just ended a step, and is counted there.
         self._marks_ns = self._updates_ns[-1 - self._finder.calls :: -self._finder.calls][::-1]
         self._ended = max(self._ended, len(self._marks_ns))
@@ -227,7 +246,8 @@ class Capture:
             )
         self._file.note(plan.note)
         self._tell_steps()
-        self._passes = Passes(self._settings, plan, self._file)
+        kind = SlowSteps if self._settings.slow else Passes
+        self._passes = kind(self._settings, plan, self._file)
         self._endings.hold_signals()
         return True
 

@@ -22,6 +22,9 @@ class Listener(Protocol):
     def optimizer_stepped(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters."""
 
+    def optimizer_made(self) -> None:
+        """The program has made an optimizer of a class that it had none of."""
+
     def module_called(self, module: Any) -> None:
         """A module that was hooked is about to run."""
 
@@ -69,6 +72,10 @@ class Hooks:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+        self.forget_modules()
+
+    def forget_modules(self) -> None:
+        """Takes the hooks out of modules."""
         for module in self._modules:
             hooks = module._forward_pre_hooks  # noqa: SLF001
             module._forward_pre_hooks = OrderedDict(  # noqa: SLF001
@@ -108,7 +115,13 @@ class Hooks:
 
         optimizer = torch.optim.Optimizer
         plain = optimizer.profile_hook_step
-        optimizer.profile_hook_step = staticmethod(lambda step: self._told_after(plain(step)))
+
+        def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+            if self._listener is not None:
+                self._listener.optimizer_made()
+            return self._told_after(plain(step))
+
+        optimizer.profile_hook_step = staticmethod(hooked)
         self._undo.append(lambda: setattr(optimizer, "profile_hook_step", staticmethod(plain)))
         for kind in _subclasses(optimizer):
             step = vars(kind).get("step")

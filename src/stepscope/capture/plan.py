@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -69,10 +70,10 @@ def has_settled(steps_ns: Sequence[int], skip: int | None) -> bool:
 
 
 def _is_steady(steps_ns: Sequence[int]) -> bool:
-    """Whether the last steps take as long as those before them."""
-    half = max(2, min(5, len(steps_ns) // 3))
-    last, before = sum(steps_ns[-half:]), sum(steps_ns[-2 * half : -half])
-    return abs(last - before) <= _ALIKE * before
+    """Whether steps no longer get shorter, as they do while code is compiled and caches fill."""
+    half = max(2, min(5, len(steps_ns) // 2))
+    last, before = steps_ns[-half:], steps_ns[-2 * half : -half]
+    return statistics.median(last) >= (1 - _ALIKE) * statistics.median(before)
 
 
 def _is_long(steps_ns: Sequence[int]) -> bool:
@@ -122,6 +123,7 @@ class Agreement:
     def publish(self, plan: Plan) -> None:
         """Tells the other ranks."""
         text = json.dumps(asdict(plan))
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
         temporary = f"{self._path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
             file.write(text)

@@ -37,7 +37,7 @@ _PIECE = 1 << 20
 
 
 class Recording:
-    """Records one pass; `step` is called between steps, `stop` after the last."""
+    """Records one pass; `step_ended` is called after each step, `stop` after the last."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self.name = name
@@ -77,12 +77,16 @@ class Recording:
         self.first_step = number
         self._profiler.start_trace()
         self._began = self._looked = time.monotonic()
+        self._marks_ns.append(time.perf_counter_ns())
         self._open(number)
 
-    def step(self) -> None:
-        """A step has ended; the next one begins."""
+    def step_ended(self) -> None:
+        """A step has ended; another one begins with `next_step`."""
         self._close()
         self.steps += 1
+
+    def next_step(self) -> None:
+        """The next step begins."""
         self._open(self.first_step + self.steps)
 
     def too_large(self, most_steps: int) -> str:
@@ -96,23 +100,22 @@ class Recording:
         self._looked = now
         ahead = (self.steps + 1) / self.steps if 0 < self.steps < most_steps else 1.0
         grown = max(0, _resident_bytes() - self._before_bytes) * ahead
-        if grown * _RAW_FOR_RECORDED > self._settings.most_raw_bytes:
+        if grown * _RAW_FOR_RECORDED >= self._settings.most_raw_bytes:
             return f"its file would be larger than {_gigabytes(self._settings.most_raw_bytes)}"
-        if grown * _MEMORY_FOR_RECORDED > self._settings.most_memory_bytes:
+        if grown * _MEMORY_FOR_RECORDED >= self._settings.most_memory_bytes:
             return f"it would need more than {_gigabytes(self._settings.most_memory_bytes)} of memory"
         if (now - self._began) * ahead > self._settings.most_seconds:
             return f"it would take longer than {self._settings.most_seconds:.0f} s"
         return ""
 
     def stop(self) -> None:
-        """Stops to record and detaches the profiler."""
-        self._close()
+        """Stops to record and detaches the profiler; a step that is not over has no mark."""
+        self._mark = None
         self._profiler.stop_trace()
 
     def abandon(self) -> None:
         """Ends a recording of which nothing is kept."""
-        if self._mark is not None:
-            self._close()
+        self._mark = None
         if self._began:
             self._profiler.stop_trace()
         elif self._profiler is not None:
@@ -124,7 +127,7 @@ class Recording:
     @property
     def mean_step_ns(self) -> int | None:
         """How long a recorded step took on the host's clock."""
-        if self.steps < 1 or len(self._marks_ns) < 2:
+        if not self.steps:
             return None
         return (self._marks_ns[-1] - self._marks_ns[0]) // (len(self._marks_ns) - 1)
 
@@ -148,14 +151,13 @@ class Recording:
     def _open(self, number: int) -> None:
         import torch
 
-        self._marks_ns.append(time.perf_counter_ns())
         self._mark = torch.profiler.record_function(f"ProfilerStep#{number}")
         self._mark.__enter__()
 
     def _close(self) -> None:
-        if self._mark is not None:
-            self._mark.__exit__(None, None, None)
-            self._mark = None
+        self._mark.__exit__(None, None, None)
+        self._mark = None
+        self._marks_ns.append(time.perf_counter_ns())
 
 
 def _write(results: Any, path: Path, most_raw_bytes: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 __all__ = ["VARIABLE", "Settings"]
 
@@ -21,7 +21,7 @@ class Settings:
     command: tuple[str, ...] = ()
     passes: tuple[str, ...] = ("unprofiled", "light", "full")
     steps: int | None = None
-    """How many steps the unprofiled and the light pass have; None: as many as the step's length asks for."""
+    """How many steps the unprofiled and the light pass have; None: by the length of a step."""
     skip: int | None = None
     """How many steps to leave out first; None: until the step's time has settled."""
     memory: bool = False

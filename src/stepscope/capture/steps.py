@@ -17,7 +17,7 @@ __all__ = ["Call", "StepFinder", "round_of"]
 
 LONGEST_ROUND = 64
 """A round of more calls is not looked for: it would make a long step and a large profile."""
-_ALIKE = 8
+_ALIKE = 4
 """So many calls in a row, each a round of its own, are believed."""
 _CALLS_WITHOUT_OPTIMIZER = 8
 _BACKWARDS_WITHOUT_OPTIMIZER = 4 * LONGEST_ROUND
@@ -74,6 +74,8 @@ class StepFinder:
         self._acting = False
         self._others: dict[Call, Counter[Hashable]] = {call: Counter() for call in _FALLBACKS}
         self._backwards = 0
+        self.waits_for_optimizer = False
+        """Whether the program has an optimizer that it has not used yet: it will train."""
         self._since_step = Counter[Call]()
         self.passes_per_step: dict[Call, int] = {}
         """How many forward and backward passes the last whole step had."""
@@ -152,8 +154,10 @@ class StepFinder:
         if self._marker is None:
             return "No steps were found."
         if self._marker.call is Call.OPTIMIZER and self.calls > 1:
-            names = [self._names[key] for key in dict.fromkeys(self._marker.round)]
-            return f"A step is a round of {self.calls} optimizer updates ({', '.join(names)})."
+            optimizers = len(set(self._marker.round))
+            if optimizers == 1:
+                return f"A step is a round of {self.calls} calls of {self.name}."
+            return f"A step is a round of {self.calls} updates by {optimizers} optimizers."
         what = {Call.FORWARD: f"one call of {self.name}", Call.OPTIMIZER: f"one call of {self.name}"}
         return f"A step is {what.get(self._marker.call, self.name)}."
 
@@ -161,7 +165,7 @@ class StepFinder:
 
     def _other(self, call: Call, key: Hashable, name: str) -> bool:
         """A call that ends steps only in a program without an optimizer."""
-        if self.call in (Call.STEP, Call.OPTIMIZER) or self._optimizers:
+        if self.call in (Call.STEP, Call.OPTIMIZER) or self._optimizers or self.waits_for_optimizer:
             return False
         self._names[key] = name
         seen = self._others[call]

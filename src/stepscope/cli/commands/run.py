@@ -51,7 +51,7 @@ def run(
         raise StepscopeError(
             "give --light or --full, or neither for both", hint="stepscope run --help", exit_code=2
         )
-    passes = [name for name, other in (("light", full), ("full", light)) if not other]
+    passes = [name for name, other in (("light", full), ("full", light)) if not other and when == "settled"]
     command = command_of(program)
     folder = new_folder(out, command)
     settings = Settings(

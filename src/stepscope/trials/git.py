@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +15,8 @@ __all__ = ["ask", "commit_of", "patched", "repository_of"]
 _OURS = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 _NOT_PASSED_ON = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 """Set inside of hooks: they would name another repository than the folder does."""
+_PREFIXED = re.compile(rb"^(?:---|\+\+\+) \"?[ab]/", re.MULTILINE)
+"""Names in a patch that git made begin with a/ and b/."""
 
 
 def ask(folder: Path, *words: str, given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -37,7 +41,9 @@ def _line(folder: Path, *words: str) -> str | None:
 
 
 def repository_of(folder: Path) -> Path | None:
-    """The top folder of the repository that a folder is in, if it is tracked there."""
+    """The top folder of the repository that a folder is in; None without one, or without git."""
+    if shutil.which("git") is None:
+        return None
     top = _line(folder, "rev-parse", "--show-toplevel")
     return Path(top).resolve() if top else None
 
@@ -54,8 +60,9 @@ def patched(copy: Path, patch: bytes, name: str, inside: str) -> None:
     """Applies a patch to a copy, whatever its names are relative to."""
     refusal = ""
     places = [(), (f"--directory={inside}",)] if inside not in ("", ".") else [()]
+    strips = ("-p1", "-p0") if _PREFIXED.search(patch) else ("-p0", "-p1")
     for place in places:
-        for strip in ("-p1", "-p0"):
+        for strip in strips:
             how = ("apply", strip, *place, "--whitespace=nowarn", "-")
             done = ask(copy, *how, given=patch)
             if done.returncode == 0:

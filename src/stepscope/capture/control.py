@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
 from stepscope.capture.hooks import Hooks, outermost
+from stepscope.capture.machine import environment
 from stepscope.capture.passes import Passes, is_profiling
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
+from stepscope.capture.ranks import about_rank, rank
 from stepscope.capture.run_folder import RankFile, now_text
 from stepscope.capture.settings import Settings
 from stepscope.capture.slow import SlowSteps
 from stepscope.capture.steps import Call, StepFinder
 
-__all__ = ["Capture", "begin", "current"]
+__all__ = ["Capture", "begin", "current", "step"]
 
 _LOOK_FOR_MODULES_S = (0.5, 1, 2, 4, 8, 16, 30, 60)
 """Pauses between looks; a program that has not used its optimizer after the last may never do."""
@@ -33,21 +35,34 @@ def current() -> Capture | None:
     return _current
 
 
-def begin(settings: Settings) -> Capture:
-    """Starts a capture in this process, which has imported torch."""
+def begin(settings: Settings, *, in_code: bool = False) -> Capture:
+    """Starts a capture in this process, which has imported torch; `in_code` if the program does so itself."""
     global _current  # noqa: PLW0603
-    _current = Capture(settings)
+    _current = Capture(settings, in_code=in_code)
     _current.begin()
     return _current
+
+
+def step(name: str = "stepscope.step()") -> None:
+    """The program says that a step has ended."""
+    if _current is not None:
+        _current.step(name)
+
+
+def _forget() -> None:
+    global _current  # noqa: PLW0603
+    _current = None
 
 
 class Capture:
     """Listens to the program, and measures and records its steps once their time has settled."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, in_code: bool = False) -> None:
+        self.in_code = in_code
+        """Whether the program began it, and ends it, too."""
         self._settings = settings
         self._hooks = Hooks(self)
-        self._endings = Endings(self.finish, self._forked)
+        self._endings = Endings(self.finish, self._forked, in_code=in_code)
         self._finder = StepFinder(by_hand=settings.steps_by_hand)
         self._started = now_text()
         self._home: int | None = None
@@ -70,14 +85,22 @@ class Capture:
     def begin(self) -> None:
         """Starts to listen."""
         self._hooks.install()
+        loaders.watch()
         self._endings.install()
+        if self.in_code:
+            self._listen_to_modules()
         threading.Thread(target=self._look_for_modules, daemon=True, name="stepscope looks").start()
+
+    @property
+    def folder(self) -> str:
+        """The run folder."""
+        return self._settings.folder
 
     # ------------------------------------------------------------ what the program does
 
-    def step(self) -> None:
+    def step(self, name: str = "stepscope.step()") -> None:
         """The program says that a step has ended."""
-        self._told(self._finder.step)
+        self._told(lambda: self._finder.step(name))
 
     def optimizer_made(self) -> None:
         """The program has made an optimizer: it will train, whatever it does before."""
@@ -214,7 +237,7 @@ class Capture:
         """The plan once the step's time has settled; ranks take that of rank 0."""
         if self._agreement is None:
             self._agreement = Agreement(self._settings.folder)
-        if self._agreement.is_needed and _rank() != 0:
+        if self._agreement.is_needed and rank() != 0:
             return self._agreement.find()
         steps_ns = [after - before for before, after in pairwise(self._marks_ns)]
         if not has_settled(steps_ns, self._settings.skip) or is_profiling():
@@ -223,27 +246,16 @@ class Capture:
             return plan_for(self._settings, self._ended, steps_ns)
         plan = plan_for(self._settings, self._ended + Agreement.margin(steps_ns), steps_ns)
         self._agreement.publish(plan)
-        return plan
+        return replace(plan, is_shared=True)
 
     def _claim(self, plan: Plan) -> bool:
         """Opens the file of this rank; False if another process records this rank already."""
         if self._file is None:
-            file = RankFile(self._settings.folder, _rank())
+            file = RankFile(self._settings.folder, rank())
             if not file.claim():
                 return False
             self._file = file
-            file.tell(
-                local_rank=int(os.environ.get("LOCAL_RANK", "0")),
-                world_size=_world_size(),
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                command=list(self._settings.command),
-                started=self._started,
-                ended=None,
-                exit_code=None,
-                state="running",
-                devices=_devices(),
-            )
+            file.tell(**about_rank(self._settings.command, self._started), environment=environment())
         self._file.note(plan.note)
         self._tell_steps()
         kind = SlowSteps if self._settings.slow else Passes
@@ -276,15 +288,28 @@ class Capture:
         """Nothing of us stays in the program."""
         self._is_over = True
         self._hooks.remove()
+        loaders.unwatch()
         self._endings.remove()
 
     def _forked(self) -> None:
         """This is a child of the program, which is not recorded."""
         self._is_over = True
         self._hooks.remove()
+        loaders.unwatch()
         self._file = self._passes = None
+        if self.in_code:
+            _forget()
 
-    def finish(self) -> None:
+    def close(self, state: str = "finished") -> None:
+        """The part of the program that is recorded ends: keeps what there is, and leaves nothing behind."""
+        try:
+            self.finish(state)
+        finally:
+            self._stop_listening()
+            self._endings.forget()
+            _forget()
+
+    def finish(self, state: str = "finished") -> None:
         """The program ends: keeps what there is."""
         self._is_over = True
         if self._file is None:
@@ -296,7 +321,7 @@ class Capture:
         except Exception as error:  # noqa: BLE001  # the program's own end is what counts
             self._note(f"The last pass could not be kept: {type(error).__name__}: {error}.")
         losses = [float(loss.float().mean()) for loss in self._losses]
-        self._file.tell(losses=losses, steps_seen=self._ended, ended=now_text(), state="finished")
+        self._file.tell(losses=losses, steps_seen=self._ended, ended=now_text(), state=state)
         self._file = None
 
     def _tell_what_was_seen(self) -> None:
@@ -304,12 +329,11 @@ class Capture:
         seen = self._ended or len(self._updates_ns)
         if not seen or self._plan is not None:
             return
-        file = RankFile(self._settings.folder, _rank())
+        file = RankFile(self._settings.folder, rank())
         if file.claim():
-            file.note(
-                f"The program ended after {seen} steps, before the time of a step had settled. "
-                "To record such a short program: stepscope run --skip 1 --steps 2 …"
-            )
+            file.note(f"The program ended after {seen} steps, before the time of a step had settled.")
+            if not self.in_code:
+                file.note("To record such a short program: stepscope run --skip 1 --steps 2 …")
             file.tell(
                 command=list(self._settings.command), started=self._started, ended=now_text(), steps_seen=seen
             )
@@ -324,28 +348,3 @@ def _is_capturing() -> bool:
     import torch
 
     return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
-
-
-def _rank() -> int:
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return int(os.environ.get("RANK", "0"))
-
-
-def _world_size() -> int:
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_world_size())
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _devices() -> list[str]:
-    """The GPUs that the program may use, if it uses any."""
-    import torch
-
-    if not torch.cuda.is_initialized():
-        return []
-    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
@@ -19,8 +20,12 @@ _KILLING = (signal.SIGTERM, signal.SIGHUP, signal.SIGXCPU, signal.SIGUSR1, signa
 class Endings:
     """Has `finish` called before the process ends, as far as Python can."""
 
-    def __init__(self, finish: Callable[[], None], forked: Callable[[], None]) -> None:
+    def __init__(
+        self, finish: Callable[[], None], forked: Callable[[], None], *, in_code: bool = False
+    ) -> None:
+        """`in_code`: the program ends the capture itself; exits and signals stay as they are."""
         self._finish = finish
+        self._in_code = in_code
         self._told_of_fork = forked
         self._exit = os._exit
         self._pid = os.getpid()
@@ -29,12 +34,14 @@ class Endings:
     def install(self) -> None:
         """From now on, every end of the program calls `finish` first."""
         atexit.register(self._finish)
-        os.register_at_fork(after_in_child=self._forked)
-        os._exit = self._exiting  # type: ignore[assignment]
+        forked = weakref.WeakMethod(self._forked)  # there is no way to take it out again
+        os.register_at_fork(after_in_child=lambda: (told := forked()) and told())
+        if not self._in_code:
+            os._exit = self._exiting  # type: ignore[assignment]
 
     def hold_signals(self) -> None:
         """Has signals that would end the program at once call `finish` first."""
-        if threading.current_thread() is not threading.main_thread():
+        if self._in_code or threading.current_thread() is not threading.main_thread():
             return  # only the main thread may say what signals do
         for number in _KILLING:
             # A handler of the program itself decides what happens, as it would without us.
@@ -51,6 +58,10 @@ class Endings:
                 if signal.getsignal(number) == self._killed:
                     signal.signal(number, signal.SIG_DFL)
         self._handled.clear()
+
+    def forget(self) -> None:
+        """Has Python's end not call `finish` any more."""
+        atexit.unregister(self._finish)
 
     def _exiting(self, code: int) -> NoReturn:
         """What `os._exit` does while we record: it runs nothing else."""

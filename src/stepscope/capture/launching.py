@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from stepscope.errors import StepscopeError
 
-__all__ = ["command_of", "die_like", "new_folder", "run_program"]
+__all__ = ["command_of", "die_like", "is_one_of_many", "new_folder", "run_program"]
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 
@@ -52,7 +52,7 @@ def new_folder(out: Path | None, command: Sequence[str]) -> Path:
     folder = out.absolute()
     if folder.exists() and not folder.is_dir():
         raise StepscopeError(f"{out} is a file", hint="choose a new folder: --out DIR", exit_code=2)
-    if _is_one_of_many():
+    if is_one_of_many():
         return folder
     if folder.exists() and any(folder.iterdir()):
         raise StepscopeError(
@@ -68,14 +68,14 @@ def _name_of(command: Sequence[str]) -> str:
     return (scripts or modules or [Path(command[0]).name])[0]
 
 
-def _is_one_of_many() -> bool:
+def is_one_of_many() -> bool:
     """Whether a launcher such as torchrun has started this process as one of several ranks."""
     return int(os.environ.get("WORLD_SIZE", "1") or 1) > 1 and "RANK" in os.environ
 
 
 def _launched_at() -> dt.datetime | None:
     """When the launcher of this rank was started: a time that all ranks of a host know."""
-    if not _is_one_of_many():
+    if not is_one_of_many():
         return None
     try:
         started = os.stat(f"/proc/{os.getppid()}").st_ctime  # noqa: PTH116

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from typing import Any
 
+from stepscope.capture import loaders
 from stepscope.capture.memory import keep_snapshot, start_history
 from stepscope.capture.plan import Plan, Span
 from stepscope.capture.recording import Recording
 from stepscope.capture.run_folder import RankFile
 from stepscope.capture.settings import Settings
 from stepscope.capture.timing import StepClock, summary
+from stepscope.capture.watching import Watch
 
 __all__ = ["Passes", "is_profiling"]
 
+_WELL_KNOWN = 0.02
+_MORE, _MOST_MEASURED, _MOST_MEASURED_NS = 25, 100, 4_000_000_000
+_LONG_PROGRAM_S = 20.0
+"""A program that has run for this long is no short one: a few more steps are nothing to it."""
 _WRITING_S = 300.0
 """How long the end of the program waits for profiles that are being written."""
 
@@ -31,6 +38,8 @@ class Passes:
         self._recording: Recording | None = None
         self._writing: list[threading.Thread] = []
         self._memory = False
+        self._watch = Watch(gpus=_uses_cuda())
+        self._began = _process_began()
 
     def step_ended(self, at: int) -> bool:
         """So many steps have ended: does what the plan says of this moment; whether that was all of it."""
@@ -39,6 +48,8 @@ class Passes:
         if self._recording is not None and self._recording.has_begun:
             self._recording.step_ended()
             self.look()
+        if self._clock is not None and self._span is not None and at == self._span.end:
+            self._measure_longer(self._clock, self._span)
         spans = self._plan.spans
         if self._span is not None and at >= self._span.end:
             self._end_pass()
@@ -49,7 +60,31 @@ class Passes:
                 self._begin_pass(span)
             if span.first == at and span == self._span and self._recording is not None:
                 self._recording.start(at)
-        return at >= spans[-1].end
+        if at < spans[-1].end:
+            return False
+        self._tell_what_was_watched()
+        return True
+
+    def _tell_what_was_watched(self) -> None:
+        """Writes what GPU and collector did during the passes."""
+        seen = self._watch.stop()
+        for note in seen.pop("notes"):
+            self._file.note(note)
+        if any(seen.values()):
+            self._file.tell(**seen)
+
+    def _measure_longer(self, clock: StepClock, span: Span) -> None:
+        """Measures more steps where their mean is not known well, in a program that takes its time."""
+        steps = span.end - span.first
+        if self._plan.is_shared or self._settings.steps or time.monotonic() - self._began < _LONG_PROGRAM_S:
+            return
+        times_ns = clock.steps_ns()
+        found = summary(times_ns)
+        if found is None or found["high"] - found["low"] <= 2 * _WELL_KNOWN * found["mean"]:
+            return
+        if steps < _MOST_MEASURED and sum(times_ns) < _MOST_MEASURED_NS:
+            self._plan = self._plan.extended(span.name, _MORE)
+            self._span = self._plan.spans[0]
 
     def look(self) -> None:
         """Stops a recording before it gets too large; called within steps, too, for a step can be long."""
@@ -87,6 +122,7 @@ class Passes:
             self._file.note(f"The program ended during the {self._recording.name} pass.")
         if self._span is not None:
             self._end_pass(beside=False)
+        self._tell_what_was_watched()
         deadline = time.monotonic() + _WRITING_S
         for thread in self._writing:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -94,7 +130,9 @@ class Passes:
     def _begin_pass(self, span: Span) -> None:
         self._span = span
         if span.name == "unprofiled":
-            self._clock = StepClock(span.end - span.first)
+            self._watch.start()
+            loaders.reset()
+            self._clock = StepClock(max(_MOST_MEASURED, span.end - span.first))
             self._clock.mark()
             return
         if span.name == "full" and self._settings.memory:
@@ -111,7 +149,11 @@ class Passes:
         self._span = None
         if clock is not None:
             steps_ns = clock.steps_ns()
-            self._file.tell(unprofiled_step_ns=summary(steps_ns), unprofiled_steps_ns=steps_ns)
+            self._file.tell(
+                unprofiled_step_ns=summary(steps_ns),
+                unprofiled_steps_ns=steps_ns,
+                loaders=loaders.found(len(steps_ns)),
+            )
         if self._memory:
             self._memory = False
             self._file.note(keep_snapshot(self._file))
@@ -138,6 +180,22 @@ class Passes:
             self._writing.append(recording.write_beside(file.path_of(name), written))
         else:
             recording.write(file.path_of(name), written)
+
+
+def _process_began() -> float:
+    """When this process was started, on the clock of `time.monotonic`."""
+    try:
+        with open("/proc/self/stat", encoding="utf-8") as file:  # noqa: PTH123
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return time.monotonic()
+
+
+def _uses_cuda() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_initialized())
 
 
 def is_profiling() -> bool:

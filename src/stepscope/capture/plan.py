@@ -7,12 +7,12 @@ import math
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from stepscope.capture.settings import Settings
 
-__all__ = ["Agreement", "Plan", "Span", "has_settled", "plan_for"]
+__all__ = ["Agreement", "Plan", "Span", "has_settled", "plan_for", "shared_store"]
 
 _AT_LEAST = 5
 """No step time has settled before so many steps."""
@@ -50,6 +50,12 @@ class Plan:
     counts: dict[str, int]
     """How many steps each pass has, in their order."""
     note: str = ""
+    is_shared: bool = False
+    """Whether other ranks follow it, too: then it stays as it is."""
+
+    def extended(self, name: str, steps: int) -> Plan:
+        """The same with so many more steps in one of the passes."""
+        return replace(self, counts={**self.counts, name: self.counts[name] + steps})
 
     @property
     def spans(self) -> list[Span]:
@@ -71,7 +77,7 @@ def has_settled(steps_ns: Sequence[int], skip: int | None) -> bool:
 
 def _is_steady(steps_ns: Sequence[int]) -> bool:
     """Whether steps no longer get shorter, as they do while code is compiled and caches fill."""
-    half = max(2, min(5, len(steps_ns) // 2))
+    half = max(2, min(3, len(steps_ns) // 2))
     last, before = steps_ns[-half:], steps_ns[-2 * half : -half]
     return statistics.median(last) >= (1 - _ALIKE) * statistics.median(before)
 
@@ -106,8 +112,9 @@ class Agreement:
     """
 
     def __init__(self, folder: str) -> None:
-        self._path = os.path.join(folder, "plan.json")  # noqa: PTH118
-        self._store = _store()
+        self._path = os.path.join(folder, ".plan.json")  # noqa: PTH118
+        self._key = f"{_STORE_KEY}/{folder}"
+        self._store = shared_store()
 
     @property
     def is_needed(self) -> bool:
@@ -122,14 +129,14 @@ class Agreement:
 
     def publish(self, plan: Plan) -> None:
         """Tells the other ranks."""
-        text = json.dumps(asdict(plan))
+        text = json.dumps(asdict(replace(plan, is_shared=True)))
         os.makedirs(os.path.dirname(self._path), exist_ok=True)  # noqa: PTH103, PTH120
         temporary = f"{self._path}.{os.getpid()}"
         with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
             file.write(text)
         os.replace(temporary, self._path)  # noqa: PTH105
         if _spans_hosts():
-            self._store.set(_STORE_KEY, text)
+            self._store.set(self._key, text)
 
     def find(self) -> Plan | None:
         """The plan, if rank 0 has made one."""
@@ -138,8 +145,8 @@ class Agreement:
                 return Plan(**json.load(file))
         except FileNotFoundError:
             pass
-        if _spans_hosts() and self._store.check([_STORE_KEY]):
-            return Plan(**json.loads(self._store.get(_STORE_KEY)))
+        if _spans_hosts() and self._store.check([self._key]):
+            return Plan(**json.loads(self._store.get(self._key)))
         return None
 
 
@@ -147,7 +154,7 @@ def _spans_hosts() -> bool:
     return os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
 
 
-def _store() -> Any:
+def shared_store() -> Any:
     """The store of the process group; None in a program without one, or with one rank."""
     from torch import distributed
 

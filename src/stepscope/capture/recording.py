@@ -19,7 +19,7 @@ from typing import Any
 
 from stepscope.capture.settings import Settings
 
-__all__ = ["OPTIONS", "Recording"]
+__all__ = ["OPTIONS", "Recording", "write_profile"]
 
 OPTIONS: dict[str, dict[str, bool]] = {
     "light": {},
@@ -135,7 +135,7 @@ class Recording:
         """Writes the profile, which gets its name when it is whole; `written` is told what went wrong."""
         problem = ""
         try:
-            _write(self._profiler.profiler.kineto_results, path, self._settings.most_raw_bytes)
+            write_profile(self._profiler.profiler.kineto_results.save, path, self._settings.most_raw_bytes)
         except OSError as error:
             problem = f"The {self.name} profile could not be written: {error}."
         finally:
@@ -160,11 +160,11 @@ class Recording:
         self._marks_ns.append(time.perf_counter_ns())
 
 
-def _write(results: Any, path: Path, most_raw_bytes: int) -> None:
-    """Has the profiler write its JSON, compresses it, and gives it its name."""
+def write_profile(save: Callable[[str], object], path: Path, most_raw_bytes: int) -> None:
+    """Has the profiler save its JSON, compresses it, and gives it its name."""
     with tempfile.TemporaryDirectory(prefix="stepscope-", dir=_roomy(path.parent, most_raw_bytes)) as scratch:
         raw = Path(scratch) / "trace.json"
-        results.save(str(raw))
+        save(str(raw))
         packed = path.with_name(f".{path.name}.part")
         try:
             with raw.open("rb") as read, _packing(packed) as write:

@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RANK_SCHEMA", "RUN_SCHEMA", "RankFile", "merge", "now_text"]
+__all__ = ["RANK_SCHEMA", "RUN_SCHEMA", "RankFile", "merge", "now_text", "read_rank"]
 
 RANK_SCHEMA = "stepscope.rank/1"
 RUN_SCHEMA = "stepscope.run/1"
@@ -42,7 +42,8 @@ class RankFile:
         """Whether this process is the one that records this rank: the first that says so."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            os.close(os.open(self.path_of("claim"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            claim = self.folder / f".rank{self.rank}.claim"
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         except FileExistsError:
             return False
         return True
@@ -75,6 +76,15 @@ class RankFile:
         """Writes the file of the rank, and the run's file from all ranks' files."""
         _write(self.folder / f"rank{self.rank}.json", self.told)
         merge(self.folder)
+
+
+def read_rank(folder: Path, rank: int) -> dict[str, Any] | None:
+    """What was written of a rank; None if nothing was."""
+    try:
+        told: dict[str, Any] = json.loads((folder / f"rank{rank}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return told
 
 
 def merge(folder: Path, exit_code: int | None = None, *, ended: bool = False) -> dict[str, Any] | None:

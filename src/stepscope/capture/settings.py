@@ -21,7 +21,7 @@ class Settings:
     command: tuple[str, ...] = ()
     passes: tuple[str, ...] = ("unprofiled", "light", "full")
     steps: int | None = None
-    """How many steps the unprofiled and the light pass have; None: by the length of a step."""
+    """How many steps the unprofiled and the light pass have; None: by the step's length."""
     skip: int | None = None
     """How many steps to leave out first; None: until the step's time has settled."""
     memory: bool = False
@@ -37,7 +37,7 @@ class Settings:
     most_seconds: float = 300.0
     """How long one pass may take."""
     losses: int = 0
-    """Of how many of the first backward passes to keep the loss: two runs with one seed are compared by it."""
+    """Of how many of the first backward passes to keep the loss, to compare two runs with one seed."""
     steps_by_hand: bool = False
     """Whether only `stepscope.step()` ends a step."""
 

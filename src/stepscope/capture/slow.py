@@ -82,7 +82,8 @@ class SlowSteps(Passes):
     def _keep_window(self, window: Recording, took: int) -> None:
         usual = statistics.median(self._usual_ns)
         self._file.note(
-            f"Step {window.first_step + window.steps - 1} took {took / 1e6:.3g} ms, the usual one {usual / 1e6:.3g} ms."
+            f"Step {window.first_step + window.steps - 1} took {took / 1e6:.3g} ms, "
+            f"the usual one {usual / 1e6:.3g} ms."
         )
         self._kept += 1
         self._window = None

@@ -3,7 +3,7 @@
 A training step ends with the optimizer's `step()`. With several optimizers that take turns it ends with the
 last of a round; where the program acts between rounds of learning, with the last before it acts again. A
 program without an optimizer takes a step with each call of its outermost module, or with each replay of a
-CUDA graph, each backward pass, each batch. `stepscope.step()` overrules all of this.
+CUDA graph, or each backward pass. `stepscope.step()` overrules all of this.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ class Call(Enum):
     FORWARD = "forward"
     GRAPH = "graph"
     BACKWARD = "backward"
-    BATCH = "batch"
 
 
-_FALLBACKS = (Call.FORWARD, Call.GRAPH, Call.BACKWARD, Call.BATCH)
+_FALLBACKS = (Call.FORWARD, Call.GRAPH, Call.BACKWARD)
 """What a step is in a program without an optimizer, the best first."""
 
 
@@ -102,10 +101,12 @@ class StepFinder:
         """How many calls make a step."""
         return max(1, len(self._marker.round)) if self._marker else 0
 
-    def step(self) -> bool:
-        """`stepscope.step()` was called: it ends a step, now and from now on."""
+    def step(self, name: str = "stepscope.step()") -> bool:
+        """`stepscope.step()` was called, or something of this name: it ends a step, now and from now on."""
         if self.call is not Call.STEP:
-            self._mark(_Marker(Call.STEP, None, "stepscope.step()"))
+            self._mark(_Marker(Call.STEP, None, name))
+        elif name != self.name:
+            self._marker = _Marker(Call.STEP, None, name)
         return self._ends()
 
     def optimizer(self, key: Hashable, name: str) -> bool:
@@ -145,14 +146,12 @@ class StepFinder:
         self._since_step[Call.BACKWARD] += 1
         return self._other(Call.BACKWARD, None, "a backward pass")
 
-    def batch(self) -> bool:
-        """A batch was taken from a loader: whether a step ended before."""
-        return self._other(Call.BATCH, None, "a batch of the data loader")
-
     def sentence(self) -> str:
         """What counts as a step, for people."""
         if self._marker is None:
             return "No steps were found."
+        if self._marker.call is Call.STEP:
+            return f"A step ends with {self.name}."
         if self._marker.call is Call.OPTIMIZER and self.calls > 1:
             optimizers = len(set(self._marker.round))
             if optimizers == 1:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 
-class Classifier(nn.Module):
+class Classifier(nn.Module):  # type: ignore[misc]
     """Two layers."""
 
     def __init__(self) -> None:

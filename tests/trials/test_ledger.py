@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,29 @@ def test_the_text_of_the_ledger() -> None:
         "date              commit    tried           promised  measured      verdict              losses\n"
         "2026-11-16 09:30  9da07b9+  patch fix.diff  12–18 %   15.2 ± 0.8 %  faster, as promised  equal\n"
     )
+
+
+@pytest.mark.parametrize(
+    "gain,low,high,told",
+    [
+        (0.11, 0.10, 0.13, "faster, as promised"),
+        (0.05, -0.1, 0.2, "no change, not certain"),
+        (0.0, -0.01, 0.01, "no change, less than promised"),
+        (-0.05, -0.06, -0.04, "slower, less than promised"),
+        (0.3, 0.25, 0.35, "faster, more than promised"),
+    ],
+)
+def test_how_promises_are_judged_in_the_ledger(gain: float, low: float, high: float, told: str) -> None:
+    record = record_of(replace(TRIAL, estimate=Estimate(gain, low, high, 3)))
+    assert told in history_text([record], width=140, color=False)
+
+
+def test_the_text_of_a_trial_that_got_slower_and_is_not_certain() -> None:
+    trial = replace(TRIAL, estimate=Estimate(-0.05, -0.07, -0.03, 3), promise=None)
+    text = trial_text(trial, width=100, color=False)
+    assert "   SLOWER   The step is 5.0 ± 2.0 % longer: 12.3 ms → 10.4 ms.\n" in text
+    assert "The error is above 1.0 %: more pairs make it smaller (--pairs 6)" in text
+    unsure = replace(TRIAL, estimate=Estimate(0.05, -0.1, 0.2, 3))
+    text = trial_text(unsure, width=100, color=False)
+    assert "   NO CHANGE   No change beyond noise: 5 ± 15 %, 12.3 ms → 10.4 ms.\n" in text
+    assert "The measurement neither shows nor excludes it." in text

@@ -94,7 +94,7 @@ def _sentences(trial: Trial) -> Iterator[str]:
         yield "No promise is known: --promise, or --run RUN --finding ID."
     else:
         by = f" by {trial.promise.finding}" if trial.promise.finding else ""
-        yield f"Promised{by}: {promised(trial.promise)}. {_KEPT[trial.kept or 'inside']}"
+        yield f"Promised{by}: {promised(trial.promise)}. {_kept(trial)}"
     yield trial.losses.sentence
     if not trial.is_narrow:
         yield (
@@ -102,6 +102,12 @@ def _sentences(trial: Trial) -> Iterator[str]:
             f"(--pairs {2 * found.pairs}), and so does an idle machine."
         )
     yield from trial.notes
+
+
+def _kept(trial: Trial) -> str:
+    if trial.estimate.word == "noise" and trial.kept == "within its error":
+        return "The measurement neither shows nor excludes it."
+    return _KEPT[trial.kept or "inside"]
 
 
 def _program(command: Sequence[str]) -> str:
@@ -143,17 +149,15 @@ def _row(record: Mapping[str, Any]) -> tuple[str, ...]:
         str(record["tried"]),
         units.percents(promise["low_share"], promise["high_share"]) if promise else units.ABSENT,
         _plus_minus(measured["gain_share"], half),
-        f"{verdict}, {_SHORT[kept]}" if kept else verdict,
+        f"{verdict}, {_short(kept, verdict)}" if kept else verdict,
         str(record.get("losses", {}).get("verdict") or units.ABSENT),
     )
 
 
-_SHORT = {
-    "inside": "as promised",
-    "within its error": "as promised",
-    "less": "less than promised",
-    "more": "more than promised",
-}
+def _short(kept: str, verdict: str) -> str:
+    if kept == "within its error" and verdict == "no change":
+        return "not certain"
+    return "as promised" if kept in ("inside", "within its error") else f"{kept} than promised"
 
 
 def history_json(records: Sequence[Mapping[str, Any]]) -> str:

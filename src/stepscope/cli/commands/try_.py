@@ -197,7 +197,7 @@ def _tried(sides: Sides, settings: Settings, limits: Limits) -> Trial:
 
 
 def _tell_pair(pair: int, before: Measurement, after: Measurement, so_far: Estimate | None) -> None:
-    known = f"; gain so far: {gained(so_far)}" if so_far else ""
+    known = f"; gain so far: {gained(so_far)}" if so_far and so_far.half_width < 1 else ""
     notice(
         f"stepscope: pair {pair}: {units.duration(before.mean_ns)} → {units.duration(after.mean_ns)}{known}"
     )

@@ -22,7 +22,10 @@ NEAR = 0.03
 def timed_ns(name: str, side: str) -> int | None:
     """How long a step of one side takes, by a clock alone."""
     done = subprocess.run(
-        [sys.executable, "-m", PLAY, name, side, "--time"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", PLAY, name, f"--side={side}", "--time"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         print(done.stderr[-400:], file=sys.stderr)
@@ -33,7 +36,7 @@ def timed_ns(name: str, side: str) -> int | None:
 def captured_ns(name: str, folder: Path) -> dict[str, int] | None:
     """What the capture measured of the faulty side."""
     run = [sys.executable, "-m", "stepscope", "run", "--no-report", "--stop-after", "--out", str(folder)]
-    done = subprocess.run([*run, "-m", PLAY, name, "faulty"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*run, "-m", PLAY, name], capture_output=True, text=True, check=False)
     try:
         rank = json.loads((folder / "rank0.json").read_text(encoding="utf-8"))
     except OSError:

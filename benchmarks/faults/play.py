@@ -1,7 +1,7 @@
 """Runs one side of a program as people run theirs: a loop, until it is ended from outside.
 
-python -m benchmarks.faults.play anomaly_mode faulty            for `stepscope run --stop-after`
-python -m benchmarks.faults.play anomaly_mode mended --time     prints how long a step takes
+python -m benchmarks.faults.play anomaly_mode                   for `stepscope run --stop-after`
+python -m benchmarks.faults.play anomaly_mode --side=mended --time    prints how long a step takes
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main() -> None:
     """Builds the program's step and calls it over and over."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
-    parser.add_argument("side")
+    parser.add_argument("--side", default="faulty")
     parser.add_argument("--time", action="store_true")
     given = parser.parse_args()
     program = PROGRAMS[given.name]

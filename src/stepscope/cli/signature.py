@@ -114,12 +114,16 @@ def _split(parameters: Parameters, argv: Sequence[str]) -> tuple[Sequence[str], 
         kind = _Type.of(parameter)
         if parameter.kind is parameter.KEYWORD_ONLY and kind.convert is not bool:
             valued |= {f"--{other.replace('_', '-')}", kind.short}
-    at = 0
+    at, ours = 0, list[str]()
     while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-m", "--", "-"):
+        has_value = argv[at] in valued and at + 1 < len(argv)
+        # Together: a value may begin like an option, as in `--set --lr=0.1`.
+        joined = has_value and argv[at].startswith("--")
+        ours += [f"{argv[at]}={argv[at + 1]}"] if joined else argv[at : at + 1 + has_value]
         at += 2 if argv[at] in valued else 1
     # The parser still wants to see a value, unless it is asked for help.
     seen = [] if {"-h", "--help"} & set(argv[:at]) or at >= len(argv) else ["-" if at < len(argv) else ""]
-    return [*argv[:at], *seen], {name: tuple(argv[at:])}
+    return [*ours, *seen], {name: tuple(argv[at:])}
 
 
 def _check_outputs(parameters: Parameters, values: Mapping[str, Any]) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.step_limits import StepLimit
     from stepscope.analyses.steps import Step
+    from stepscope.store.measured import MeasuredStep
     from stepscope.tables import Table
 
 __all__ = ["Bound", "FasterDevice", "Length", "MeanStep", "mean_step_of"]
@@ -92,6 +93,8 @@ class MeanStep:
     simulations."""
     simulation_error: float = 0.0
     """How far the simulation without a change is from the recorded steps, as a part of them."""
+    is_measured: bool = False
+    """Whether `unprofiled_ns` is the interval of a measured mean, not an estimate."""
 
     @property
     def is_simulated(self) -> bool:
@@ -184,7 +187,14 @@ class MeanStep:
         # The less the GPU waits for the host, the more it sets the pace of what is left.
         device = min(saving.device_ns[bound], self.busy_ns or step)
         device *= 1 - (1 - going) * (1 - self.device_pays(bound, length, device))
-        return min(starved + device + saving.waited_ns[bound], step)
+        return min(self._fitting(length) * (starved + device + saving.waited_ns[bound]), step)
+
+    def _fitting(self, length: Length) -> float:
+        """By how much what was recorded has to be shorter to fit into a measured step."""
+        recorded = self.busy_ns + self.waiting_ns
+        if not self.is_measured or recorded <= self.unprofiled_ns[length]:
+            return 1.0
+        return self.unprofiled_ns[length] / recorded
 
 
 def mean_step_of(
@@ -193,8 +203,10 @@ def mean_step_of(
     idle_gaps: Table[IdleGap],
     critical_path_sides: Table[CriticalPathSides],
     step_limits: Table[StepLimit],
+    *,
+    measured: MeasuredStep | None = None,
 ) -> MeanStep:
-    """The mean step of a trace, from its tables."""
+    """The mean step of a trace, from its tables, and from what was measured without the profiler."""
     steps = len(steps_by_any)
     lengths = [step.dur_ns for step in steps_by_any]
     step_ns = sum(lengths) / steps if steps else 0.0
@@ -215,7 +227,7 @@ def mean_step_of(
     return MeanStep(
         steps=steps,
         step_ns=step_ns,
-        unprofiled_ns=_unprofiled(lengths, limits),
+        unprofiled_ns=(measured.low_ns, measured.high_ns) if measured else _unprofiled(lengths, limits),
         device=device,
         busy_ns=busy_ns,
         starved_ns=starved_ns,
@@ -227,6 +239,7 @@ def mean_step_of(
         computing_ns=_mean([step.kernel_ns for step in steps_by_any]) if device else 0.0,
         losses=_losses(limits),
         simulation_error=error,
+        is_measured=measured is not None,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from stepscope import registry, units
 from stepscope.cli.output import put, say
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.traces import PassOption, RankOption, WantedPass, open_with_progress
 
 if TYPE_CHECKING:
     from stepscope.store.meta import Damage
@@ -18,14 +18,16 @@ __all__ = ["info"]
 
 
 def info(
-    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     *,
     format: Annotated[Literal["text", "json"], "how to write it"] = "text",
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    rank: RankOption = None,
+    pass_: PassOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
     """Says what a profile is: where it was recorded, what it contains, what is damaged."""
-    opened = open_with_progress(trace, store=store, demo=demo)
+    opened = open_with_progress(trace, store=store, demo=demo, wanted=WantedPass(rank, pass_))
     if format == "json":
         told = {"store": str(opened.folder), **opened.meta.as_json()}
         put(json.dumps(told, indent=2, ensure_ascii=False) + "\n")

@@ -70,7 +70,8 @@ class MeanStep:
     step_ns: float
     """As it was recorded."""
     unprofiled_ns: Bounds
-    """As it would be without the profiler: at least and at most."""
+    """As it would be without the profiler: at least and at most. If the step was measured, the simulations are
+    as long as that, up to what a device that works for longer is slower."""
     device: str | None
     """The index of the device with the most work; None without any. What follows is about it."""
     busy_ns: float
@@ -93,8 +94,8 @@ class MeanStep:
     simulations."""
     simulation_error: float = 0.0
     """How far the simulation without a change is from the recorded steps, as a part of them."""
-    is_measured: bool = False
-    """Whether `unprofiled_ns` is the interval of a measured mean, not an estimate."""
+    measured_ns: Bounds | None = None
+    """The interval of the mean step that was timed without the profiler; None if none was."""
 
     @property
     def is_simulated(self) -> bool:
@@ -161,15 +162,19 @@ class MeanStep:
         low, high = ([self._saved(saving, bound, length) for length in Length] for bound in Bound)
         steps = [step or 1.0 for step in self.unprofiled_ns]
         # A fixed wait is a larger part of a shorter step, waiting for the host a smaller one: try both.
-        return Gain(
-            low_ns=round(min(low)),
-            high_ns=round(max(high)),
-            low_share=min(ns / step for ns, step in zip(low, steps, strict=True)),
-            high_share=max(ns / step for ns, step in zip(high, steps, strict=True)),
-        )
+        low_share = min(ns / step for ns, step in zip(low, steps, strict=True))
+        high_share = max(ns / step for ns, step in zip(high, steps, strict=True))
+        if self.measured_ns is None:
+            return Gain(round(min(low)), round(max(high)), low_share, high_share)
+        short, long = self.measured_ns
+        return Gain(round(low_share * short), round(high_share * long), low_share, high_share)
 
     def left(self, saving: Saving) -> Bounds:
         """How long a step without the profiler takes once that is saved."""
+        if self.measured_ns is not None:
+            gain = self.gain(saving)
+            short, long = self.measured_ns
+            return (1 - gain.high_share) * short, (1 - gain.low_share) * long
         steps = [
             self.unprofiled_ns[length] - self._saved(saving, bound, length)
             for length in Length
@@ -187,14 +192,7 @@ class MeanStep:
         # The less the GPU waits for the host, the more it sets the pace of what is left.
         device = min(saving.device_ns[bound], self.busy_ns or step)
         device *= 1 - (1 - going) * (1 - self.device_pays(bound, length, device))
-        return min(self._fitting(length) * (starved + device + saving.waited_ns[bound]), step)
-
-    def _fitting(self, length: Length) -> float:
-        """By how much what was recorded has to be shorter to fit into a measured step."""
-        recorded = self.busy_ns + self.waiting_ns
-        if not self.is_measured or recorded <= self.unprofiled_ns[length]:
-            return 1.0
-        return self.unprofiled_ns[length] / recorded
+        return min(starved + device + saving.waited_ns[bound], step)
 
 
 def mean_step_of(
@@ -227,7 +225,7 @@ def mean_step_of(
     return MeanStep(
         steps=steps,
         step_ns=step_ns,
-        unprofiled_ns=(measured.low_ns, measured.high_ns) if measured else _unprofiled(lengths, limits),
+        unprofiled_ns=_unprofiled(lengths, limits, measured),
         device=device,
         busy_ns=busy_ns,
         starved_ns=starved_ns,
@@ -239,7 +237,7 @@ def mean_step_of(
         computing_ns=_mean([step.kernel_ns for step in steps_by_any]) if device else 0.0,
         losses=_losses(limits),
         simulation_error=error,
-        is_measured=measured is not None,
+        measured_ns=(measured.low_ns, measured.high_ns) if measured else None,
     )
 
 
@@ -271,12 +269,17 @@ def _busiest(devices: Iterable[Device]) -> str | None:
     return max(busy, key=lambda name: (busy[name], name)) if busy else None
 
 
-def _unprofiled(lengths_ns: Sequence[int], limits: Sequence[StepLimit]) -> Bounds:
-    """The steady step without the cost of recording: shorter by the same factor as the simulated steps."""
+def _unprofiled(
+    lengths_ns: Sequence[int], limits: Sequence[StepLimit], measured: MeasuredStep | None
+) -> Bounds:
+    """The steady step without the cost of recording: shorter by the same factor as the simulated steps.
+
+    Where no simulation is to be believed, it is the measured step.
+    """
     step_ns = _mean(lengths_ns[is_cold(lengths_ns) :])
     simulated = next((row for row in limits if row.times == 1), None)
     if simulated is None or not simulated.simulated_ns:
-        return step_ns, step_ns
+        return (measured.low_ns, measured.high_ns) if measured else (step_ns, step_ns)
     low, high = simulated.unprofiled_low_ns, simulated.unprofiled_high_ns
     return step_ns * low / simulated.simulated_ns, step_ns * high / simulated.simulated_ns
 

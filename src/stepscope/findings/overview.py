@@ -41,7 +41,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
     iterations: list[Iteration] = list(tables.get("iterations", ()))
     device = _on_device(tables.get("devices", ()), mean_step.device)
     peak, most = _memory(tables.get("memory", ()), facts, mean_step.device)
-    low, high = mean_step.unprofiled_ns
+    low, high = mean_step.measured_ns or mean_step.unprofiled_ns
     phases = _phases(tables.get("phases", ()))
     return Overview(
         steps=mean_step.steps,
@@ -134,13 +134,13 @@ def _mfu(mean_step: MeanStep, rooflines: Iterable[Roofline]) -> float | None:
     rows = [row for row in rooflines if row.mfu_share is not None and row.step_ns]
     length = sum(row.step_ns or 0 for row in rows)
     used = sum((row.mfu_share or 0.0) * (row.step_ns or 0) for row in rows)
-    if length and mean_step.is_measured:
-        return min(1.0, used / (len(rows) * sum(mean_step.unprofiled_ns) / 2))
+    if length and mean_step.measured_ns:
+        return min(1.0, used / (len(rows) * sum(mean_step.measured_ns) / 2))
     return used / length if length else None
 
 
 def _rates(mean_step: MeanStep, throughput: Iterable[Throughput]) -> dict[str, float]:
-    if not mean_step.is_measured:
+    if mean_step.measured_ns is None:
         return {row.unit: row.per_second for row in throughput if row.per_second is not None}
-    step_ns = sum(mean_step.unprofiled_ns) / 2
+    step_ns = sum(mean_step.measured_ns) / 2
     return {row.unit: row.per_step * 1e9 / step_ns for row in throughput if row.per_step is not None}

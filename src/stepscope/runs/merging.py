@@ -21,7 +21,7 @@ from stepscope.findings.facts import Facts
 from stepscope.findings.report import NotRun, Passes, PassFacts, Report
 from stepscope.runs import Pass, PassName
 from stepscope.runs.choosing import ChosenRank
-from stepscope.runs.needs import needed_by_analysis, needed_by_rule
+from stepscope.runs.needs import SEES_MORE, needed_by_analysis
 from stepscope.tables import Table
 
 __all__ = ["merged_report"]
@@ -96,11 +96,11 @@ def _known_of_both(light: Facts, full: Facts) -> Facts:
 
 def _advices(light: Judged, full: Judged) -> Iterator[tuple[str, Advice]]:
     unknown = {one.id for one in light.not_run}
-    for name, rule in light.rules.items():
+    for name in light.rules:
         ours, theirs = light.advices.get(name), full.advices.get(name)
         if ours is not None:
             yield name, _placed(ours, theirs)
-        elif theirs is not None and (rule_id(name) in unknown or needed_by_rule(rule)):
+        elif theirs is not None and (rule_id(name) in unknown or name in SEES_MORE):
             # The step of the full pass is a longer one: what counts is the part of it, which is measured.
             gain = full.mean_step.gain(theirs.saving)
             yield (

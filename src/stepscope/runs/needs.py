@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from stepscope.findings import Rule, wanted_by
-
-__all__ = ["NEEDED", "needed_by_analysis", "needed_by_rule", "needed_by_sql"]
+__all__ = ["NEEDED", "SEES_MORE", "needed_by_analysis", "needed_by_sql"]
 
 NEEDED: Mapping[str, str] = {
     "allocations": "memory",
@@ -26,6 +24,16 @@ NEEDED: Mapping[str, str] = {
     "throughput": "shapes",
 }
 """Analyses without an answer, or with a poor one, from a light pass; and what they need."""
+SEES_MORE: Mapping[str, str] = {
+    "block_mask_rebuilds": "stacks",
+    "decode_bandwidth": "shapes",
+    "misaligned_matmuls": "shapes",
+    "python_between_ops": "stacks",
+    "recomputed_tokens": "shapes",
+    "weight_casts": "shapes",
+}
+"""Rules that may find in a full pass what they cannot see in a light one, though they do not say so. What the
+others find in a full pass alone is a doing of the full pass, which slows the host."""
 _BY: Mapping[tuple[str, str], str] = {
     ("ops", "shape"): "shapes",
     ("ops", "user_frame"): "stacks",
@@ -46,12 +54,6 @@ _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 def needed_by_analysis(name: str, options: Mapping[str, Any]) -> str:
     """What an analysis needs that a light pass lacks: stacks, shapes or memory; empty for nothing."""
     return _BY.get((name, str(options.get("by"))), "") or NEEDED.get(name, "")
-
-
-def needed_by_rule(rule: Rule) -> str:
-    """The same for a rule, by the tables that it wants."""
-    wanted = (needed_by_analysis(*one) for one in wanted_by(rule)[0].values())
-    return next(filter(None, wanted), "")
 
 
 def needed_by_sql(sql: str) -> str:

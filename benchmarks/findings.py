@@ -64,6 +64,12 @@ class Pair:
         """How wide the interval is, as a part of the step."""
         return self.finding.gain.high_share - self.finding.gain.low_share if self.finding else None
 
+    @property
+    def width_in_time(self) -> float | None:
+        """The same of the interval in ns, as a part of the measured step."""
+        gain = self.finding.gain if self.finding else None
+        return (gain.high_ns - gain.low_ns) / self.unprofiled[2] if gain else None
+
 
 def reported(name: str, side: str, recording: str = "light") -> Report:
     """The report on one side of a program."""
@@ -196,9 +202,11 @@ def print_measured(title: str, twice: list[list[Pair]]) -> None:
     for place, what in enumerate(("profile alone", "with the measured step")):
         inside = sum(pair[place].inside for pair in twice) / max(1, len(twice))
         widths = [pair[place].width or 0.0 for pair in both] or [0.0]
+        times = [pair[place].width_in_time or 0.0 for pair in both] or [0.0]
         print(
-            f"{what:24} gain inside {inside:.0%} of {len(twice)} · width {statistics.median(widths):.3f} "
-            f"median, {statistics.mean(widths):.3f} mean of {len(both)}"
+            f"{what:24} gain inside {inside:.0%} of {len(twice)} · width as a share: median "
+            f"{statistics.median(widths):.3f}, mean {statistics.mean(widths):.3f} · in time: median "
+            f"{statistics.median(times):.3f}, mean {statistics.mean(times):.3f} of the step"
         )
     print()
 

@@ -70,8 +70,8 @@ class MeanStep:
     step_ns: float
     """As it was recorded."""
     unprofiled_ns: Bounds
-    """As it would be without the profiler: at least and at most. If the step was measured, the simulations are
-    as long as that, up to what a device that works for longer is slower."""
+    """As it would be without the profiler: at least and at most. If the step was measured, it comes to that,
+    unless the device was slower or faster meanwhile."""
     device: str | None
     """The index of the device with the most work; None without any. What follows is about it."""
     busy_ns: float

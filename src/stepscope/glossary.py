@@ -38,8 +38,7 @@ WORDS = {
     "unprofiled": (
         "Without the profiler. Recording slows the host, so a recorded step is often longer than a real "
         "one. The unprofiled step is an estimate of the real one, as a range: stepscope simulates the "
-        "steps without the cost of recording. In a run it was measured, and the estimate is not needed. All "
-        "gains are shares of the unprofiled step."
+        "steps without the cost of recording. All gains are shares of the unprofiled step."
     ),
     "exposed": (
         "Copies or collectives that run while no kernel computes. They add to the step. Those that "

@@ -93,6 +93,7 @@ def a_trace(name: str, factor: float = 1.0, folder: Path | None = None) -> Trace
     return trace
 
 
+@pytest.mark.slow
 def test_the_simulated_step_is_as_long_as_the_measured_one() -> None:
     trace = a_trace("scalar_reads_layers")
     assert trace.measured is not None

@@ -192,6 +192,15 @@ def test_of_several_ranks_the_lowest_is_taken_and_said(ranks: Path, told: Told) 
     assert err.rstrip().endswith("--rank N takes another of 3")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run.json", "rank0.json", "rank0.full.pt.trace.json.gz"])
+def test_no_file_of_a_run_is_written_over(run: Path, told: Told, name: str) -> None:
+    before = (run / name).read_bytes()
+    _, err = told("report", run, "--pass", "light", "--format", "json", "-o", run / name, code=1)
+    assert "is not written over" in err
+    assert (run / name).read_bytes() == before
+
+
 def test_a_rank_without_a_profile_is_said(ranks: Path, told: Told) -> None:
     _, err = told("report", ranks, "--rank", "0", code=1)
     assert "rank 0" in err

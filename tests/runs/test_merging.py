@@ -18,6 +18,8 @@ from stepscope.runs import PassName
 from stepscope.runs.choosing import choose_pass, choose_rank
 from stepscope.runs.reading import read_run
 
+pytestmark = pytest.mark.slow
+
 BOTH = ["dataloader_waits", "implicit_syncs_experts", "implicit_syncs_masks", "python_between_ops", PROGRAM]
 """Programs with a recording of either kind."""
 
@@ -119,7 +121,6 @@ def test_doubts_have_the_name_of_their_pass(reports: Reports) -> None:
         assert f"{what} (full pass)" in told
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BOTH)
 def test_every_program_with_two_passes(tmp_path: Path, name: str) -> None:
     """The light pass decides what is wrong; the full one adds where, and what it alone can see."""

@@ -196,6 +196,8 @@ def _record(folder: Path, told: _Document) -> RankRecord:
     passes = [one for one in found if isinstance(one, Pass)]
     missing = [f"{one} is not there." for one in found if isinstance(one, str)]
     file = folder / f"rank{rank}.json"
+    for one in (file, *(known.path for known in passes)):
+        protect(one)
     recorded, step = told.item("recorded_step_ns"), told.item("step")
     return RankRecord(
         rank=rank,

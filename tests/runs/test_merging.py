@@ -151,6 +151,12 @@ def test_one_pass_alone(tmp_path: Path, only: PassName) -> None:
     assert high < 1.02 * low
 
 
+def test_a_run_without_a_full_pass_says_how_to_record_one(tmp_path: Path) -> None:
+    report = stepscope.report(run_of_fault(tmp_path / "run", passes=["light"]))
+    assert "stepscope run train.py --epochs 3" in [step.command for step in report.next_steps]
+    assert not [step for step in report.next_steps if "torch.profiler" in step.command]
+
+
 def test_without_times_the_step_is_an_estimate(tmp_path: Path) -> None:
     report = stepscope.report(run_of_fault(tmp_path / "run", passes=["light"], times=False))
     assert report.passes is not None

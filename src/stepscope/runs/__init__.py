@@ -8,6 +8,7 @@ report of both.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,6 +70,12 @@ class Run:
     world_size: int
     ranks: tuple[RankRecord, ...]
     """In the order of their numbers."""
+
+    @property
+    def again(self) -> str:
+        """What to type to record it once more."""
+        words = self.command[1:] if "python" in "".join(self.command[:1]) else self.command
+        return f"stepscope run {shlex.join(words) or 'train.py'}"
 
     @property
     def profiled(self) -> tuple[RankRecord, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,5 +77,4 @@ def _no_profile(run: Run, record: RankRecord) -> StepscopeError:
     said += "".join(f". {note.rstrip('.')}" for note in record.notes[:3])
     if others:
         return StepscopeError(said, hint=f"another rank has one: --rank {others[0]}")
-    command = [*run.command[1:]] if run.command[:1] and "python" in run.command[0] else [*run.command]
-    return StepscopeError(said, hint=f"record again: stepscope run {shlex.join(command) or 'train.py'}")
+    return StepscopeError(said, hint=f"record again: {run.again}")

@@ -18,7 +18,7 @@ from stepscope.findings import Advice, analysis_of
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged, report_of, rule_id
 from stepscope.findings.facts import Facts
-from stepscope.findings.report import NotRun, Passes, PassFacts, Report
+from stepscope.findings.report import NextStep, NotRun, Passes, PassFacts, Report
 from stepscope.runs import Pass, PassName
 from stepscope.runs.choosing import ChosenRank
 from stepscope.runs.needs import SEES_MORE, needed_by_analysis
@@ -56,7 +56,16 @@ def merged_report(chosen: ChosenRank, judged: Mapping[PassName, Judged]) -> Repo
         step=chosen.record.step,
         notes=chosen.record.notes,
     )
-    return replace(report_of(whole), passes=told)
+    report = report_of(whole)
+    steps = tuple(_in_words_of_runs(one, chosen) for one in report.next_steps)
+    return replace(report, passes=told, next_steps=steps)
+
+
+def _in_words_of_runs(step: NextStep, chosen: ChosenRank) -> NextStep:
+    """What to record next, for a program that the capture can run again."""
+    if not step.command.startswith("torch.profiler.profile("):
+        return step
+    return NextStep("Record a full pass, too, for lines, shapes and memory:", chosen.run.again)
 
 
 def _facts(one: Pass, judged: Judged) -> PassFacts:

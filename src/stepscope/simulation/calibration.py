@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from stepscope.simulation.recording_cost import Moment
 
-__all__ = ["calibrated"]
+__all__ = ["SLOWER_DEVICE", "calibrated"]
 
 REACH = 2.0
 """Recording may cost up to so many times what is estimated at most."""
 LONGER = 0.02
 """A simulated step that is longer by this part than the measured one is as long as that."""
-SHORTER = 0.10
+SLOWER_DEVICE = 0.10
 """The same for one that is shorter: a device that has worked for long is slower than in a short pass."""
 _HALVINGS = 8
 
@@ -33,7 +33,7 @@ def calibrated(
     from the recorded step anyway. A device that sets the pace hides what recording cost: then every cost
     fits, and the estimate stays. If none fits, the estimate's end next to the measured step is taken.
     """
-    shortest, longest = wanted[0] * (1 - SHORTER - error), wanted[1] * (1 + LONGER + error)
+    shortest, longest = wanted[0] * (1 - SLOWER_DEVICE - error), wanted[1] * (1 + LONGER + error)
     most = REACH * estimated.most
     if left(most) > longest:
         least, most = estimated.most, estimated.most

@@ -10,7 +10,7 @@ from typing import Any
 from stepscope.capture import loaders
 from stepscope.capture.memory import keep_snapshot, start_history
 from stepscope.capture.plan import Plan, Span
-from stepscope.capture.recording import Recording
+from stepscope.capture.recording import Recording, wait_until_saved
 from stepscope.capture.run_folder import RankFile
 from stepscope.capture.settings import Settings
 from stepscope.capture.timing import StepClock, summary
@@ -103,7 +103,9 @@ class Passes:
     def make_room(self, profiler: Any) -> None:
         """The program starts a profiler of its own: there can be only one."""
         recording = self._recording
-        if recording is not None and not recording.owns(profiler):
+        if recording is None:
+            wait_until_saved()
+        elif not recording.owns(profiler):
             self._file.note(
                 f"The program used the profiler itself during the {recording.name} pass: it is given up."
             )

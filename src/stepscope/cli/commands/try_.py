@@ -64,7 +64,7 @@ def try_(
     """Runs a program before and after a change in turns, and says what the step gains for sure.
 
     Runs are not profiled, and end when their step is measured. They follow each other as A B B A, until the
-    95 % interval of the gain is narrow enough. The change is a patch, the difference to a commit or a setting.
+    95 % interval of the gain is narrow enough. The change is a patch, a commit or a setting.
 
     Code is changed in copies, which are removed in the end. Your working tree stays as it is, and its
     uncommitted changes are on both sides of a patch. Files that git ignores are linked into the copies.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +15,7 @@ from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
 from stepscope.capture.hooks import Hooks, outermost
 from stepscope.capture.machine import environment
-from stepscope.capture.passes import Passes, is_profiling
+from stepscope.capture.passes import Passes, is_profiling, uses_cuda
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
 from stepscope.capture.ranks import about_rank, rank
 from stepscope.capture.run_folder import RankFile, now_text
@@ -61,6 +62,7 @@ class Capture:
         self.in_code = in_code
         """Whether the program began it, and ends it, too."""
         self._settings = settings
+        self._torch = sys.modules["torch"]
         self._hooks = Hooks(self)
         self._endings = Endings(self.finish, self._forked, in_code=in_code)
         self._finder = StepFinder(by_hand=settings.steps_by_hand)
@@ -79,6 +81,7 @@ class Capture:
         self._file: RankFile | None = None
         self._passes: Passes | None = None
         self._is_over = False
+        self._has_ended = threading.Event()
         self._is_resting = False
         """Whether steps without an optimizer are recorded; should the program begin to train, that counts."""
 
@@ -100,7 +103,7 @@ class Capture:
 
     def step(self, name: str = "stepscope.step()") -> None:
         """The program says that a step has ended."""
-        self._told(lambda: self._finder.step(name))
+        self._told(self._finder.step, name)
 
     def optimizer_made(self) -> None:
         """The program has made an optimizer: it will train, whatever it does before."""
@@ -114,14 +117,12 @@ class Capture:
             self._listen_to_modules()
         if not self._finder.is_found:
             self._updates_ns.append(time.perf_counter_ns())
-        self._told(lambda: self._finder.optimizer(id(optimizer), f"{type(optimizer).__name__}.step"))
+        self._told(self._finder.optimizer, id(optimizer), f"{type(optimizer).__name__}.step")
 
     def module_called(self, module: Any) -> None:
         """An outermost module is about to run."""
-        import torch
-
-        acting = module.training and not torch.is_grad_enabled()
-        self._told(lambda: self._finder.forward(id(module), type(module).__name__, acting=acting))
+        acting = module.training and not self._torch.is_grad_enabled()
+        self._told(self._finder.forward, id(module), type(module).__name__, acting)
 
     def graph_replayed(self) -> None:
         """A CUDA graph is about to be replayed."""
@@ -147,15 +148,25 @@ class Capture:
             passes = self._passes
             self._guarded(lambda: passes.make_room(profiler))
 
-    def _told(self, ends_step: Callable[[], bool]) -> None:
-        """Takes a call of the program."""
-        if self._is_over or self._is_elsewhere() or _is_capturing():
+    def _told(self, ends_step: Callable[..., bool], *call: Any) -> None:
+        """Takes a call of the program: this runs a few times in each step, and a step may be short."""
+        here = get_ident()
+        home = self._home
+        if self._is_over or (home is not None and home != here) or self._is_capturing():
             return
         if self._is_resting and self._finder.call is not Call.OPTIMIZER:
-            ends_step()  # may find that it trains now
+            ends_step(*call)  # may find that it trains now
             return
-        self._home = self._home or threading.get_ident()
-        is_done = self._guarded(lambda: self._step_ended() if ends_step() else self._within_step())
+        self._home = here
+        try:
+            if not ends_step(*call):
+                if self._passes is not None:
+                    self._passes.look()
+                return
+            is_done = self._step_ended()
+        except Exception as error:  # noqa: BLE001  # the program goes on without us
+            self._fail(error)
+            return
         if is_done and self._settings.stop_after:
             _tell("everything is recorded; the program ends here (--stop-after)")
             raise SystemExit(0)
@@ -169,18 +180,25 @@ class Capture:
         try:
             return bool(take())
         except Exception as error:  # noqa: BLE001  # the program goes on without us
-            self._note(f"The capture failed: {type(error).__name__}: {error}.")
-            _tell(f"the capture failed, and the program goes on without it: {error!r}")
-            self._stop_listening()
+            self._fail(error)
             return False
+
+    def _fail(self, error: Exception) -> None:
+        self._note(f"The capture failed: {type(error).__name__}: {error}.")
+        _tell(f"the capture failed, and the program goes on without it: {error!r}")
+        self._stop_listening()
+
+    def _is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured: what is called now runs later."""
+        cuda = self._torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
     # ------------------------------------------------------------ modules
 
     def _look_for_modules(self) -> None:
         """Looks for the program's modules now and then, until some are known."""
         for pause in _LOOK_FOR_MODULES_S:
-            time.sleep(pause)
-            if self._is_over:
+            if self._has_ended.wait(pause):
                 return
             if not self._modules_known:
                 self._listen_to_modules()
@@ -193,11 +211,6 @@ class Capture:
             self._hooks.listen_to(found)
 
     # ------------------------------------------------------------ steps
-
-    def _within_step(self) -> bool:
-        if self._passes is not None:
-            self._passes.look()
-        return False
 
     def _step_ended(self) -> bool:
         """A step has ended: makes the plan, or follows it. Whether everything is recorded."""
@@ -239,12 +252,16 @@ class Capture:
             self._agreement = Agreement(self._settings.folder)
         if self._agreement.is_needed and rank() != 0:
             return self._agreement.find()
+        if len(self._marks_ns) <= (self._settings.skip or 0):
+            return None
         steps_ns = [after - before for before, after in pairwise(self._marks_ns)]
-        if not has_settled(steps_ns, self._settings.skip) or is_profiling():
+        on_gpu = uses_cuda()
+        if not has_settled(steps_ns, self._settings.skip, on_gpu=on_gpu) or is_profiling():
             return None
         if not self._agreement.is_needed:
-            return plan_for(self._settings, self._ended, steps_ns)
-        plan = plan_for(self._settings, self._ended + Agreement.margin(steps_ns), steps_ns)
+            return plan_for(self._settings, self._ended, steps_ns, on_gpu=on_gpu)
+        start = self._ended + Agreement.margin(steps_ns)
+        plan = plan_for(self._settings, start, steps_ns, on_gpu=on_gpu)
         self._agreement.publish(plan)
         return replace(plan, is_shared=True)
 
@@ -287,6 +304,7 @@ class Capture:
     def _stop_listening(self) -> None:
         """Nothing of us stays in the program."""
         self._is_over = True
+        self._has_ended.set()
         self._hooks.remove()
         loaders.unwatch()
         self._endings.remove()
@@ -341,10 +359,3 @@ class Capture:
 
 def _tell(line: str) -> None:
     sys.stderr.write(f"stepscope: {line}\n")
-
-
-def _is_capturing() -> bool:
-    """Whether a CUDA graph is being captured: what is called now runs later."""
-    import torch
-
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())

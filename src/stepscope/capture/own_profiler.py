@@ -57,9 +57,12 @@ class _Handler:
         return file.path_of(name)
 
     def _opened(self) -> RankFile:
+        from stepscope.capture.machine import environment
+
         command = tuple(sys.orig_argv)
         file = RankFile(str(folder_for(self._wanted, command)), rank())
         file.tell(**about_rank(command, self._started))
+        file.tell(environment=environment())
         file.note("The program recorded itself: its step was not measured without the profiler.")
         return file
 

@@ -33,6 +33,8 @@ class Call(Enum):
     GRAPH = "graph"
     BACKWARD = "backward"
 
+    __hash__ = object.__hash__  # that of Enum is slow, and these are looked up in every step
+
 
 _FALLBACKS = (Call.FORWARD, Call.GRAPH, Call.BACKWARD)
 """What a step is in a program without an optimizer, the best first."""
@@ -75,11 +77,20 @@ class StepFinder:
         self._backwards = 0
         self.waits_for_optimizer = False
         """Whether the program has an optimizer that it has not used yet: it will train."""
-        self._since_step = Counter[Call]()
-        self.passes_per_step: dict[Call, int] = {}
-        """How many forward and backward passes the last whole step had."""
+        self._since_step = [0, 0]
+        """Forward and backward passes."""
+        self._in_step = [0, 0]
         self.changes = 0
         """How often something else began to end steps: what was measured before is of other steps."""
+
+    @property
+    def passes_per_step(self) -> dict[Call, int]:
+        """How many forward and backward passes the last whole step had."""
+        return {
+            call: count
+            for call, count in zip((Call.FORWARD, Call.BACKWARD), self._in_step, strict=True)
+            if count
+        }
 
     @property
     def is_found(self) -> bool:
@@ -111,10 +122,14 @@ class StepFinder:
 
     def optimizer(self, key: Hashable, name: str) -> bool:
         """An optimizer has made its update: whether that ends a step."""
+        marker = self._marker
+        self._optimizers.append(key)
+        if marker is not None and marker.round == (key,) and not self._acting:  # as in nearly all programs
+            self._updates += 1
+            return self._ends()
         if self.call is Call.STEP:
             return False
         self._names[key] = name
-        self._optimizers.append(key)
         if self._acting:
             self._acted_at.append(self._updates)
             self._acting = False
@@ -130,9 +145,9 @@ class StepFinder:
             return self._ends() if (self._updates - self._acted_at[-1]) % len(order) == 0 else False
         return self._ends() if tuple(self._optimizers)[-len(order) :] == order else False
 
-    def forward(self, key: Hashable, name: str, *, acting: bool) -> bool:
+    def forward(self, key: Hashable, name: str, acting: bool) -> bool:
         """A module of the program is called, without gradients if it acts: whether a step ended before."""
-        self._since_step[Call.FORWARD] += 1
+        self._since_step[0] += 1
         self._acting = self._acting or acting
         return self._other(Call.FORWARD, key, name)
 
@@ -143,7 +158,7 @@ class StepFinder:
     def backward(self) -> bool:
         """A backward pass ended: whether a step did."""
         self._backwards += 1
-        self._since_step[Call.BACKWARD] += 1
+        self._since_step[1] += 1
         return self._other(Call.BACKWARD, None, "a backward pass")
 
     def sentence(self) -> str:
@@ -164,7 +179,7 @@ class StepFinder:
 
     def _other(self, call: Call, key: Hashable, name: str) -> bool:
         """A call that ends steps only in a program without an optimizer."""
-        if self.call in (Call.STEP, Call.OPTIMIZER) or self._optimizers or self.waits_for_optimizer:
+        if self._optimizers or self.waits_for_optimizer or self.call in (Call.STEP, Call.OPTIMIZER):
             return False
         self._names[key] = name
         seen = self._others[call]
@@ -231,13 +246,12 @@ class StepFinder:
     def _mark(self, marker: _Marker) -> None:
         self._marker = marker
         self.changes += 1
-        self._since_step.clear()
+        self._since_step = [0, 0]
 
     def _unmark(self) -> None:
         self._marker = None
         self.changes += 1
 
     def _ends(self) -> bool:
-        self.passes_per_step = dict(self._since_step)
-        self._since_step.clear()
+        self._in_step, self._since_step = self._since_step, [0, 0]
         return True

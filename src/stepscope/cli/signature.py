@@ -166,7 +166,7 @@ def arguments(function: Callable[..., Any], *, options_only: bool = False) -> li
         required = parameter.default is parameter.empty
         found.append(
             Argument(
-                name=name.upper() if positional else f"--{name.replace('_', '-')}",
+                name=name.upper() if positional else _flag(name),
                 short=kind.short,
                 value="" if positional else kind.value,
                 positional=positional,
@@ -314,13 +314,20 @@ def _add_positional(parser: argparse._ActionsContainer, name: str, parameter: in
 
 def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
     found = _Type.of(parameter)
-    flags = [flag for flag in (found.short, f"--{name.replace('_', '-')}") if flag]
+    flags = [flag for flag in (found.short, _flag(name)) if flag]
     required = parameter.default is parameter.empty
     if found.convert is bool:
         action = argparse.BooleanOptionalAction if parameter.default else "store_true"
-        parser.add_argument(*flags, action=action, default=parameter.default, help=_help(found.help))
+        parser.add_argument(
+            *flags, dest=name, action=action, default=parameter.default, help=_help(found.help)
+        )
         return
-    settings: dict[str, Any] = {"type": found.convert, "required": required, "help": _help(found.help)}
+    settings: dict[str, Any] = {
+        "dest": name,
+        "type": found.convert,
+        "required": required,
+        "help": _help(found.help),
+    }
     if found.choices:
         settings["choices"] = found.choices
     else:
@@ -332,6 +339,11 @@ def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspec
         if parameter.default is not None:
             settings["help"] = _help(f"{found.help} (default: {parameter.default})".strip())
     parser.add_argument(*flags, **settings)
+
+
+def _flag(name: str) -> str:
+    """An option as people type it; a name that Python keeps for itself ends in `_`: `pass_` is --pass."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
 
 
 def _help(text: str) -> str:

@@ -16,6 +16,7 @@ def cell(report: Report, folder: str) -> Markup:
     verdict = report.verdict
     found = [el("li", finding.advice.title, " (", worth(finding), ")") for finding in report.findings[:_MOST]]
     more = len(report.findings) - len(found)
+    said = f"{more} more in the report. " if more else ""
     return el(
         "div",
         el(
@@ -24,10 +25,5 @@ def cell(report: Report, folder: str) -> Markup:
             f" {verdict.sentence} {verdict.promise}".rstrip(),
         ),
         el("ol", joined(found)) if found else None,
-        el(
-            "p",
-            f"{more} more in the report." if more else "",
-            " Where, why and how to fix it: ",
-            el("code", f"stepscope report {folder}"),
-        ),
+        el("p", f"{said}Where, why and how to fix it: ", el("code", f"stepscope report {folder}")),
     )

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["try_"]
 
-_DIFF = "present.diff"
-
 
 def try_(
     program: Annotated[
@@ -206,16 +204,18 @@ def _recorded(sides: Sides, settings: Settings, out: Path, date: str) -> Compari
 
 
 def _show(trial: Trial, recorded: Comparison | None, format: str) -> None:
-    from stepscope.present.formats import rendered
-
     if format == "json":
-        diff = json.loads(registry.load(_DIFF, "json")(recorded)) if recorded else None
+        diff = json.loads(registry.load("present.diff", "json")(recorded)) if recorded else None
         put(trial_json(trial, diff))
         return
     put(trial_text(trial, width=width(), color=color()))
     if recorded is not None:
+        from stepscope.present.diff.terminal import made_of
+
         say("")
-        put(rendered(registry.load(_DIFF, "terminal"), recorded, width=width(), color=color()))
+        say("What changed in the step, as recorded once on each side:")
+        say("")
+        put(made_of(recorded, width=width(), color=color()))
 
 
 def _show_history(out: Path, format: str) -> None:

@@ -85,7 +85,8 @@ def test_every_format_says_what_comes_from_where(run: Path, told: Told, shown: s
 def test_one_pass_can_be_reported_on(run: Path, told: Told) -> None:
     out, _ = told("report", run, "--pass", "light")
     assert "times from the light pass" in " ".join(out.split())
-    assert "full pass" not in out
+    assert "from the full pass" not in out
+    assert f"stepscope report {run}\n" in out, "how to have the lines, too"
     assert "host.py" not in out
 
 

@@ -35,11 +35,11 @@ lint: develop
 
 PYTEST := $(BIN)/python -m pytest -q -n auto --durations=10
 
-unit: develop $(VENV)/.torch $(VENV)/.browser
+unit: develop $(VENV)/.torch $(VENV)/.frameworks $(VENV)/.browser
 	$(PYTEST)
 
 # Before a release: every recording through everything, and ten times as many random tries.
-exhaustive: develop $(VENV)/.torch $(VENV)/.browser
+exhaustive: develop $(VENV)/.torch $(VENV)/.frameworks $(VENV)/.browser
 	$(PYTEST) -m "" --hypothesis-profile=exhaustive
 
 # The part of the tests that another Python could change.
@@ -162,3 +162,7 @@ $(VENV)/.browser: pyproject.toml | $(VENV)/.dev
 # A machine that cannot have torch still runs the other tests; those that need it fail and say so.
 $(VENV)/.torch: pyproject.toml | $(VENV)/.dev
 	$(PIP) install --quiet --group torch && touch $@ || echo "make: torch could not be installed" >&2
+
+# The same for the libraries that have callbacks. What torch they find is the one above.
+$(VENV)/.frameworks: pyproject.toml | $(VENV)/.torch
+	$(PIP) install --quiet --group frameworks && touch $@ || echo "make: the frameworks could not be installed" >&2

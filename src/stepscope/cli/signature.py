@@ -14,7 +14,7 @@ from stepscope import registry
 from stepscope.cli import output
 from stepscope.present._printable import printable
 
-__all__ = ["Argument", "NameIn", "Written", "arguments", "call", "with_flags", "with_options_of"]
+__all__ = ["Argument", "NameIn", "Rest", "Written", "arguments", "call", "with_flags", "with_options_of"]
 
 Command = Callable[..., "int | None"]
 CommandT = TypeVar("CommandT", bound=Command)
@@ -33,6 +33,11 @@ class NameIn:
 @dataclass(frozen=True, slots=True)
 class Written:
     """Says of an argument that it names a file that the command writes: it is no input and in no store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Says of the positional argument that it takes the rest of the line, options of others among it."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -84,8 +89,9 @@ def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
             if parameter.kind is parameter.KEYWORD_ONLY
         }
         _add_all(parser.add_argument_group(f"options of {plugin.__name__}"), options)
+    argv, rest = _split(parameters, argv)
     # Intermixed: options may stand between the positional arguments.
-    values = vars(parser.parse_intermixed_args(argv))
+    values = vars(parser.parse_intermixed_args(argv)) | rest
     for name, parameter in {**parameters, **options}.items():
         if _Type.of(parameter).many:
             values[name] = tuple(values[name] or ())
@@ -96,6 +102,28 @@ def call(command: Command, argv: Sequence[str], *, prog: str) -> int | None:
         if parameter.kind is not parameter.KEYWORD_ONLY
     ]
     return command(*positional, **values)
+
+
+def _split(parameters: Parameters, argv: Sequence[str]) -> tuple[Sequence[str], dict[str, Any]]:
+    """Our own part of a line, and the rest of it for the argument that takes it, if there is one."""
+    name = next((name for name, parameter in parameters.items() if _Type.of(parameter).rest), None)
+    if name is None:
+        return argv, {}
+    valued = set()
+    for other, parameter in parameters.items():
+        kind = _Type.of(parameter)
+        if parameter.kind is parameter.KEYWORD_ONLY and kind.convert is not bool:
+            valued |= {f"--{other.replace('_', '-')}", kind.short}
+    at, ours = 0, list[str]()
+    while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-m", "--", "-"):
+        has_value = argv[at] in valued and at + 1 < len(argv)
+        # Together: a value may begin like an option, as in `--set --lr=0.1`.
+        joined = has_value and argv[at].startswith("--")
+        ours += [f"{argv[at]}={argv[at + 1]}"] if joined else argv[at : at + 1 + has_value]
+        at += 2 if argv[at] in valued else 1
+    # The parser still wants to see a value, unless it is asked for help.
+    seen = [] if {"-h", "--help"} & set(argv[:at]) or at >= len(argv) else ["-" if at < len(argv) else ""]
+    return [*ours, *seen], {name: tuple(argv[at:])}
 
 
 def _check_outputs(parameters: Parameters, values: Mapping[str, Any]) -> None:
@@ -165,6 +193,7 @@ class _Type:
     short: str = ""
     folder: str = ""
     written: bool = False
+    rest: bool = False
 
     @property
     def value(self) -> str:
@@ -179,7 +208,7 @@ class _Type:
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
-        annotation, text, short, folder, written = parameter.annotation, "", "", "", False
+        annotation, text, short, folder, written, rest = parameter.annotation, "", "", "", False, False
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
             texts = [extra for extra in extras if isinstance(extra, str)]
@@ -187,6 +216,7 @@ class _Type:
             text = next((extra for extra in texts if extra != short), "")
             folder = next((extra.folder for extra in extras if isinstance(extra, NameIn)), "")
             written = any(isinstance(extra, Written) for extra in extras)
+            rest = any(isinstance(extra, Rest) for extra in extras)
         optional, many, each = False, False, 1
         if get_origin(annotation) in (Union, UnionType):
             inner = [option for option in get_args(annotation) if option is not NoneType]
@@ -202,7 +232,7 @@ class _Type:
             return cls(type(choices[0]), choices, optional, many, each, text, short)
         if annotation not in _READABLE:
             raise TypeError(f"{parameter}: cannot be read from a command line")
-        return cls(annotation, (), optional, many, each, text, short, folder, written)
+        return cls(annotation, (), optional, many, each, text, short, folder, written, rest)
 
 
 def _listings(parameters: Parameters) -> Iterator[str]:

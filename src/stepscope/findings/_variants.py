@@ -68,6 +68,9 @@ class Change(StrEnum):
     LAST_BATCH = "batches of one size"
     FULL_GRAPH = "one graph for the model"
     ALLOCATOR = "the allocator's segments"
+    MACHINE = "the machine"
+    COLLECTOR = "the garbage collector"
+    TUNED_CONVOLUTIONS = "tuned convolutions"
 
 
 TRAINING_ONLY = frozenset(
@@ -108,6 +111,8 @@ VALUES = {
 """What stands in a variant where the rule does not know better."""
 
 _TRAINER = {
+    Change.COLLECTOR: "gc.disable()    # before trainer.train(); a TrainerCallback calls gc.collect() in on_step_end "
+    "every 100 steps",
     Change.AUTOCAST: "TrainingArguments({short}=True)    # mixed precision; weights stay fp32",
     Change.TF32: "TrainingArguments(tf32=True)    # TF32 for matrix products; weights stay fp32",
     Change.COMPILE: "TrainingArguments(torch_compile=True)    # fewer kernels, less Python",
@@ -153,6 +158,8 @@ _TRAINER = {
     Change.LAST_BATCH: "TrainingArguments(dataloader_drop_last=True)    # if the last batch is smaller",
 }
 _LIGHTNING = {
+    Change.COLLECTOR: "gc.disable()    # before trainer.fit(); call gc.collect() in on_train_batch_end every 100 batches",
+    Change.TUNED_CONVOLUTIONS: "Trainer(benchmark=True)    # cuDNN tries each shape once",
     Change.AUTOCAST: 'Trainer(precision="{lightning}")    # mixed precision; weights stay fp32',
     Change.BATCH: "# in train_dataloader(): DataLoader(..., batch_size=2 * batch_size)    # {why}",
     Change.SMALLER_BATCH: "Trainer(accumulate_grad_batches=2 * steps)    # with half the batch_size: the same "
@@ -208,6 +215,7 @@ _ACCELERATE = {
     "a step",
 }
 _MEGATRON = {
+    Change.COLLECTOR: "--manual-gc --manual-gc-interval 100",
     Change.AUTOCAST: "--bf16",
     Change.GRAPHS: "--cuda-graph-impl local    # CUDA graphs of the layers",
     Change.MARK_STEP: "",

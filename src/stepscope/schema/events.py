@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-FORMAT = 13
+FORMAT = 14
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")
@@ -239,6 +239,47 @@ STORED = (
         "Ends of arrows between events. Links are not made from these; see `device_work.launch`.",
         (Column("flow", "int64", "Number of the arrow.", "id", top=True),),
         phases=("s", "t", "f"),
+    ),
+    StoredTable(
+        "gpu_samples",
+        "State of a GPU while the program was recorded, as its driver told it about ten times a second.",
+        (
+            Column("device", "int64", "Index of the device.", "device"),
+            Column("sm_clock_mhz", "int64", "Clock of the multiprocessors.", "sm_clock_mhz"),
+            Column("max_sm_clock_mhz", "int64", "Highest clock that it has.", "max_sm_clock_mhz"),
+            Column("memory_clock_mhz", "int64", "Clock of the memory.", "memory_clock_mhz"),
+            Column("max_memory_clock_mhz", "int64", "Highest clock that it has.", "max_memory_clock_mhz"),
+            Column("power_mw", "int64", "Power that it draws, in milliwatts.", "power_mw"),
+            Column("power_limit_mw", "int64", "Power that it may draw.", "power_limit_mw"),
+            Column("temperature_c", "int64", "Temperature in degrees Celsius.", "temperature_c"),
+            Column(
+                "utilization_share",
+                "double",
+                "Share of the last moments in which a kernel ran.",
+                "utilization_share",
+            ),
+            Column(
+                "memory_utilization_share",
+                "double",
+                "Share of the last moments in which memory was read or written.",
+                "memory_utilization_share",
+            ),
+            Column(
+                "link_generation", "int64", "Generation of PCIe at which its link runs.", "link_generation"
+            ),
+            Column("link_width", "int64", "Lanes at which its link runs.", "link_width"),
+        ),
+        categories=("gpu_sample",),
+        phase="i",
+    ),
+    StoredTable(
+        "collector_pauses",
+        "Pauses in which Python's garbage collector ran and no Python code did.",
+        (
+            Column("generation", "int64", "Generation collected: 0 young, 2 everything.", "generation"),
+            Column("collected", "int64", "Objects freed.", "collected"),
+        ),
+        categories=("collector_pause",),
     ),
     StoredTable(
         "other_events",

@@ -81,12 +81,12 @@ def _own_columns(table: str) -> tuple[tuple[str, str, str], ...]:
     )
 
 
-def _of(name: str, description: str = "") -> View:
+def _of(name: str, *more: tuple[str, str, str]) -> View:
     stored = next(one for one in STORED if one.name == name)
     return View(
         name,
-        description or stored.description,
-        _EVENT + _own_columns(name),
+        stored.description,
+        _EVENT + _own_columns(name) + more,
         f"stored.{name} t",
         _dictionaries(),
     )
@@ -159,6 +159,11 @@ def _made(table: StoredTable) -> View:
     )
 
 
+_REASONS = (
+    "reasons",
+    "json_extract_string(s.args, '$.reasons')",
+    "Why its clock is below the highest, in words with commas between; empty if nothing holds it back.",
+)
 _INSTANTS = ("start_ns", "end_ns", "host_start_ns", "host_end_ns", "launch_start_ns")
 
 VIEWS = (
@@ -193,6 +198,8 @@ VIEWS = (
     _of("annotations"),
     _of("memory_events"),
     _of("flows"),
+    _of("gpu_samples", _REASONS),
+    _of("collector_pauses"),
     _of("other_events"),
     View(
         "step_marks",

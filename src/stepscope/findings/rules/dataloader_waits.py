@@ -54,7 +54,7 @@ class _Loading:
     """Whether only one step was recorded, so that the first could not be left out."""
 
 
-@rule(category=Category.INPUT)
+@rule(category=Category.INPUT, yields_to=("scarce_cpus",))
 def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     steps_by_any: Table[Step],

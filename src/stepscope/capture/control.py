@@ -1,0 +1,361 @@
+"""The capture in a process of the program: finds its steps, and takes the passes once they have settled."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from _thread import get_ident
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from stepscope.capture import loaders
+from stepscope.capture.endings import Endings
+from stepscope.capture.hooks import Hooks, outermost
+from stepscope.capture.machine import environment
+from stepscope.capture.passes import Passes, is_profiling, uses_cuda
+from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
+from stepscope.capture.ranks import about_rank, rank
+from stepscope.capture.run_folder import RankFile, now_text
+from stepscope.capture.settings import Settings
+from stepscope.capture.slow import SlowSteps
+from stepscope.capture.steps import Call, StepFinder
+
+__all__ = ["Capture", "begin", "current", "step"]
+
+_LOOK_FOR_MODULES_S = (0.5, 1, 2, 4, 8, 16, 30, 60)
+"""Pauses between looks; a program that has not used its optimizer after the last may never do."""
+
+_current: Capture | None = None
+
+
+def current() -> Capture | None:
+    """The capture of this process."""
+    return _current
+
+
+def begin(settings: Settings, *, in_code: bool = False) -> Capture:
+    """Starts a capture in this process, which has imported torch; `in_code` if the program does so itself."""
+    global _current  # noqa: PLW0603
+    _current = Capture(settings, in_code=in_code)
+    _current.begin()
+    return _current
+
+
+def step(name: str = "stepscope.step()") -> None:
+    """The program says that a step has ended."""
+    if _current is not None:
+        _current.step(name)
+
+
+def _forget() -> None:
+    global _current  # noqa: PLW0603
+    _current = None
+
+
+class Capture:
+    """Listens to the program, and measures and records its steps once their time has settled."""
+
+    def __init__(self, settings: Settings, *, in_code: bool = False) -> None:
+        self.in_code = in_code
+        """Whether the program began it, and ends it, too."""
+        self._settings = settings
+        self._torch = sys.modules["torch"]
+        self._hooks = Hooks(self)
+        self._endings = Endings(self.finish, self._forked, in_code=in_code)
+        self._finder = StepFinder(by_hand=settings.steps_by_hand)
+        self._started = now_text()
+        self._home: int | None = None
+        """The thread that takes the steps."""
+        self._ended = 0
+        self._changes = 0
+        self._marks_ns: list[int] = []
+        self._updates_ns: list[int] = []
+        """When optimizers were called before it was known what a step is."""
+        self._losses: list[Any] = []
+        self._modules_known = False
+        self._agreement: Agreement | None = None
+        self._plan: Plan | None = None
+        self._file: RankFile | None = None
+        self._passes: Passes | None = None
+        self._is_over = False
+        self._has_ended = threading.Event()
+        self._is_resting = False
+        """Whether steps without an optimizer are recorded; should the program begin to train, that counts."""
+
+    def begin(self) -> None:
+        """Starts to listen."""
+        self._hooks.install()
+        loaders.watch()
+        self._endings.install()
+        if self.in_code:
+            self._listen_to_modules()
+        threading.Thread(target=self._look_for_modules, daemon=True, name="stepscope looks").start()
+
+    @property
+    def folder(self) -> str:
+        """The run folder."""
+        return self._settings.folder
+
+    # ------------------------------------------------------------ what the program does
+
+    def step(self, name: str = "stepscope.step()") -> None:
+        """The program says that a step has ended."""
+        self._told(self._finder.step, name)
+
+    def optimizer_made(self) -> None:
+        """The program has made an optimizer: it will train, whatever it does before."""
+        self._finder.waits_for_optimizer = True
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has updated its parameters."""
+        if self._finder.call is not Call.OPTIMIZER:
+            self._home = threading.get_ident()
+        if not self._modules_known:
+            self._listen_to_modules()
+        if not self._finder.is_found:
+            self._updates_ns.append(time.perf_counter_ns())
+        self._told(self._finder.optimizer, id(optimizer), f"{type(optimizer).__name__}.step")
+
+    def module_called(self, module: Any) -> None:
+        """An outermost module is about to run."""
+        acting = module.training and not self._torch.is_grad_enabled()
+        self._told(self._finder.forward, id(module), type(module).__name__, acting)
+
+    def graph_replayed(self) -> None:
+        """A CUDA graph is about to be replayed."""
+        self._told(self._finder.graph)
+
+    def went_backward(self, roots: Any) -> None:
+        """A backward pass from these tensors has ended."""
+        if len(self._losses) < self._settings.losses and hasattr(roots, "detach"):
+            # Its value is read when the program ends: that would wait for the GPU now.
+            self._losses.append(roots.detach().clone())
+        self._told(self._finder.backward)
+
+    def evaluates(self, module: Any) -> None:
+        """A module was put into its evaluation mode."""
+        if not self._is_over:
+            named = self._settings.module
+            inner = [one for one in module.modules() if type(one).__name__ == named] if named else [module]
+            self._hooks.listen_to(inner)
+
+    def profiler_starts(self, profiler: Any) -> None:
+        """A profiler starts, perhaps one of the program's own."""
+        if self._passes is not None and not self._is_elsewhere():
+            passes = self._passes
+            self._guarded(lambda: passes.make_room(profiler))
+
+    def _told(self, ends_step: Callable[..., bool], *call: Any) -> None:
+        """Takes a call of the program: this runs a few times in each step, and a step may be short."""
+        here = get_ident()
+        home = self._home
+        if self._is_over or (home is not None and home != here) or self._is_capturing():
+            return
+        if self._is_resting and self._finder.call is not Call.OPTIMIZER:
+            ends_step(*call)  # may find that it trains now
+            return
+        self._home = here
+        try:
+            if not ends_step(*call):
+                if self._passes is not None:
+                    self._passes.look()
+                return
+            is_done = self._step_ended()
+        except Exception as error:  # noqa: BLE001  # the program goes on without us
+            self._fail(error)
+            return
+        if is_done and self._settings.stop_after:
+            _tell("everything is recorded; the program ends here (--stop-after)")
+            raise SystemExit(0)
+
+    def _is_elsewhere(self) -> bool:
+        """Whether this is another thread than the one that takes the steps."""
+        return self._home is not None and threading.get_ident() != self._home
+
+    def _guarded(self, take: Callable[[], bool | None]) -> bool:
+        """Does something of ours in the middle of the program: nothing that goes wrong may reach it."""
+        try:
+            return bool(take())
+        except Exception as error:  # noqa: BLE001  # the program goes on without us
+            self._fail(error)
+            return False
+
+    def _fail(self, error: Exception) -> None:
+        self._note(f"The capture failed: {type(error).__name__}: {error}.")
+        _tell(f"the capture failed, and the program goes on without it: {error!r}")
+        self._stop_listening()
+
+    def _is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured: what is called now runs later."""
+        cuda = self._torch.cuda
+        return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+    # ------------------------------------------------------------ modules
+
+    def _look_for_modules(self) -> None:
+        """Looks for the program's modules now and then, until some are known."""
+        for pause in _LOOK_FOR_MODULES_S:
+            if self._has_ended.wait(pause):
+                return
+            if not self._modules_known:
+                self._listen_to_modules()
+        self._finder.waits_for_optimizer = False
+
+    def _listen_to_modules(self) -> None:
+        found = outermost(self._settings.module)
+        if found:
+            self._modules_known = True
+            self._hooks.listen_to(found)
+
+    # ------------------------------------------------------------ steps
+
+    def _step_ended(self) -> bool:
+        """A step has ended: makes the plan, or follows it. Whether everything is recorded."""
+        if self._finder.changes != self._changes:
+            self._changes = self._finder.changes
+            self._start_over()
+        self._ended += 1
+        if self._plan is None:
+            self._marks_ns.append(time.perf_counter_ns())
+            self._plan = self._made_plan()
+            if self._plan is None:
+                return False
+            if not self._claim(self._plan):
+                self._stop_listening()
+                return False
+        if self._passes is None or not self._passes.step_ended(self._ended):
+            return False
+        self._tell_steps()
+        if self._finder.call in (Call.OPTIMIZER, Call.STEP) or self._settings.stop_after:
+            self._stop_listening()
+        else:
+            self._is_resting = True
+            self._hooks.forget_modules()
+        return True
+
+    def _start_over(self) -> None:
+        """Something else ends steps now: what was measured is of other steps."""
+        if self._passes is not None:
+            self._passes.give_up()
+        self._plan, self._passes, self._is_resting = None, None, False
+        # The last of them has just ended a step, and is counted there.
+        self._marks_ns = self._updates_ns[-1 - self._finder.calls :: -self._finder.calls][::-1]
+        self._ended = max(self._ended, len(self._marks_ns))
+        self._updates_ns.clear()
+
+    def _made_plan(self) -> Plan | None:
+        """The plan once the step's time has settled; ranks take that of rank 0."""
+        if self._agreement is None:
+            self._agreement = Agreement(self._settings.folder)
+        if self._agreement.is_needed and rank() != 0:
+            return self._agreement.find()
+        if len(self._marks_ns) <= (self._settings.skip or 0):
+            return None
+        steps_ns = [after - before for before, after in pairwise(self._marks_ns)]
+        on_gpu = uses_cuda()
+        if not has_settled(steps_ns, self._settings.skip, on_gpu=on_gpu) or is_profiling():
+            return None
+        if not self._agreement.is_needed:
+            return plan_for(self._settings, self._ended, steps_ns, on_gpu=on_gpu)
+        start = self._ended + Agreement.margin(steps_ns)
+        plan = plan_for(self._settings, start, steps_ns, on_gpu=on_gpu)
+        self._agreement.publish(plan)
+        return replace(plan, is_shared=True)
+
+    def _claim(self, plan: Plan) -> bool:
+        """Opens the file of this rank; False if another process records this rank already."""
+        if self._file is None:
+            file = RankFile(self._settings.folder, rank())
+            if not file.claim():
+                return False
+            self._file = file
+            file.tell(**about_rank(self._settings.command, self._started), environment=environment())
+        self._file.note(plan.note)
+        self._tell_steps()
+        kind = SlowSteps if self._settings.slow else Passes
+        self._passes = kind(self._settings, plan, self._file)
+        self._endings.hold_signals()
+        return True
+
+    def _tell_steps(self) -> None:
+        """Writes what a step is, and how many there were."""
+        if self._file is not None:
+            self._file.tell(
+                step={
+                    "found_by": self._finder.call.value if self._finder.call else None,
+                    "name": self._finder.name,
+                    "calls": self._finder.calls,
+                    "backward_passes": self._finder.passes_per_step.get(Call.BACKWARD),
+                    "sentence": self._finder.sentence(),
+                },
+                steps_seen=self._ended,
+                settled_after=self._plan.start if self._plan else None,
+            )
+
+    def _note(self, sentence: str) -> None:
+        if self._file is not None:
+            self._file.note(sentence)
+
+    # ------------------------------------------------------------ the end
+
+    def _stop_listening(self) -> None:
+        """Nothing of us stays in the program."""
+        self._is_over = True
+        self._has_ended.set()
+        self._hooks.remove()
+        loaders.unwatch()
+        self._endings.remove()
+
+    def _forked(self) -> None:
+        """This is a child of the program, which is not recorded."""
+        self._is_over = True
+        self._hooks.remove()
+        loaders.unwatch()
+        self._file = self._passes = None
+        if self.in_code:
+            _forget()
+
+    def close(self, state: str = "finished") -> None:
+        """The part of the program that is recorded ends: keeps what there is, and leaves nothing behind."""
+        try:
+            self.finish(state)
+        finally:
+            self._stop_listening()
+            self._endings.forget()
+            _forget()
+
+    def finish(self, state: str = "finished") -> None:
+        """The program ends: keeps what there is."""
+        self._is_over = True
+        if self._file is None:
+            self._tell_what_was_seen()
+            return
+        try:
+            if self._passes is not None and not self._is_elsewhere():
+                self._passes.end()
+        except Exception as error:  # noqa: BLE001  # the program's own end is what counts
+            self._note(f"The last pass could not be kept: {type(error).__name__}: {error}.")
+        losses = [float(loss.float().mean()) for loss in self._losses]
+        self._file.tell(losses=losses, steps_seen=self._ended, ended=now_text(), state=state)
+        self._file = None
+
+    def _tell_what_was_seen(self) -> None:
+        """A program that ended before anything was recorded: why, for whoever asks for its profile."""
+        seen = self._ended or len(self._updates_ns)
+        if not seen or self._plan is not None:
+            return
+        file = RankFile(self._settings.folder, rank())
+        if file.claim():
+            file.note(f"The program ended after {seen} steps, before the time of a step had settled.")
+            if not self.in_code:
+                file.note("To record such a short program: stepscope run --skip 1 --steps 2 …")
+            file.tell(
+                command=list(self._settings.command), started=self._started, ended=now_text(), steps_seen=seen
+            )
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"stepscope: {line}\n")

@@ -1,0 +1,246 @@
+"""Listens to a program: its optimizers, modules, graphs and backward passes say when they were called.
+
+Each hook costs about a microsecond a call and is taken out when everything is recorded. Code that torch
+compiles never sees one.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+__all__ = ["Hooks", "Listener", "outermost"]
+
+_made: dict[int, weakref.ref[Any]] = {}
+"""The modules that the program has made since we listen, by their id."""
+
+
+class Listener(Protocol):
+    """Is told what the program calls."""
+
+    def optimizer_stepped(self, optimizer: Any) -> None:
+        """An optimizer has updated its parameters."""
+
+    def optimizer_made(self) -> None:
+        """The program has made an optimizer of a class that it had none of."""
+
+    def module_called(self, module: Any) -> None:
+        """A module that was hooked is about to run."""
+
+    def graph_replayed(self) -> None:
+        """A CUDA graph is about to be replayed."""
+
+    def went_backward(self, roots: Any) -> None:
+        """A backward pass from these tensors has ended."""
+
+    def evaluates(self, module: Any) -> None:
+        """A module was put into its evaluation mode."""
+
+    def profiler_starts(self, profiler: Any) -> None:
+        """A profiler is about to start."""
+
+
+class Hooks:
+    """What was put into torch to listen, and takes it out again."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener: Listener | None = listener
+        self._undo: list[Callable[[], None]] = []
+        self._depth = 0
+        self._modules: list[Any] = []
+        self._is_compiling: Callable[[], bool] = bool
+
+    def install(self) -> None:
+        """Puts hooks into the torch that the program has imported."""
+        import torch
+
+        self._is_compiling = torch.compiler.is_compiling
+        self._hook_optimizers(torch)
+        self._replace(torch.autograd, "backward", self._backward_told)
+        self._replace(torch.nn.Module, "eval", self._evaluated)
+        for maker in ("__init__", "__setstate__"):
+            self._replace(torch.nn.Module, maker, self._made)
+        graph = getattr(torch.cuda, "CUDAGraph", None)
+        if graph is not None and "replay" in vars(graph):
+            self._replace(graph, "replay", self._replay_told)
+        profiler = sys.modules.get("torch.autograd.profiler")
+        if profiler is not None and hasattr(profiler.profile, "_prepare_trace"):
+            self._replace(profiler.profile, "_prepare_trace", self._profiler_started)
+
+    def remove(self) -> None:
+        """Takes everything out; what cannot be taken out passes calls on and says nothing."""
+        self._listener = None
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+        _made.clear()
+        self.forget_modules()
+
+    def forget_modules(self) -> None:
+        """Takes the hooks out of modules."""
+        for module in self._modules:
+            hooks = module._forward_pre_hooks  # noqa: SLF001
+            module._forward_pre_hooks = OrderedDict(  # noqa: SLF001
+                (key, hook) for key, hook in hooks.items() if getattr(hook, "__self__", None) is not self
+            )
+        self._modules.clear()
+
+    def listen_to(self, modules: Iterable[Any]) -> None:
+        """Has the calls of these modules told, too.
+
+        Another thread may be calling them: their table of hooks is replaced, never changed.
+        """
+        from torch.utils.hooks import RemovableHandle
+
+        for module in modules:
+            compiled = getattr(module, "_compiled_call_impl", None) is not None
+            if compiled or any(module is known for known in self._modules):
+                continue
+            hooks = OrderedDict(module._forward_pre_hooks)  # noqa: SLF001
+            hooks[RemovableHandle(hooks).id] = self._called
+            module._forward_pre_hooks = hooks  # noqa: SLF001
+            self._modules.append(module)
+
+    def _called(self, module: Any, _inputs: Any) -> None:
+        if self._listener is not None and not self._is_compiling():
+            self._listener.module_called(module)
+
+    # ------------------------------------------------------------ optimizers
+
+    def _hook_optimizers(self, torch: Any) -> None:
+        """Has optimizers tell when `step()` has returned.
+
+        A step of the program ends after the range that torch records around `step()`. The hook that torch
+        offers runs inside of it; it is for optimizers whose `step` was bound before this.
+        """
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        optimizer = torch.optim.Optimizer
+        plain = optimizer.profile_hook_step
+
+        def hooked(step: Callable[..., Any]) -> Callable[..., Any]:
+            if self._listener is not None:
+                self._listener.optimizer_made()
+            return self._told_after(plain(step))
+
+        optimizer.profile_hook_step = staticmethod(hooked)
+        self._undo.append(lambda: setattr(optimizer, "profile_hook_step", staticmethod(plain)))
+        for kind in _subclasses(optimizer):
+            step = vars(kind).get("step")
+            if getattr(step, "hooked", False):
+                kind.step = self._told_after(step)
+                self._undo.append(functools.partial(setattr, kind, "step", step))
+        handle = register_optimizer_step_post_hook(self._stepped)
+        self._undo.append(handle.remove)
+
+    def _told_after(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def stepping(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._listener is None or self._is_compiling():
+                return step(optimizer, *args, **kwargs)
+            self._depth += 1
+            try:
+                outcome = step(optimizer, *args, **kwargs)
+            finally:
+                self._depth -= 1
+            # An optimizer inside another one is a part of its step.
+            if self._depth == 0 and self._listener is not None:
+                self._listener.optimizer_stepped(optimizer)
+            return outcome
+
+        return stepping
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self._depth == 0 and self._listener is not None and not self._is_compiling():
+            self._listener.optimizer_stepped(optimizer)
+
+    # ------------------------------------------------------------ functions of torch
+
+    def _replace(self, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
+        plain = getattr(owner, name)
+        ours = functools.wraps(plain)(wrap(plain))
+        setattr(owner, name, ours)
+
+        def undo() -> None:
+            if getattr(owner, name) is ours:  # or somebody has replaced ours
+                setattr(owner, name, plain)
+
+        self._undo.append(undo)
+
+    def _backward_told(self, plain: Callable[..., Any]) -> Any:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            outcome = plain(tensors, *args, **kwargs)
+            if self._listener is not None and not self._is_compiling():
+                self._listener.went_backward(tensors)
+            return outcome
+
+        return backward
+
+    def _replay_told(self, plain: Callable[..., Any]) -> Any:
+        def replay(*args: Any, **kwargs: Any) -> Any:
+            if self._listener is not None:
+                self._listener.graph_replayed()
+            return plain(*args, **kwargs)
+
+        return replay
+
+    def _evaluated(self, plain: Callable[..., Any]) -> Any:
+        def evaluate(module: Any) -> Any:
+            outcome = plain(module)
+            if self._listener is not None and not self._is_compiling():
+                self._listener.evaluates(module)
+            return outcome
+
+        return evaluate
+
+    def _made(self, plain: Callable[..., Any]) -> Any:
+        def make(module: Any, *args: Any, **kwargs: Any) -> None:
+            plain(module, *args, **kwargs)
+            if self._listener is not None and not self._is_compiling():
+                _made[id(module)] = weakref.ref(module)
+
+        return make
+
+    def _profiler_started(self, plain: Callable[..., Any]) -> Any:
+        def prepare(profiler: Any) -> Any:
+            if self._listener is not None:
+                self._listener.profiler_starts(profiler)
+            return plain(profiler)
+
+        return prepare
+
+
+def outermost(named: str | None = None) -> list[Any]:
+    """The modules of the program with weights that are part of no other; or those of a named class."""
+    import torch
+
+    found = [one for one in (made() for made in list(_made.values())) if one is not None]
+    if not found and threading.current_thread() is threading.main_thread():
+        # Those from before we began. Only here: Python fails to build a tuple that another thread has
+        # come to know through `gc`. `type()`, for proxies may make what they stand for when asked.
+        found = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
+    if named is not None:
+        return [one for one in found if type(one).__name__ == named]
+    inner = {id(child) for one in found for child in list(one.__dict__.get("_modules", {}).values())}
+    return [one for one in found if id(one) not in inner and _has_weights(one)]
+
+
+def _has_weights(module: Any) -> bool:
+    try:
+        return next(module.parameters(), None) is not None
+    except Exception:  # noqa: BLE001  # one that is not made yet has no tables
+        return False
+
+
+def _subclasses(kind: type) -> list[Any]:
+    found = [kind]
+    one: Any
+    for one in kind.__subclasses__():
+        found += _subclasses(one)
+    return found

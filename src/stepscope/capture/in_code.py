@@ -17,7 +17,6 @@ from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     from stepscope.capture.control import Capture
-    from stepscope.findings.report import Report
 
 __all__ = ["STEP", "Options", "Profile", "profile"]
 
@@ -127,8 +126,8 @@ class Profile:
             raise StepscopeError("nothing is recorded yet", hint="with stepscope.profile() as p: …")
         return self._folder
 
-    def report(self) -> Report:
-        """What costs time in the steps that were recorded, and what to change."""
+    def report(self) -> Any:
+        """What costs time in the steps that were recorded, and what to change: as `stepscope.report` does."""
         from importlib import import_module  # the program's process has no analysis in it until here
 
         if self._capture is not None:
@@ -138,8 +137,7 @@ class Profile:
         folder = self.folder
         if not any(folder.glob("rank*.pt.trace.json.gz")):
             raise StepscopeError(f"there is no profile in {folder}", hint=_HINT)
-        report: Report = import_module("stepscope.opening").report(folder)
-        return report
+        return import_module("stepscope.opening").report(folder)
 
     def step(self, name: str = STEP) -> None:
         """Ends a step, as `stepscope.step()` does."""

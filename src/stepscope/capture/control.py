@@ -228,7 +228,7 @@ class Capture:
                 return False
         if self._passes is None or not self._passes.step_ended(self._ended):
             return False
-        self._tell_steps()
+        self._tell_count()
         if self._finder.call in (Call.OPTIMIZER, Call.STEP) or self._settings.stop_after:
             self._stop_listening()
         else:
@@ -278,6 +278,8 @@ class Capture:
         kind = SlowSteps if self._settings.slow else Passes
         self._passes = kind(self._settings, plan, self._file)
         self._endings.hold_signals()
+        if self._finder.call is not Call.BACKWARD and len(self._losses) >= self._settings.losses:
+            self._hooks.steps_are_found()
         return True
 
     def _tell_steps(self) -> None:
@@ -294,6 +296,10 @@ class Capture:
                 steps_seen=self._ended,
                 settled_after=self._plan.start if self._plan else None,
             )
+
+    def _tell_count(self) -> None:
+        if self._file is not None:
+            self._file.tell(steps_seen=self._ended)
 
     def _note(self, sentence: str) -> None:
         if self._file is not None:

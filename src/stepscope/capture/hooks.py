@@ -54,6 +54,7 @@ class Hooks:
         self._undo: list[Callable[[], None]] = []
         self._depth = 0
         self._modules: list[Any] = []
+        self._for_finding: list[Callable[[], None]] = []
         self._is_compiling: Callable[[], bool] = bool
 
     def install(self) -> None:
@@ -62,16 +63,21 @@ class Hooks:
 
         self._is_compiling = torch.compiler.is_compiling
         self._hook_optimizers(torch)
-        self._replace(torch.autograd, "backward", self._backward_told)
-        self._replace(torch.nn.Module, "eval", self._evaluated)
-        for maker in ("__init__", "__setstate__"):
-            self._replace(torch.nn.Module, maker, self._made)
+        for_finding = [(torch.autograd, "backward", self._backward_told)]
+        for_finding += [(torch.nn.Module, "eval", self._evaluated)]
+        for_finding += [(torch.nn.Module, maker, self._made) for maker in ("__init__", "__setstate__")]
+        self._for_finding = [self._replace(*one) for one in for_finding]
         graph = getattr(torch.cuda, "CUDAGraph", None)
         if graph is not None and "replay" in vars(graph):
             self._replace(graph, "replay", self._replay_told)
         profiler = sys.modules.get("torch.autograd.profiler")
         if profiler is not None and hasattr(profiler.profile, "_prepare_trace"):
             self._replace(profiler.profile, "_prepare_trace", self._profiler_started)
+
+    def steps_are_found(self) -> None:
+        """Takes out what is needed only to find the steps: it would be in the way, and in the stacks."""
+        for undo in self._for_finding:
+            undo()
 
     def remove(self) -> None:
         """Takes everything out; what cannot be taken out passes calls on and says nothing."""
@@ -162,7 +168,9 @@ class Hooks:
 
     # ------------------------------------------------------------ functions of torch
 
-    def _replace(self, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
+    def _replace(
+        self, owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]
+    ) -> Callable[[], None]:
         plain = getattr(owner, name)
         ours = functools.wraps(plain)(wrap(plain))
         setattr(owner, name, ours)
@@ -172,6 +180,7 @@ class Hooks:
                 setattr(owner, name, plain)
 
         self._undo.append(undo)
+        return undo
 
     def _backward_told(self, plain: Callable[..., Any]) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:

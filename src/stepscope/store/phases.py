@@ -39,9 +39,13 @@ _STANDARD = "|".join(
     sorted(sys.stdlib_module_names - {"code", "profile", "test", "this", "trace", "tty", "turtle"})
 )
 _PYTHON = rf"/lib(64)?/python3[^/]*/|/torchinductor_|^({_STANDARD})(\.py|/)"
-_NOT_THE_USERS = rf"{_PYTHON}|(site|dist)-packages/|/pytorch/torch/|^<(?:[^i]|i[^p])|^({_LIBRARIES})(\.py|/)"
+_NOT_THE_USERS = (
+    rf"{_PYTHON}|(site|dist)-packages/|/pytorch/torch/|/stepscope/capture/"
+    rf"|^<(?:[^i]|i[^p])|^({_LIBRARIES})(\.py|/)"
+)
 _NOT_EVEN_A_LIBRARYS = (
     r"/torch/|/torchinductor_|^<|^(torch|triton|functorch|numpy|typing_extensions)(\.py|/)"
+    r"|(^|/)stepscope/capture/"
     rf"|/lib(64)?/python3[^/]*/[^/]*$|^({_STANDARD})(\.py|/)"
 )
 _FRAME = r"^.+\(\d+\): .+$"

@@ -46,12 +46,12 @@ _LAUNCH_SHARE = 0.25
 # Functions that only call others, by how they are named: they say little about what is done.
 _WRAPPER = re.compile(
     r"^<|: (__\w+__|<\w+>|_?wrap\w*|inner\w*|_fn|new_func|fetch|_next_data|decorat\w+|_?call\w*_impl)$"
-    r"|^torch/|^threading\.py|^contextlib\.py|^functools\.py"
+    r"|^torch/|^threading\.py|^contextlib\.py|^functools\.py|(^|/)stepscope/capture/hooks\.py"
 )
 # What has findings of its own, or is not the program's: the recording, importing, compiling, collectives.
 _ELSEWHERE = (
     r"^torch/profiler/|^<frozen importlib|^torch/_dynamo/convert_frame|^torch/_inductor/compile_fx"
-    r"|^triton/compiler|^(c10d::|gloo:|nccl:|mpi:)"
+    r"|^triton/compiler|^(c10d::|gloo:|nccl:|mpi:)|(^|/)stepscope/capture/control\.py"
 )
 
 

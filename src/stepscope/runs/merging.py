@@ -16,8 +16,10 @@ from typing import Any
 
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Advice, analysis_of
+from stepscope.findings._starvation import starvation_of
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged, report_of, rule_id
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.report import NextStep, NotRun, Passes, PassFacts, Report
 from stepscope.runs import Pass, PassName
@@ -116,14 +118,27 @@ def _advices(light: Judged, full: Judged) -> Iterator[tuple[str, Advice]]:
         elif theirs is not None and (rule_id(name) in unknown or name in SEES_MORE):
             # The step of the full pass is a longer one: what counts is the part of it, which is measured.
             gain = full.mean_step.gain(theirs.saving)
+            less = min(1.0, _most_share(light, theirs) / (gain.high_share or 1.0))
             yield (
                 name,
                 replace(
                     theirs,
                     because=f"{theirs.because} (From the full pass.)",
-                    saving=of_shares(light.mean_step, gain.low_share, gain.high_share),
+                    saving=of_shares(light.mean_step, less * gain.low_share, less * gain.high_share),
                 ),
             )
+
+
+def _most_share(light: Judged, theirs: Advice) -> float:
+    """What a finding of the full pass can gain at most, as a part of the step.
+
+    Recording stacks slows down Python more than anything else, and a full pass has a step or two: one that
+    was held up tells nothing. For Python the GPU does not wait longer than in the light pass.
+    """
+    if Claim(Time.STARVED, Part.PYTHON) not in theirs.claims or "idle_gaps" not in light.shown:
+        return 1.0
+    starved = starvation_of(light.mean_step, light.shown["idle_gaps"])
+    return light.mean_step.share(starved.python_ns)
 
 
 def _placed(light: Advice, full: Advice | None) -> Advice:

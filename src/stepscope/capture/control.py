@@ -103,6 +103,7 @@ class Capture:
 
     def step(self, name: str = "stepscope.step()") -> None:
         """The program says that a step has ended."""
+        self._count_passes()
         self._told(self._finder.step, name)
 
     def optimizer_made(self) -> None:
@@ -117,7 +118,14 @@ class Capture:
             self._listen_to_modules()
         if not self._finder.is_found:
             self._updates_ns.append(time.perf_counter_ns())
+        self._count_passes()
         self._told(self._finder.optimizer, id(optimizer), f"{type(optimizer).__name__}.step")
+
+    def _count_passes(self) -> None:
+        hooks = self._hooks
+        if hooks.backwards:
+            self._finder.went_backward(hooks.backwards)
+            hooks.backwards = 0
 
     def module_called(self, module: Any) -> None:
         """An outermost module is about to run."""
@@ -137,7 +145,7 @@ class Capture:
 
     def evaluates(self, module: Any) -> None:
         """A module was put into its evaluation mode."""
-        if not self._is_over:
+        if not self._is_over and not (self._plan and self._trains()):
             named = self._settings.module
             inner = [one for one in module.modules() if type(one).__name__ == named] if named else [module]
             self._hooks.listen_to(inner)
@@ -164,6 +172,7 @@ class Capture:
                     self._passes.look()
                 return
             is_done = self._step_ended()
+            self._hooks.is_quiet = self._may_be_quiet()
         except Exception as error:  # noqa: BLE001  # the program goes on without us
             self._fail(error)
             return
@@ -226,21 +235,33 @@ class Capture:
             if not self._claim(self._plan):
                 self._stop_listening()
                 return False
+            if self._trains() and not self._finder.has_acted:
+                self._hooks.forget_modules()  # the most expensive of the hooks, and of no more use
         if self._passes is None or not self._passes.step_ended(self._ended):
             return False
         self._tell_steps()
-        if self._finder.call in (Call.OPTIMIZER, Call.STEP) or self._settings.stop_after:
+        if self._trains() or self._settings.stop_after:
             self._stop_listening()
         else:
             self._is_resting = True
             self._hooks.forget_modules()
         return True
 
+    def _may_be_quiet(self) -> bool:
+        """Whether nothing but the ends of steps has to be told."""
+        is_recording = self._passes is not None and self._passes.is_recording
+        return self._trains() and not is_recording and len(self._losses) >= self._settings.losses
+
+    def _trains(self) -> bool:
+        """Whether something ends steps that has nothing to do with calls of modules."""
+        return self._finder.call in (Call.OPTIMIZER, Call.STEP)
+
     def _start_over(self) -> None:
         """Something else ends steps now: what was measured is of other steps."""
         if self._passes is not None:
             self._passes.give_up()
         self._plan, self._passes, self._is_resting = None, None, False
+        self._modules_known = False
         # The last of them has just ended a step, and is counted there.
         self._marks_ns = self._updates_ns[-1 - self._finder.calls :: -self._finder.calls][::-1]
         self._ended = max(self._ended, len(self._marks_ns))

@@ -50,12 +50,18 @@ class Hooks:
         self._depth = 0
         self._modules: list[Any] = []
         self._is_compiling: Callable[[], bool] = bool
+        self._has_gradients: Callable[[], bool] = bool
+        self.is_quiet = False
+        """Whether only ends of steps matter: passes are counted here, for code that seldom runs is slow."""
+        self.backwards = 0
+        """Backward passes since this was last set to 0, while it is quiet."""
 
     def install(self) -> None:
         """Puts hooks into the torch that the program has imported."""
         import torch
 
         self._is_compiling = torch.compiler.is_compiling
+        self._has_gradients = torch.is_grad_enabled
         self._hook_optimizers(torch)
         self._replace(torch.autograd, "backward", self._backward_told)
         self._replace(torch.nn.Module, "eval", self._evaluated)
@@ -100,6 +106,8 @@ class Hooks:
             self._modules.append(module)
 
     def _called(self, module: Any, _inputs: Any) -> None:
+        if self.is_quiet and (self._has_gradients() or not module.training):
+            return
         if self._listener is not None and not self._is_compiling():
             self._listener.module_called(module)
 
@@ -168,7 +176,9 @@ class Hooks:
     def _backward_told(self, plain: Callable[..., Any]) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             outcome = plain(tensors, *args, **kwargs)
-            if self._listener is not None and not self._is_compiling():
+            if self.is_quiet:
+                self.backwards += 1
+            elif self._listener is not None and not self._is_compiling():
                 self._listener.went_backward(tensors)
             return outcome
 

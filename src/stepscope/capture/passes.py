@@ -41,6 +41,11 @@ class Passes:
         self._watch = Watch(gpus=_uses_cuda())
         self._began = _process_began()
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether a profiler is attached, whose size has to be looked at."""
+        return self._recording is not None
+
     def step_ended(self, at: int) -> bool:
         """So many steps have ended: does what the plan says of this moment; whether that was all of it."""
         if self._clock is not None:

@@ -6,13 +6,20 @@ An alarm about launches there is true if a CUDA graph of the step was measured t
 
     python -m benchmarks.findings                  all programs
     python -m benchmarks.findings anomaly_mode …   some of them
+    python -m benchmarks.findings --measured …     the gains again, with the faulty side's measured step
+
+A run of the capture knows the unprofiled step. With `--measured` the report is given it, and the table holds
+gains from the profile alone against gains with that step: whether they are as true, and how much narrower.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tests.faults import FAULTS, PROGRAMS
@@ -21,7 +28,9 @@ import stepscope
 from stepscope.findings import Finding, Gain
 from stepscope.findings.ranking import HIGH_SHARE, MEDIUM_SHARE
 from stepscope.findings.report import Report
+from stepscope.store.measured import MeasuredStep
 
+LIBRARY = FAULTS.parent / "library"
 GRAPHED = ("launch-bound", "eager-decode", "missed-graphs")
 """Findings that a CUDA graph of the step fixes."""
 NEAR = 0.20
@@ -54,6 +63,12 @@ class Pair:
     def width(self) -> float | None:
         """How wide the interval is, as a part of the step."""
         return self.finding.gain.high_share - self.finding.gain.low_share if self.finding else None
+
+    @property
+    def width_in_time(self) -> float | None:
+        """The same of the interval in ns, as a part of the measured step."""
+        gain = self.finding.gain if self.finding else None
+        return (gain.high_ns - gain.low_ns) / self.unprofiled[2] if gain else None
 
 
 def reported(name: str, side: str, recording: str = "light") -> Report:
@@ -147,8 +162,80 @@ def print_alarms(alarms: list[Alarm], programs: int) -> None:
         print(f"  {one.severity:6}  {one.where:34} {one.id:22} {interval}  {said:12}  {gain}")
 
 
+def measured_of(facts: dict[str, Any]) -> MeasuredStep:
+    """The step of a side without the profiler, as sure as a run of the capture has it: to 1 % or better."""
+    mean = facts["unprofiled_step_ns"]
+    half = min(facts["spread_ns"] // 2, mean // 100)
+    return MeasuredStep(mean, mean, mean - half, mean + half, facts["unprofiled_steps"])
+
+
+def gains_of(folder: Path, name: str, program: dict[str, Any], ids: Iterable[str]) -> list[Pair]:
+    """A planted fault twice: by its profile alone, and with the measured step."""
+    sides = program["sides"]
+    before, after = (sides[side]["unprofiled_step_ns"] for side in ("faulty", "mended"))
+    pairs = []
+    for measured in (None, measured_of(sides["faulty"])):
+        trace = stepscope.open(folder / f"{name}.faulty.light.pt.trace.json.gz")
+        trace.measured = measured
+        report = stepscope.report(trace)
+        found = next((one for one in report.findings if one.id in ids), None)
+        ends = (*report.overview.unprofiled_step_ns, before)
+        rank = report.findings.index(found) + 1 if found else None
+        pairs.append(Pair(name, next(iter(ids)), program["kind"], rank, found, 1 - after / before, ends))
+    return pairs
+
+
+def print_measured(title: str, twice: list[list[Pair]]) -> None:
+    """Gains without and with the measured step, and what they come to."""
+    print(f"{title}\n")
+    head = f"{'program':34} {'finding':24} {'profile alone':>18}  {'with the step':>18}  measured  inside"
+    print(f"{head}\n{'─' * len(head)}")
+    for alone, timed in twice:
+        ends = [
+            f"{one.finding.gain.low_share:6.1%} … {one.finding.gain.high_share:6.1%}" if one.finding else "–"
+            for one in (alone, timed)
+        ]
+        said = " → ".join("yes" if one.inside else "NO" for one in (alone, timed))
+        found = alone.finding.id if alone.finding else alone.expected
+        print(f"{alone.name:34} {found:24} {ends[0]:>18}  {ends[1]:>18}  {alone.gain_share:8.1%}  {said}")
+    both = [pair for pair in twice if all(one.width is not None for one in pair)]
+    for place, what in enumerate(("profile alone", "with the measured step")):
+        inside = sum(pair[place].inside for pair in twice) / max(1, len(twice))
+        widths = [pair[place].width or 0.0 for pair in both] or [0.0]
+        times = [pair[place].width_in_time or 0.0 for pair in both] or [0.0]
+        print(
+            f"{what:24} gain inside {inside:.0%} of {len(twice)} · width as a share: median "
+            f"{statistics.median(widths):.3f}, mean {statistics.mean(widths):.3f} · in time: median "
+            f"{statistics.median(times):.3f}, mean {statistics.mean(times):.3f} of the step"
+        )
+    print()
+
+
+def main_measured(only: list[str]) -> int:
+    """Prints how much narrower gains are with the measured step, and whether they are as true."""
+    library = json.loads((LIBRARY / "measurements.json").read_text(encoding="utf-8"))["programs"]
+    made = {name: one for name, one in PROGRAMS.items() if not name.startswith("unseen_")}
+    later = {name: one for name, one in PROGRAMS.items() if name.startswith("unseen_")}
+    kept = {name: one for name, one in library.items() if one["kept"] and one["findings"]}
+    for title, folder, programs in (
+        ("The rules were made with these", FAULTS, made),
+        ("Recorded when the rules were done", FAULTS, later),
+        ("On real libraries", LIBRARY, kept),
+    ):
+        some = [
+            gains_of(folder, name, one, one.get("findings") or [one["finding"]])
+            for name, one in programs.items()
+            if "mended" in one["sides"] and (not only or name in only)
+        ]
+        if some:
+            print_measured(title, some)
+    return 0
+
+
 def main(only: list[str]) -> int:
     """Prints the tables: of the programs that the rules were made with, and of those that came later."""
+    if "--measured" in only:
+        return main_measured([name for name in only if name != "--measured"])
     programs = {name: one for name, one in PROGRAMS.items() if not only or name in only}
     for later in (False, True):
         some = {name: one for name, one in programs.items() if name.startswith("unseen_") == later}

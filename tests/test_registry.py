@@ -78,3 +78,9 @@ def test_a_file_that_is_no_plug_in_is_named(
     monkeypatch.setattr(registry, "PACKAGE", tmp_path)
     with pytest.raises(ValueError, match=message):
         registry.scan()
+
+
+def test_a_command_may_be_called_as_python_calls_its_own() -> None:
+    assert "try" in registry.scan()["cli.commands"]
+    assert registry.load("cli.commands", "try").__name__ == "try_" == registry.file_of("try")
+    assert registry.file_of("report") == "report"

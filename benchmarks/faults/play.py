@@ -1,18 +1,25 @@
 """Runs one side of a program as people run theirs: a loop, until it is ended from outside.
 
-python -m benchmarks.faults.play anomaly_mode                   for `stepscope run --stop-after`
-python -m benchmarks.faults.play anomaly_mode --side=mended --time    prints how long a step takes
+Before the loop, some steps are timed by a clock alone, and the time is printed. `stepscope run --skip` leaves
+these out, so that both times are of the same process.
+
+    python -m benchmarks.faults.play anomaly_mode --timed 100
+    stepscope run --stop-after --skip 220 -m benchmarks.faults.play anomaly_mode --timed 100
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import torch
+import torch._dynamo  # what takes long to import is imported before it is this program's turn
 from benchmarks.faults import PROGRAMS
-from benchmarks.faults.record import measured, warm
+from benchmarks.faults.record import block_ns
 
 
 def main() -> None:
@@ -20,19 +27,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
     parser.add_argument("--side", default="faulty")
-    parser.add_argument("--time", action="store_true")
+    parser.add_argument("--timed", type=int, default=0, help="as many steps again are called before them")
+    parser.add_argument("--once", action="store_true", help="end after the timed steps")
+    parser.add_argument("--turn", help="a file: of the programs that name it, one runs at a time")
     given = parser.parse_args()
     program = PROGRAMS[given.name]
     if given.side == "faulty":
         os.environ |= program.environment
-    torch.manual_seed(1)
-    step = program.sides[given.side]()
-    if given.time:
-        warm(step)
-        print(json.dumps(measured(step)))
+    with turn(given.turn):
+        torch.manual_seed(1)
+        step = program.sides[given.side]()
+        for _ in range(given.timed):
+            step()
+        if given.timed:
+            print(f"timed_ns {block_ns(step, given.timed):.0f}", flush=True)
+        while not given.once:
+            step()
+
+
+@contextlib.contextmanager
+def turn(file: str | None) -> Iterator[None]:
+    """Waits until no other program has its turn."""
+    if file is None:
+        yield
         return
-    while True:
-        step()
+    with Path(file).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, cast
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
+from stepscope.runs.choosing import ChosenRank, choose_pass, choose_rank
+from stepscope.runs.reading import read_run, run_folder
 from stepscope.sources import RECORD_ONE, Input
 from stepscope.store import cache
 from stepscope.store.layout import build, check_place, is_store, read_meta, restore
@@ -27,10 +29,12 @@ if TYPE_CHECKING:
 
     from stepscope.compare import Comparison
     from stepscope.findings.report import Report
+    from stepscope.findings.thresholds import Thresholds
+    from stepscope.runs import Pass
     from stepscope.sources import Source
     from stepscope.streams import Progress
 
-__all__ = ["check_pipes", "diff", "open_trace", "recordings_of", "report"]
+__all__ = ["check_pipes", "diff", "open_pass", "open_trace", "recordings_of", "report", "report_on_run"]
 
 Maker = Callable[[Path], None]
 """Makes a store in a folder."""
@@ -49,9 +53,15 @@ def open_trace(
     """Opens a profile: a path, `-`, a URL, a folder with one trace in it, or a store.
 
     What other sources read of the same run is added from `also`. The store is kept in the cache, or in the
-    folder `store`; `refresh` makes it anew.
+    folder `store`; `refresh` makes it anew. Of the folder of a run, the light pass of its lowest rank is
+    opened.
     """
     text = str(source)
+    if (folder := run_folder(text)) is not None:
+        chosen = choose_rank(read_run(folder))
+        return open_pass(
+            chosen, choose_pass(chosen), also=also, store=store, refresh=refresh, progress=progress
+        )
     if text != "-" and not is_url(text) and is_store(path := Path(text)):
         if also:
             raise StepscopeError(
@@ -85,6 +95,42 @@ def open_trace(
     return _opened(
         target, lambda: words if versions and all(map(_is_version, words, versions)) else [], progress
     )
+
+
+def open_pass(
+    chosen: ChosenRank,
+    one: Pass,
+    *,
+    also: Sequence[str | Path] = (),
+    store: str | Path | None = None,
+    refresh: bool = False,
+    progress: Progress | None = None,
+) -> Trace:
+    """Opens a profile of a run, which then knows the step that was measured without the profiler."""
+    added = (*chosen.also, *also)
+    trace = open_trace(one.path, also=added, store=store, refresh=refresh, progress=progress)
+    trace.measured = chosen.record.measured
+    return trace
+
+
+def report_on_run(
+    chosen: ChosenRank,
+    passes: Sequence[Pass] = (),
+    *,
+    thresholds: Thresholds | None = None,
+    tables: Sequence[str] = (),
+    store: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """The report on a rank of a run, from some of its passes, or from all that it has."""
+    from stepscope.findings.build import judged
+    from stepscope.runs.merging import merged_report
+
+    found = {}
+    for one in passes or filter(None, (chosen.light, chosen.full)):
+        trace = open_pass(chosen, one, store=store, progress=progress)
+        found[one.name] = judged(trace, thresholds=thresholds, tables=tables, progress=progress)
+    return merged_report(chosen, found)
 
 
 def _opened(folder: Path, made_of: Callable[[], list[str]], progress: Progress | None) -> Trace:
@@ -135,10 +181,14 @@ def _is_version(word: str, version: str) -> bool:
 
 
 def report(trace: Trace | str | Path) -> Report:
-    """What costs time in a trace or profile, and what to change; thresholds are the rules' own."""
+    """What costs time in a trace, profile or run, and what to change; thresholds are the rules' own."""
     from stepscope.findings.build import build_report
 
-    return build_report(trace if isinstance(trace, Trace) else open_trace(trace))
+    if isinstance(trace, Trace):
+        return build_report(trace)
+    if (folder := run_folder(trace)) is not None:
+        return report_on_run(choose_rank(read_run(folder)))
+    return build_report(open_trace(trace))
 
 
 def diff(
@@ -170,6 +220,8 @@ def recordings_of(word: str) -> list[str]:
     if word == "-" or is_url(word):
         return [word]
     path = Path(word)
+    if run_folder(path) is not None:
+        return [word]
     if stat.S_ISDIR(_mode(path)) and not is_store(path) and not _reader_of(Input(word)):
         return [str(file) for file in _traces_in(path)]
     if not _mode(path) and "," in word:

@@ -11,6 +11,7 @@ import ast
 import difflib
 import importlib
 import json
+import keyword
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from stepscope.errors import StepscopeError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-__all__ = ["FOLDERS", "MANIFEST", "load", "names", "scan"]
+__all__ = ["FOLDERS", "MANIFEST", "file_of", "load", "names", "scan"]
 
 FOLDERS = {
     "sources": "source",
@@ -54,7 +55,7 @@ def names(folder: str, *, installed: bool = False) -> list[tuple[str, str]]:
 def load(folder: str, name: str) -> Callable[..., Any]:
     """The plug-in of that name; ours comes before those of other packages."""
     if name in _manifest()[folder]:
-        plugin = getattr(importlib.import_module(f"stepscope.{folder}.{name}"), name)
+        plugin = getattr(importlib.import_module(f"stepscope.{folder}.{file_of(name)}"), file_of(name))
     else:
         for point in _entry_points(folder):
             if point.name == name:
@@ -71,12 +72,22 @@ def scan() -> dict[str, dict[str, str]]:
     """What the manifest should hold: read from the files, without importing them."""
     return {
         folder: {
-            path.stem: _first_line(path)
+            _name_of(path): _first_line(path)
             for path in sorted(PACKAGE.joinpath(*folder.split(".")).glob("*.py"))
             if not path.name.startswith("_")
         }
         for folder in FOLDERS
     }
+
+
+def file_of(name: str) -> str:
+    """What the file and the function of a plug-in are called: `try_`, for Python keeps the word `try`."""
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _name_of(path: Path) -> str:
+    plain = path.stem.removesuffix("_")
+    return plain if keyword.iskeyword(plain) else path.stem
 
 
 @cache

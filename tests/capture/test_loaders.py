@@ -106,6 +106,21 @@ def test_types_pickles_and_copies_stay_what_they_were() -> None:
         next(batches)
 
 
+def test_what_others_put_around_it_stays() -> None:
+    ours = data.DataLoader.__iter__
+
+    def theirs(self: Any) -> Any:
+        return ours(self)
+
+    data.DataLoader.__iter__ = theirs
+    try:
+        loaders.unwatch()
+        assert data.DataLoader.__iter__ is theirs
+        assert len(list(data.DataLoader(Slow(), batch_size=6))) == 2
+    finally:
+        data.DataLoader.__iter__ = ours.__wrapped__
+
+
 def test_errors_of_the_dataset_come_through() -> None:
     class Broken(Slow):
         def __getitem__(self, place: int) -> Any:

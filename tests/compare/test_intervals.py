@@ -7,7 +7,8 @@ import random
 import pytest
 
 from stepscope.compare import Interval
-from stepscope.compare.intervals import BETWEEN_RUNS, LONE_STEPS, interval_of, spread_of, t_quantile
+from stepscope.compare.intervals import BETWEEN_RUNS, LONE_STEPS, interval_of, spread_of
+from stepscope.student import t_quantile
 
 MS = 1_000_000
 

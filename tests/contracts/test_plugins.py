@@ -34,8 +34,8 @@ def test_the_manifest_is_true() -> None:
 @pytest.mark.parametrize("folder,name", PLUGINS)
 def test_a_plug_in_is_named_after_its_file(folder: str, name: str) -> None:
     function = plain(folder, name)
-    assert function.__name__ == name
-    assert function.__module__ == f"stepscope.{folder}.{name}"
+    assert function.__name__ == registry.file_of(name)
+    assert function.__module__ == f"stepscope.{folder}.{registry.file_of(name)}"
 
 
 @pytest.mark.parametrize("folder,name", PLUGINS)

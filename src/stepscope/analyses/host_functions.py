@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
-from stepscope.simulation.recording_cost import RECORDING_READS, Moment, moment_of
+from stepscope.simulation.recording_cost import RECORDING_READS, Moment
+from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -127,7 +128,7 @@ def host_functions(trace: Trace) -> Table[HostFunction]:
     large = [one for one in found if _idle(one.outer) >= _LARGE_SHARE * whole]
     names = sorted({node.name for one in large for node in one.outer})
     ran = trace.rows(_RAN, names=names) if large and len(windows) > 1 else []
-    rows = [_row(one, _Steps(len(windows), whole, ran), moment_of(trace)) for one in found]
+    rows = [_row(one, _Steps(len(windows), whole, ran), recording_moment_of(trace)) for one in found]
     nothing = [] if rows else ["No device waited for a Python function outside of operators."]
     return Table.of(HostFunction, rows, nothing + how_steps_were_found(trace))
 

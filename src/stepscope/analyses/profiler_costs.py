@@ -7,7 +7,8 @@ from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import DRIVING, how_steps_were_found
-from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
+from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS
+from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -62,7 +63,7 @@ def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
     window = trace.rows(_WINDOW)[0]
     steps = window.pop("steps")
     threads = [row["thread"] for row in trace.rows(DRIVING)]
-    moment = moment_of(trace)
+    moment = recording_moment_of(trace)
     rows = []
     for found in trace.rows(_EVENTS, **window, threads=threads) if steps else ():
         if events := found["events"]:

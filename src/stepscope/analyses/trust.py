@@ -10,6 +10,7 @@ from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Chec
 from stepscope.analyses._slowing import slower_device
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.step_limits import MOST_ERROR, error_of, step_limits
+from stepscope.simulation.calibration import SLOWER_DEVICE
 from stepscope.store.meta import NO_RANK, Damage
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -18,6 +19,8 @@ __all__ = ["LOST", "Caveat", "trust"]
 
 LOST = "lost bytes"
 """The caveat about a file that is cut short, or of which parts could not be read."""
+_APART = 0.05
+"""By how much, as a part of it, a measured step may be shorter than what the recorded ones come to."""
 _OPTIONS = {"with_stack": "Python stacks", "record_shapes": "shapes", "profile_memory": "memory"}
 
 
@@ -134,6 +137,29 @@ def unexplained_length(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         )
 
 
+def measured_apart(trace: Trace, steps: Steps) -> Iterator[Caveat]:
+    """A step that was measured without the profiler, and that the recorded ones do not come to."""
+    measured = trace.measured
+    plain = next((row for row in step_limits(trace) if row.times == 1 and row.simulated_ns), None)
+    if measured is None or plain is None:
+        return
+    recorded = plain.measured_ns / plain.simulated_ns
+    low, high = plain.unprofiled_low_ns * recorded, plain.unprofiled_high_ns * recorded
+    shorter, longer = low - measured.high_ns, measured.low_ns - high
+    off = max(shorter, longer)
+    # A device that has worked for long is a little slower: gains are the same part of such a step.
+    if shorter > _APART * measured.mean_ns or longer > SLOWER_DEVICE * measured.mean_ns:
+        yield steps.doubt(
+            "measured step differs",
+            measured.steps,
+            round(off) * len(steps.rows),
+            f"A step takes {units.duration(measured.mean_ns)} without the profiler, but the recorded ones "
+            f"come to {units.between(low, high)} without the cost of recording. Either the steps differ, or "
+            "the device was faster or slower meanwhile.",
+            "Gains are parts of the measured step. Record more steps if they differ in what they do.",
+        )
+
+
 def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Steps that were found by what repeats, not by the profiler's marks."""
     if steps.rows and steps.rows[0]["source"] != "mark":
@@ -204,6 +230,7 @@ RECORDING_CHECKS: tuple[Check, ...] = (
     profiler_options,
     missing_record,
     unexplained_length,
+    measured_apart,
     slower_device,
     steps_without_marks,
     several_processes,

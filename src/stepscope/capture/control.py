@@ -15,7 +15,7 @@ from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
 from stepscope.capture.hooks import Hooks, outermost
 from stepscope.capture.machine import environment
-from stepscope.capture.passes import Passes, is_profiling
+from stepscope.capture.passes import Passes, is_profiling, uses_cuda
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
 from stepscope.capture.ranks import about_rank, rank
 from stepscope.capture.run_folder import RankFile, now_text
@@ -276,11 +276,13 @@ class Capture:
         if len(self._marks_ns) <= (self._settings.skip or 0):
             return None
         steps_ns = [after - before for before, after in pairwise(self._marks_ns)]
-        if not has_settled(steps_ns, self._settings.skip) or is_profiling():
+        on_gpu = uses_cuda()
+        if not has_settled(steps_ns, self._settings.skip, on_gpu=on_gpu) or is_profiling():
             return None
         if not self._agreement.is_needed:
-            return plan_for(self._settings, self._ended, steps_ns)
-        plan = plan_for(self._settings, self._ended + Agreement.margin(steps_ns), steps_ns)
+            return plan_for(self._settings, self._ended, steps_ns, on_gpu=on_gpu)
+        start = self._ended + Agreement.margin(steps_ns)
+        plan = plan_for(self._settings, start, steps_ns, on_gpu=on_gpu)
         self._agreement.publish(plan)
         return replace(plan, is_shared=True)
 

@@ -9,11 +9,16 @@ from __future__ import annotations
 import functools
 import gc
 import sys
+import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 __all__ = ["Hooks", "Listener", "outermost"]
+
+_made: dict[int, weakref.ref[Any]] = {}
+"""The modules that the program has made since we listen, by their id."""
 
 
 class Listener(Protocol):
@@ -65,6 +70,8 @@ class Hooks:
         self._hook_optimizers(torch)
         self._replace(torch.autograd, "backward", self._backward_told)
         self._replace(torch.nn.Module, "eval", self._evaluated)
+        for maker in ("__init__", "__setstate__"):
+            self._replace(torch.nn.Module, maker, self._made)
         graph = getattr(torch.cuda, "CUDAGraph", None)
         if graph is not None and "replay" in vars(graph):
             self._replace(graph, "replay", self._replay_told)
@@ -78,6 +85,7 @@ class Hooks:
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
+        _made.clear()
         self.forget_modules()
 
     def forget_modules(self) -> None:
@@ -201,6 +209,14 @@ class Hooks:
 
         return evaluate
 
+    def _made(self, plain: Callable[..., Any]) -> Any:
+        def make(module: Any, *args: Any, **kwargs: Any) -> None:
+            plain(module, *args, **kwargs)
+            if self._listener is not None and not self._is_compiling():
+                _made[id(module)] = weakref.ref(module)
+
+        return make
+
     def _profiler_started(self, plain: Callable[..., Any]) -> Any:
         def prepare(profiler: Any) -> Any:
             if self._listener is not None:
@@ -214,12 +230,14 @@ def outermost(named: str | None = None) -> list[Any]:
     """The modules of the program with weights that are part of no other; or those of a named class."""
     import torch
 
-    module = torch.nn.Module
-    # `type()`, for proxies may make what they stand for when their class is asked for.
-    found = [thing for thing in gc.get_objects() if issubclass(type(thing), module)]
+    found = [one for one in (made() for made in list(_made.values())) if one is not None]
+    if not found and threading.current_thread() is threading.main_thread():
+        # Those from before we began. Only here: Python fails to build a tuple that another thread has
+        # come to know through `gc`. `type()`, for proxies may make what they stand for when asked.
+        found = [thing for thing in gc.get_objects() if issubclass(type(thing), torch.nn.Module)]
     if named is not None:
         return [one for one in found if type(one).__name__ == named]
-    inner = {id(child) for one in found for child in one.__dict__.get("_modules", {}).values()}
+    inner = {id(child) for one in found for child in list(one.__dict__.get("_modules", {}).values())}
     return [one for one in found if id(one) not in inner and _has_weights(one)]
 
 

@@ -14,7 +14,8 @@ __all__ = ["found", "reset", "unwatch", "watch"]
 
 _MARK = "_stepscope_taken"
 _MOST_LOADERS = 100
-_plain: dict[str, Callable[..., Any]] = {}
+_replaced: list[tuple[type, str, Callable[..., Any], Callable[..., Any]]] = []
+"""Class, method, what it was, and what we put in its place."""
 _loaders: list[_Taken] = []
 _by_loader: weakref.WeakKeyDictionary[Any, _Taken] = weakref.WeakKeyDictionary()
 
@@ -36,20 +37,21 @@ def watch() -> bool:
     loader, iterator = getattr(module, "DataLoader", None), getattr(module, "_BaseDataLoaderIter", None)
     if loader is None or iterator is None:
         return False
-    if not _plain:
-        _plain["iter"], _plain["next"] = loader.__iter__, iterator.__next__
-        loader.__iter__ = _iterating(loader.__iter__)
-        iterator.__next__ = _taking(iterator.__next__)
+    if not _replaced:
+        for owner, name, around in ((loader, "__iter__", _iterating), (iterator, "__next__", _taking)):
+            plain = getattr(owner, name)
+            ours = around(plain)
+            setattr(owner, name, ours)
+            _replaced.append((owner, name, plain, ours))
     return True
 
 
 def unwatch() -> None:
-    """Puts back what `watch` replaced."""
-    module = sys.modules.get("torch.utils.data.dataloader")
-    if _plain and module is not None:
-        module.DataLoader.__iter__ = _plain["iter"]
-        module._BaseDataLoaderIter.__next__ = _plain["next"]  # noqa: SLF001  # there is no public name
-        _plain.clear()
+    """Puts back what `watch` replaced, unless somebody else has put something around it since."""
+    for owner, name, plain, ours in _replaced:
+        if getattr(owner, name, None) is ours:
+            setattr(owner, name, plain)
+    _replaced.clear()
 
 
 def reset() -> None:

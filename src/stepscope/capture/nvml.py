@@ -33,7 +33,7 @@ _ANCESTORS = {
     40: "NUMA node",
     50: "between NUMA nodes",
 }
-_MOST_LINKS = 18
+_MOST_LINKS = 36
 _SM_CLOCK, _MEMORY_CLOCK, _TEMPERATURE = 1, 2, 0
 
 

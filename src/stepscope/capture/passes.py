@@ -10,13 +10,13 @@ from typing import Any
 from stepscope.capture import loaders
 from stepscope.capture.memory import keep_snapshot, start_history
 from stepscope.capture.plan import Plan, Span
-from stepscope.capture.recording import Recording
+from stepscope.capture.recording import Recording, wait_until_saved
 from stepscope.capture.run_folder import RankFile
 from stepscope.capture.settings import Settings
 from stepscope.capture.timing import StepClock, summary
 from stepscope.capture.watching import Watch
 
-__all__ = ["Passes", "is_profiling"]
+__all__ = ["Passes", "is_profiling", "uses_cuda"]
 
 _WELL_KNOWN = 0.02
 _MORE, _MOST_MEASURED, _MOST_MEASURED_NS = 25, 100, 4_000_000_000
@@ -38,7 +38,7 @@ class Passes:
         self._recording: Recording | None = None
         self._writing: list[threading.Thread] = []
         self._memory = False
-        self._watch = Watch(gpus=_uses_cuda())
+        self._watch = Watch(gpus=uses_cuda())
         self._began = _process_began()
 
     @property
@@ -108,7 +108,9 @@ class Passes:
     def make_room(self, profiler: Any) -> None:
         """The program starts a profiler of its own: there can be only one."""
         recording = self._recording
-        if recording is not None and not recording.owns(profiler):
+        if recording is None:
+            wait_until_saved()
+        elif not recording.owns(profiler):
             self._file.note(
                 f"The program used the profiler itself during the {recording.name} pass: it is given up."
             )
@@ -197,7 +199,8 @@ def _process_began() -> float:
         return time.monotonic()
 
 
-def _uses_cuda() -> bool:
+def uses_cuda() -> bool:
+    """Whether the program has started CUDA."""
     import torch
 
     return bool(torch.cuda.is_initialized())

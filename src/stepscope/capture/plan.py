@@ -20,8 +20,10 @@ _AT_LEAST = 5
 _ALIKE = 0.10
 _MOST_STEPS, _MOST_SECONDS = 50, 60.0
 """After so many steps or seconds it is taken as it is."""
-_MEASURED_NS = 500_000_000
-"""Unprofiled steps are measured for about this long."""
+_WARM_NS, _WARM_STEPS = 500_000_000, 20
+"""A GPU and what drives it are warm after so long, or so many steps."""
+_MEASURED_NS, _MOST_MEASURED = 500_000_000, 25
+"""Unprofiled steps are measured for about this long; twice as long on a GPU, whose programs are longer."""
 _LONG_NS, _VERY_LONG_NS = 2_000_000_000, 30_000_000_000
 WARM_UP = 1
 """Steps before each recording in which the profiler is attached and nothing is recorded."""
@@ -69,10 +71,12 @@ class Plan:
         return found
 
 
-def has_settled(steps_ns: Sequence[int], skip: int | None) -> bool:
+def has_settled(steps_ns: Sequence[int], skip: int | None, *, on_gpu: bool = False) -> bool:
     """Whether the time of a step has settled, or is waited for no longer."""
     if skip is not None:
         return len(steps_ns) >= skip
+    if on_gpu and sum(steps_ns) < _WARM_NS and len(steps_ns) < _WARM_STEPS:
+        return False
     return len(steps_ns) >= _AT_LEAST and (_is_steady(steps_ns) or _is_long(steps_ns))
 
 
@@ -87,7 +91,7 @@ def _is_long(steps_ns: Sequence[int]) -> bool:
     return len(steps_ns) >= _MOST_STEPS or sum(steps_ns) >= _MOST_SECONDS * 1e9
 
 
-def plan_for(settings: Settings, start: int, steps_ns: Sequence[int]) -> Plan:
+def plan_for(settings: Settings, start: int, steps_ns: Sequence[int], *, on_gpu: bool = False) -> Plan:
     """How many steps each pass takes, by the length of the last steps."""
     last = sorted(steps_ns[-5:]) or [0]
     step_ns = max(1, last[len(last) // 2])
@@ -96,7 +100,8 @@ def plan_for(settings: Settings, start: int, steps_ns: Sequence[int]) -> Plan:
     elif step_ns >= _LONG_NS:
         counts = {"unprofiled": 5, "light": 2, "full": 1}
     else:
-        measured = min(max(math.ceil(_MEASURED_NS / step_ns), 10), 25)
+        longer = 2 if on_gpu else 1
+        measured = min(max(math.ceil(longer * _MEASURED_NS / step_ns), 10), longer * _MOST_MEASURED)
         counts = {"unprofiled": measured, "light": 5, "full": 2}
     if settings.steps is not None:
         counts |= {"unprofiled": settings.steps, "light": settings.steps}

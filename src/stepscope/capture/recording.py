@@ -19,7 +19,12 @@ from typing import Any
 
 from stepscope.capture.settings import Settings
 
-__all__ = ["OPTIONS", "Recording", "write_profile"]
+__all__ = [
+    "OPTIONS",
+    "Recording",
+    "wait_until_saved",
+    "write_profile",
+]
 
 OPTIONS: dict[str, dict[str, bool]] = {
     "light": {},
@@ -34,6 +39,17 @@ _LOOK_S = 0.05
 _SPARE_BYTES = 1_000_000_000
 """So much stays free on a disk."""
 _PIECE = 1 << 20
+
+
+_saving = threading.Lock()
+"""Held while a profile is being saved. The clock of the GPU's events is that of the last profiler: where the
+next one is attached before, all of their times are saved as 0."""
+
+
+def wait_until_saved() -> None:
+    """Waits until the last profile is saved: no profiler may be attached before."""
+    with _saving:
+        pass
 
 
 class Recording:
@@ -64,6 +80,7 @@ class Recording:
         """Attaches the profiler; the step after that is slower, and is not recorded."""
         from torch.profiler import profile
 
+        wait_until_saved()
         self._profiler = profile(**OPTIONS[self.name])
         self._profiler.prepare_trace()
         inner = self._profiler.profiler
@@ -133,20 +150,34 @@ class Recording:
 
     def write(self, path: Path, written: Callable[[str], None]) -> None:
         """Writes the profile, which gets its name when it is whole; `written` is told what went wrong."""
-        problem = ""
-        try:
-            write_profile(self._profiler.profiler.kineto_results.save, path, self._settings.most_raw_bytes)
-        except OSError as error:
-            problem = f"The {self.name} profile could not be written: {error}."
-        finally:
-            self._profiler = None
-        written(problem)
+        _saving.acquire()
+        self._write(path, written)
 
     def write_beside(self, path: Path, written: Callable[[str], None]) -> threading.Thread:
         """Writes it in another thread, for the program goes on meanwhile."""
-        writing = threading.Thread(target=self.write, args=(path, written), name="stepscope writes")
+        _saving.acquire()
+        writing = threading.Thread(target=self._write, args=(path, written), name="stepscope writes")
         writing.start()
         return writing
+
+    def _write(self, path: Path, written: Callable[[str], None]) -> None:
+        problem = ""
+        try:
+            write_profile(self._save, path, self._settings.most_raw_bytes)
+        except OSError as error:
+            problem = f"The {self.name} profile could not be written: {error}."
+        finally:
+            if self._profiler is not None:  # there was no room to save it
+                self._profiler = None
+                _saving.release()
+        written(problem)
+
+    def _save(self, raw: str) -> None:
+        try:
+            self._profiler.profiler.kineto_results.save(raw)
+        finally:
+            self._profiler = None
+            _saving.release()
 
     def _open(self, number: int) -> None:
         import torch

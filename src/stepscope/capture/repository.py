@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -46,6 +45,8 @@ def repository(folder: Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, until: float, *words: str) -> str:
+    import subprocess  # slow to import, and asked for once
+
     try:
         done = subprocess.run(  # noqa: S603  # its words are our own
             ("git", "-C", str(folder), *_ALONE, *words),  # noqa: S607  # the user's own git

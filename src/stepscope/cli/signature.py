@@ -114,12 +114,16 @@ def _split(parameters: Parameters, argv: Sequence[str]) -> tuple[Sequence[str], 
         kind = _Type.of(parameter)
         if parameter.kind is parameter.KEYWORD_ONLY and kind.convert is not bool:
             valued |= {f"--{other.replace('_', '-')}", kind.short}
-    at = 0
+    at, ours = 0, list[str]()
     while at < len(argv) and argv[at].startswith("-") and argv[at] not in ("-m", "--", "-"):
+        has_value = argv[at] in valued and at + 1 < len(argv)
+        # Together: a value may begin like an option, as in `--set --lr=0.1`.
+        joined = has_value and argv[at].startswith("--")
+        ours += [f"{argv[at]}={argv[at + 1]}"] if joined else argv[at : at + 1 + has_value]
         at += 2 if argv[at] in valued else 1
     # The parser still wants to see a value, unless it is asked for help.
     seen = [] if {"-h", "--help"} & set(argv[:at]) or at >= len(argv) else ["-" if at < len(argv) else ""]
-    return [*argv[:at], *seen], {name: tuple(argv[at:])}
+    return [*ours, *seen], {name: tuple(argv[at:])}
 
 
 def _check_outputs(parameters: Parameters, values: Mapping[str, Any]) -> None:
@@ -162,7 +166,7 @@ def arguments(function: Callable[..., Any], *, options_only: bool = False) -> li
         required = parameter.default is parameter.empty
         found.append(
             Argument(
-                name=name.upper() if positional else f"--{name.replace('_', '-')}",
+                name=name.upper() if positional else _flag(name),
                 short=kind.short,
                 value="" if positional else kind.value,
                 positional=positional,
@@ -310,13 +314,20 @@ def _add_positional(parser: argparse._ActionsContainer, name: str, parameter: in
 
 def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
     found = _Type.of(parameter)
-    flags = [flag for flag in (found.short, f"--{name.replace('_', '-')}") if flag]
+    flags = [flag for flag in (found.short, _flag(name)) if flag]
     required = parameter.default is parameter.empty
     if found.convert is bool:
         action = argparse.BooleanOptionalAction if parameter.default else "store_true"
-        parser.add_argument(*flags, action=action, default=parameter.default, help=_help(found.help))
+        parser.add_argument(
+            *flags, dest=name, action=action, default=parameter.default, help=_help(found.help)
+        )
         return
-    settings: dict[str, Any] = {"type": found.convert, "required": required, "help": _help(found.help)}
+    settings: dict[str, Any] = {
+        "dest": name,
+        "type": found.convert,
+        "required": required,
+        "help": _help(found.help),
+    }
     if found.choices:
         settings["choices"] = found.choices
     else:
@@ -328,6 +339,11 @@ def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspec
         if parameter.default is not None:
             settings["help"] = _help(f"{found.help} (default: {parameter.default})".strip())
     parser.add_argument(*flags, **settings)
+
+
+def _flag(name: str) -> str:
+    """An option as people type it; a name that Python keeps for itself ends in `_`: `pass_` is --pass."""
+    return f"--{name.rstrip('_').replace('_', '-')}"
 
 
 def _help(text: str) -> str:

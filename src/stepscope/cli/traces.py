@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from stepscope import units
+from stepscope.cli.output import notice
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     from stepscope.compare import Comparison
+    from stepscope.runs import Pass, PassName
+    from stepscope.runs.choosing import ChosenRank
     from stepscope.store.trace import Trace
 
-__all__ = ["DEMO", "compared", "here", "open_with_progress"]
+__all__ = [
+    "DEMO",
+    "PassOption",
+    "RankOption",
+    "WantedPass",
+    "chosen_rank",
+    "compared",
+    "here",
+    "open_with_progress",
+]
+
+RankOption = Annotated[int | None, "of a run, the rank; default: the lowest with a profile"]
+PassOption = Annotated[
+    Literal["light", "full"] | None, "of a run, the profile; default: light for times, full for places"
+]
+"""What commands take whose TRACE may be the folder of a run."""
 
 DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
 """A real profile in the package: ten steps on an H200 of a loop that reads a scalar in every layer."""
@@ -25,31 +45,89 @@ def open_with_progress(
     store: Path | None = None,
     demo: bool = False,
     refresh: bool = False,
+    wanted: WantedPass | None = None,
 ) -> Trace:
-    """Opens the trace of a command line."""
+    """Opens the trace of a command line; of a run the pass that is wanted, and says which that is."""
     import stepscope
     from stepscope.cli.progress import ProgressLine
+    from stepscope.opening import open_pass
 
     if (trace is None) != demo:
         problem = "give either a trace or --demo, not both" if demo else "no trace given"
         raise StepscopeError(problem, hint="name a profile, or use --demo", exit_code=2)
     source = str(DEMO) if trace is None else trace
+    wanted = wanted or WantedPass()
+    if (chosen := chosen_rank(source, wanted)) is not None:
+        one = _told(chosen, wanted)
+        return open_pass(chosen, one, also=also, store=store, refresh=refresh, progress=ProgressLine())
     return stepscope.open(source, also=also, store=store, refresh=refresh, progress=ProgressLine())
 
 
-def compared(words: Sequence[str], *, store: Path | None = None) -> Comparison:
+@dataclass(frozen=True, slots=True)
+class WantedPass:
+    """Which profile of a run a command is about."""
+
+    rank: int | None = None
+    """The one that was typed; None for the lowest with a profile."""
+    name: PassName | None = None
+    """The one that was typed."""
+    needed: str = ""
+    """What only a full pass has and the command needs: stacks, shapes or memory."""
+
+
+def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
+    """The rank of the run that a word names; None if it names no run, and then nothing can be chosen."""
+    from stepscope.runs.choosing import choose_rank
+    from stepscope.runs.reading import read_run, run_folder
+
+    folder = run_folder(word)
+    if folder is not None:
+        return choose_rank(read_run(folder), wanted.rank)
+    if wanted.rank is not None or wanted.name is not None:
+        option = "--pass" if wanted.rank is None else "--rank"
+        raise StepscopeError(
+            f"{word} is not the folder of a run, so {option} has nothing to choose from",
+            hint="stepscope run writes such a folder",
+            exit_code=2,
+        )
+    return None
+
+
+def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
+    """The pass that a command takes, once it was said which."""
+    from stepscope.runs.choosing import choose_pass
+
+    one = choose_pass(chosen, wanted.name, wanted.needed)
+    said = f"{one.name} pass of rank {chosen.record.rank}: {one.path}"
+    others = {other.name for other in chosen.record.passes} - {one.name}
+    if wanted.needed and wanted.name is None and others:
+        said += f", for only it has {wanted.needed} (--pass light takes the other)"
+    elif wanted.needed and wanted.name is None and one.name == "light":
+        said += f", which has no {wanted.needed}: there is no full pass"
+    if len(chosen.ranks) > 1 and wanted.rank is None:
+        said += f"; --rank N takes another of {units.count(len(chosen.ranks))}"
+    notice(said)
+    return one
+
+
+def compared(words: Sequence[str], *, store: Path | None = None, rank: int | None = None) -> Comparison:
     """Compares the sides of a command line, each a word that names one recording or several."""
     from stepscope.cli.progress import ProgressLine
     from stepscope.compare.build import compare, names_of
     from stepscope.findings.thresholds import nearest_thresholds
-    from stepscope.opening import check_pipes, open_trace, recordings_of
+    from stepscope.opening import check_pipes, recordings_of
 
     thresholds = nearest_thresholds(here())
     found = [recordings_of(word) for word in words]
     check_pipes([one for side in found for one in side])
-    traces = [[open_trace(one, store=store, progress=ProgressLine()) for one in side] for side in found]
+    traces = [[_side(one, store, rank) for one in side] for side in found]
     named = zip(names_of(words), traces, strict=True)
     return compare(list(named), thresholds=thresholds, progress=ProgressLine())
+
+
+def _side(word: str, store: Path | None, rank: int | None) -> Trace:
+    """A recording to compare: of a run the light pass, as long as it has one."""
+    return open_with_progress(word, store=store, wanted=WantedPass(rank))
 
 
 def here() -> Path:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
+from stepscope.store.measured import MeasuredStep
 
 __all__ = ["SCHEMA", "Change", "Comparison", "Interval", "Part", "Run", "Side", "State", "Word", "walked"]
 
@@ -26,6 +27,8 @@ class Run:
     report: Report
     lengths_ns: tuple[int, ...]
     """How long each step took."""
+    measured: MeasuredStep | None = None
+    """The step without the profiler, where the run was timed."""
 
     @property
     def mean_ns(self) -> float:
@@ -46,6 +49,21 @@ class Side:
     """How many steps, samples, tokens a second, as recorded; those that all runs tell."""
     per_step: dict[str, float]
     """How many samples and tokens a step handles; those that all runs tell."""
+    measured_ns: int | None = None
+    """The mean step without the profiler; None unless all runs of all sides measured it."""
+
+    @property
+    def true_ns(self) -> int:
+        """The step that is compared: the measured one, or else the recorded one."""
+        return self.step_ns if self.measured_ns is None else self.measured_ns
+
+    @property
+    def true_lengths_ns(self) -> list[tuple[int, ...]]:
+        """The lengths of the same steps, for each run."""
+        if self.measured_ns is None:
+            return [run.lengths_ns for run in self.runs]
+        known = [run.measured for run in self.runs if run.measured]
+        return [one.lengths_ns or (one.mean_ns,) for one in known]
 
     @property
     def report(self) -> Report:
@@ -118,25 +136,37 @@ class StepChange:
     kept: tuple[tuple[Finding, Finding], ...]
     caveats: tuple[str, ...]
     """What differs between the recordings and bends the comparison, as sentences."""
+    measured: Interval | None = None
+    """The interval of the steps that were measured without the profiler, where both sides have them."""
+
+    @property
+    def truth(self) -> Interval | None:
+        """The interval by which the change is judged: of measured steps, or else of recorded ones."""
+        return self.measured or self.interval
 
     @property
     def change_ns(self) -> int:
-        """Of the mean step as recorded."""
+        """Of the mean step: measured without the profiler, or else as recorded."""
+        return self.after.true_ns - self.before.true_ns
+
+    @property
+    def recorded_change_ns(self) -> int:
+        """Of the mean step as recorded, which is what the parts sum to."""
         return self.after.step_ns - self.before.step_ns
 
     @property
     def share(self) -> float | None:
-        """The same as a part of the step before."""
-        return self.change_ns / self.before.step_ns if self.before.step_ns else None
+        """The change as a part of the step before."""
+        return self.change_ns / self.before.true_ns if self.before.true_ns else None
 
     @property
     def word(self) -> Word:
         """Whether it is more than noise."""
-        if self.interval is None:
+        if self.truth is None:
             return "unknown"
-        if self.interval.low_ns <= 0 <= self.interval.high_ns:
+        if self.truth.low_ns <= 0 <= self.truth.high_ns:
             return "noise"
-        return "slower" if self.interval.low_ns > 0 else "faster"
+        return "slower" if self.truth.low_ns > 0 else "faster"
 
     @property
     def causes(self) -> tuple[tuple[StepPart, StepPart], ...]:

@@ -49,7 +49,7 @@ def _exposed(side: Side) -> float | None:
 
 
 FIGURES = {
-    "step_time": Figure("time", lambda side: side.step_ns or None),
+    "step_time": Figure("time", lambda side: side.true_ns or None),
     "steps_per_second": Figure("number", lambda side: side.rates.get("steps")),
     "samples_per_second": Figure("number", lambda side: side.rates.get("samples"), "record_shapes=True"),
     "tokens_per_second": Figure("number", lambda side: side.rates.get("tokens"), "record_shapes=True"),

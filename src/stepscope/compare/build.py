@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from statistics import mean
@@ -40,24 +41,35 @@ def compare(
         _side(
             name,
             [
-                _run(build_report(trace, thresholds=thresholds, tables=_TABLES, progress=progress))
+                _run(build_report(trace, thresholds=thresholds, tables=_TABLES, progress=progress), trace)
                 for trace in traces
             ],
         )
         for name, traces in sides
     ]
+    built = _measured(built)
     changes = tuple(_change(before, after) for before, after in pairwise(built))
     overall = _change(built[0], built[-1]) if len(built) > 2 else None
     return Comparison(tuple(built), changes, overall)
 
 
-def _run(report: Report) -> Run:
+def _measured(sides: list[Side]) -> list[Side]:
+    """The sides with their measured steps, if all of them have one: steps of two kinds do not compare."""
+    found = [[run.measured for run in side.runs if run.measured] for side in sides]
+    if not all(len(known) == len(side.runs) for known, side in zip(found, sides, strict=True)):
+        return sides
+    means = [round(mean(one.mean_ns for one in known)) for known in found]
+    return [replace(side, measured_ns=step_ns) for side, step_ns in zip(sides, means, strict=True)]
+
+
+def _run(report: Report, trace: Trace) -> Run:
     missing = [one for one in report.not_run if one.id in _TABLES]
     if missing:
         raise StepscopeError(
             f"{report.facts.source} cannot be compared: {missing[0].id}: {missing[0].reason}"
         )
-    return Run(report, tuple(row.dur_ns for row in report.tables["steps_by_any"]))
+    lengths = tuple(row.dur_ns for row in report.tables["steps_by_any"])
+    return Run(report, lengths, trace.measured)
 
 
 def _side(name: str, runs: Sequence[Run]) -> Side:
@@ -106,6 +118,7 @@ def _change(before: Side, after: Side) -> StepChange:
         appeared=tuple(one for name, one in found[1].items() if name not in found[0]),
         kept=tuple((one, found[1][name]) for name, one in found[0].items() if name in found[1]),
         caveats=tuple(caveats_between(before, after)),
+        measured=interval_of(before.true_lengths_ns, after.true_lengths_ns) if after.measured_ns else None,
     )
 
 

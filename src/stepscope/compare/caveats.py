@@ -98,7 +98,9 @@ def _mix(before: Side, after: Side) -> Iterator[str]:
 
 
 def _stretched(before: Side, after: Side) -> Iterator[str]:
-    """Recording may stretch the two sides by more than they differ."""
+    """Recording may stretch the two sides by more than they differ; measured steps it does not."""
+    if after.measured_ns:
+        return
     ends = before.unprofiled_step_ns, after.unprofiled_step_ns
     order = sorted((side.step_ns, *end) for side, end in zip((before, after), ends, strict=True))
     (shorter, *_, most), (longer, least, _) = order

@@ -101,7 +101,7 @@ def _judged(budget: Budget, side: Side, change: StepChange | None) -> Outcome:
         record = f": record with {figure.record}" if figure.record else ""
         return Outcome(budget, "not known", None, f"{budget.name} is unknown{record}.")
     if not budget.relative:
-        half = spread_of([run.lengths_ns for run in side.runs]) if budget.name in _NOISY else 0.0
+        half = spread_of(side.true_lengths_ns) if budget.name in _NOISY else 0.0
         return _against(budget, value, half, f"{budget.name} is {figure.text(value)}")
     if change is None:
         raise StepscopeError(
@@ -119,10 +119,10 @@ def _judged(budget: Budget, side: Side, change: StepChange | None) -> Outcome:
 
 def _half_of(change: StepChange) -> float:
     """Half the width of the interval of a change, of the logarithm of the ratio."""
-    if change.interval is None or not change.after.step_ns:
+    if change.truth is None or not change.after.true_ns:
         return 0.0
-    most = change.before.step_ns + change.interval.high_ns
-    return max(0.0, math.log(most / change.after.step_ns))
+    most = change.before.true_ns + change.truth.high_ns
+    return max(0.0, math.log(most / change.after.true_ns))
 
 
 def _against(budget: Budget, value: float, half: float, said: str) -> Outcome:

@@ -6,6 +6,7 @@ import contextlib
 import traceback
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -31,7 +32,7 @@ from stepscope.streams import Progress
 from stepscope.tables import Table
 from stepscope.threads import BackgroundWorker
 
-__all__ = ["build_report", "import_all"]
+__all__ = ["Judged", "build_report", "import_all", "judged", "report_of", "rule_id"]
 
 _GIVEN = ("mean_step", "facts")
 _FOR_MEAN_STEP = ("steps_by_any", "devices", "idle_gaps", "critical_path_sides", "step_limits")
@@ -55,6 +56,22 @@ _SHOWN = (
 """What verdict, overview, checklist and next steps look at beside the mean step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What all rules say of a trace, before it is put in order."""
+
+    facts: Facts
+    mean_step: MeanStep
+    rules: Mapping[str, Rule]
+    advices: Mapping[str, Advice]
+    """By the name of the rule; those that yield to another one, too."""
+    not_run: tuple[NotRun, ...]
+    shown: Mapping[str, Table[Any]]
+    """What verdict, overview, checklist and next steps look at."""
+    tables: Mapping[str, Table[Any]]
+    """What a format shows beside that."""
+
+
 def build_report(
     trace: Trace,
     *,
@@ -63,13 +80,24 @@ def build_report(
     progress: Progress | None = None,
 ) -> Report:
     """The report on a trace; `tables` are further analyses that a format shows."""
+    return report_of(judged(trace, thresholds=thresholds, tables=tables, progress=progress))
+
+
+def judged(
+    trace: Trace,
+    *,
+    thresholds: Thresholds | None = None,
+    tables: Iterable[str] = (),
+    progress: Progress | None = None,
+) -> Judged:
+    """What all rules say of a trace; `tables` are further analyses that a format shows."""
     asked = _Tables(trace, progress)
     not_run: list[NotRun] = []
     rules = _rules(not_run)
     asked.work_out(
         [*_FOR_MEAN_STEP, *_SHOWN, *tables, *(one for rule in rules.values() for one in wanted_by(rule)[0])]
     )
-    mean_step = mean_step_of(*(asked.table(name) for name in _FOR_MEAN_STEP))
+    mean_step = mean_step_of(*(asked.table(name) for name in _FOR_MEAN_STEP), measured=trace.measured)
     facts = facts_of(trace)
     given: dict[str, MeanStep | Facts] = {"mean_step": mean_step, "facts": facts}
     advices: dict[str, Advice] = {}
@@ -79,31 +107,41 @@ def build_report(
             not_run.append(found)
         elif found is not None:
             advices[name] = found
-    replaced = _replaced(advices, rules)
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
     program = _program(facts, shown)
     starting_ns = start_up_ns(mean_step, shown.get("start_ups", ()))
-    advices = {name: without_start_up(one, mean_step, starting_ns) for name, one in advices.items()}
-    kept = [
-        (_id(name), rules[name].category, placed(fitted(one, program), shown.get("library_functions", ())))
+    places = shown.get("library_functions", ())
+    finished = {
+        name: placed(fitted(without_start_up(one, mean_step, starting_ns), program), places)
         for name, one in advices.items()
+    }
+    for_format = asked.known(tuple(tables), not_run)
+    return Judged(facts, mean_step, rules, finished, tuple(not_run), shown, for_format)
+
+
+def report_of(judged: Judged) -> Report:
+    """Puts in order what the rules say."""
+    facts, mean_step, shown = judged.facts, judged.mean_step, judged.shown
+    replaced = _replaced(judged.advices, judged.rules)
+    kept = [
+        (rule_id(name), judged.rules[name].category, one)
+        for name, one in judged.advices.items()
         if name not in replaced
     ]
     findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, facts, overview, findings, shown)
-    for_format = asked.known(tuple(tables), not_run)
     return Report(
         facts=facts,
         trust=tuple(shown.get("trust", ())),
         overview=overview,
         verdict=verdict,
         findings=findings,
-        not_run=tuple(not_run),
+        not_run=judged.not_run,
         checklist=checklist_of(mean_step, facts, overview, shown),
-        next_steps=next_steps_of(mean_step, facts, verdict, findings, not_run, shown),
-        tables=for_format,
-        replaced=tuple(Replaced(_id(name), _id(by)) for name, by in replaced.items()),
+        next_steps=next_steps_of(mean_step, facts, verdict, findings, judged.not_run, shown),
+        tables=judged.tables,
+        replaced=tuple(Replaced(rule_id(name), rule_id(by)) for name, by in replaced.items()),
     )
 
 
@@ -133,13 +171,13 @@ def _rules(failed: list[NotRun]) -> dict[str, Rule]:
             loaded = registry.load("findings.rules", name)
         except Exception as error:  # noqa: BLE001
             interrupts.pass_on()
-            failed.append(_crashed(_id(name), error))
+            failed.append(_crashed(rule_id(name), error))
             continue
         if hasattr(loaded, "category"):
             rules[name] = cast("Rule", loaded)
         else:
             reason = "it is no rule: it has no @rule(category=…)"
-            failed.append(NotRun(_id(name), reason, "", crashed=True))
+            failed.append(NotRun(rule_id(name), reason, "", crashed=True))
     return rules
 
 
@@ -152,7 +190,7 @@ def _replaced(advices: Mapping[str, Advice], rules: Mapping[str, Rule]) -> dict[
     return {name: others[0] for name, others in yielding.items() if others}
 
 
-def _id(name: str) -> str:
+def rule_id(name: str) -> str:
     """How reports call a rule."""
     return name.replace("_", "-")
 
@@ -165,15 +203,15 @@ def _run(
     thresholds: Thresholds,
 ) -> Advice | NotRun | None:
     """What a rule says; one that lacks something or crashes is a line of its own, and the rest stands."""
-    rule_id = _id(name)
+    id_ = rule_id(name)
     try:
         seen = [given[one] if one in given else asked.table(one) for one in wanted_by(rule)[0]]
-        return rule(*seen, **thresholds.get(rule_id, {}))
+        return rule(*seen, **thresholds.get(id_, {}))
     except NotKnown as unknown:
-        return NotRun(rule_id, unknown.reason, unknown.record)
+        return NotRun(id_, unknown.reason, unknown.record)
     except Exception as error:  # noqa: BLE001  # a crash is the result of this rule alone
         interrupts.pass_on()
-        return _crashed(rule_id, error)
+        return _crashed(id_, error)
 
 
 def _crashed(what: str, error: Exception) -> NotRun:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.step_limits import StepLimit
     from stepscope.analyses.steps import Step
+    from stepscope.store.measured import MeasuredStep
     from stepscope.tables import Table
 
 __all__ = ["Bound", "FasterDevice", "Length", "MeanStep", "mean_step_of"]
@@ -69,7 +70,8 @@ class MeanStep:
     step_ns: float
     """As it was recorded."""
     unprofiled_ns: Bounds
-    """As it would be without the profiler: at least and at most."""
+    """As it would be without the profiler: at least and at most. If the step was measured, it comes to that,
+    unless the device was slower or faster meanwhile."""
     device: str | None
     """The index of the device with the most work; None without any. What follows is about it."""
     busy_ns: float
@@ -92,6 +94,8 @@ class MeanStep:
     simulations."""
     simulation_error: float = 0.0
     """How far the simulation without a change is from the recorded steps, as a part of them."""
+    measured_ns: Bounds | None = None
+    """The interval of the mean step that was timed without the profiler; None if none was."""
 
     @property
     def is_simulated(self) -> bool:
@@ -158,15 +162,19 @@ class MeanStep:
         low, high = ([self._saved(saving, bound, length) for length in Length] for bound in Bound)
         steps = [step or 1.0 for step in self.unprofiled_ns]
         # A fixed wait is a larger part of a shorter step, waiting for the host a smaller one: try both.
-        return Gain(
-            low_ns=round(min(low)),
-            high_ns=round(max(high)),
-            low_share=min(ns / step for ns, step in zip(low, steps, strict=True)),
-            high_share=max(ns / step for ns, step in zip(high, steps, strict=True)),
-        )
+        low_share = min(ns / step for ns, step in zip(low, steps, strict=True))
+        high_share = max(ns / step for ns, step in zip(high, steps, strict=True))
+        if self.measured_ns is None:
+            return Gain(round(min(low)), round(max(high)), low_share, high_share)
+        short, long = self.measured_ns
+        return Gain(round(low_share * short), round(high_share * long), low_share, high_share)
 
     def left(self, saving: Saving) -> Bounds:
         """How long a step without the profiler takes once that is saved."""
+        if self.measured_ns is not None:
+            gain = self.gain(saving)
+            short, long = self.measured_ns
+            return (1 - gain.high_share) * short, (1 - gain.low_share) * long
         steps = [
             self.unprofiled_ns[length] - self._saved(saving, bound, length)
             for length in Length
@@ -193,8 +201,10 @@ def mean_step_of(
     idle_gaps: Table[IdleGap],
     critical_path_sides: Table[CriticalPathSides],
     step_limits: Table[StepLimit],
+    *,
+    measured: MeasuredStep | None = None,
 ) -> MeanStep:
-    """The mean step of a trace, from its tables."""
+    """The mean step of a trace, from its tables, and from what was measured without the profiler."""
     steps = len(steps_by_any)
     lengths = [step.dur_ns for step in steps_by_any]
     step_ns = sum(lengths) / steps if steps else 0.0
@@ -215,7 +225,7 @@ def mean_step_of(
     return MeanStep(
         steps=steps,
         step_ns=step_ns,
-        unprofiled_ns=_unprofiled(lengths, limits),
+        unprofiled_ns=_unprofiled(lengths, limits, measured),
         device=device,
         busy_ns=busy_ns,
         starved_ns=starved_ns,
@@ -227,6 +237,7 @@ def mean_step_of(
         computing_ns=_mean([step.kernel_ns for step in steps_by_any]) if device else 0.0,
         losses=_losses(limits),
         simulation_error=error,
+        measured_ns=(measured.low_ns, measured.high_ns) if measured else None,
     )
 
 
@@ -258,12 +269,17 @@ def _busiest(devices: Iterable[Device]) -> str | None:
     return max(busy, key=lambda name: (busy[name], name)) if busy else None
 
 
-def _unprofiled(lengths_ns: Sequence[int], limits: Sequence[StepLimit]) -> Bounds:
-    """The steady step without the cost of recording: shorter by the same factor as the simulated steps."""
+def _unprofiled(
+    lengths_ns: Sequence[int], limits: Sequence[StepLimit], measured: MeasuredStep | None
+) -> Bounds:
+    """The steady step without the cost of recording: shorter by the same factor as the simulated steps.
+
+    Where no simulation is to be believed, it is the measured step.
+    """
     step_ns = _mean(lengths_ns[is_cold(lengths_ns) :])
     simulated = next((row for row in limits if row.times == 1), None)
     if simulated is None or not simulated.simulated_ns:
-        return step_ns, step_ns
+        return (measured.low_ns, measured.high_ns) if measured else (step_ns, step_ns)
     low, high = simulated.unprofiled_low_ns, simulated.unprofiled_high_ns
     return step_ns * low / simulated.simulated_ns, step_ns * high / simulated.simulated_ns
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.phases import Phase
     from stepscope.analyses.rooflines import Roofline
     from stepscope.analyses.steps import Step
+    from stepscope.analyses.throughput import Throughput
 
 __all__ = ["NO_STEPS", "overview_of"]
 
@@ -40,7 +41,7 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
     iterations: list[Iteration] = list(tables.get("iterations", ()))
     device = _on_device(tables.get("devices", ()), mean_step.device)
     peak, most = _memory(tables.get("memory", ()), facts, mean_step.device)
-    low, high = mean_step.unprofiled_ns
+    low, high = mean_step.measured_ns or mean_step.unprofiled_ns
     phases = _phases(tables.get("phases", ()))
     return Overview(
         steps=mean_step.steps,
@@ -61,10 +62,8 @@ def overview_of(mean_step: MeanStep, facts: Facts, tables: Mapping[str, Table[An
         sm_efficiency_share=device.sm_efficiency_share if device else None,
         peak_memory_bytes=peak,
         memory_bytes=most,
-        mfu_share=_mfu(tables.get("rooflines_by_step", ())),
-        rates={
-            row.unit: row.per_second for row in tables.get("throughput", ()) if row.per_second is not None
-        },
+        mfu_share=_mfu(mean_step, tables.get("rooflines_by_step", ())),
+        rates=_rates(mean_step, tables.get("throughput", ())),
         served=_served(tables.get("iteration_kinds", ())),
     )
 
@@ -130,8 +129,18 @@ def _served(kinds: Iterable[IterationKind]) -> tuple[ServedKind, ...]:
     )
 
 
-def _mfu(rooflines: Iterable[Roofline]) -> float | None:
-    """Over all steps whose length and share are known."""
+def _mfu(mean_step: MeanStep, rooflines: Iterable[Roofline]) -> float | None:
+    """Over all steps whose length and share are known; of a measured step by its length."""
     rows = [row for row in rooflines if row.mfu_share is not None and row.step_ns]
     length = sum(row.step_ns or 0 for row in rows)
-    return sum((row.mfu_share or 0.0) * (row.step_ns or 0) for row in rows) / length if length else None
+    used = sum((row.mfu_share or 0.0) * (row.step_ns or 0) for row in rows)
+    if length and mean_step.measured_ns:
+        return min(1.0, used / (len(rows) * sum(mean_step.measured_ns) / 2))
+    return used / length if length else None
+
+
+def _rates(mean_step: MeanStep, throughput: Iterable[Throughput]) -> dict[str, float]:
+    if mean_step.measured_ns is None:
+        return {row.unit: row.per_second for row in throughput if row.per_second is not None}
+    step_ns = sum(mean_step.measured_ns) / 2
+    return {row.unit: row.per_step * 1e9 / step_ns for row in throughput if row.per_step is not None}

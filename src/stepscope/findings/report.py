@@ -9,6 +9,7 @@ from typing import Any, Literal
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
+from stepscope.store.measured import MeasuredStep
 from stepscope.tables import Table
 
 __all__ = [
@@ -17,6 +18,9 @@ __all__ = [
     "NextStep",
     "NotRun",
     "Overview",
+    "PassFacts",
+    "PassName",
+    "Passes",
     "PhaseShare",
     "Replaced",
     "Report",
@@ -96,7 +100,7 @@ class Overview:
     memory_bytes: int | None
     mfu_share: float | None
     rates: Mapping[str, float]
-    """How many steps, samples, tokens a second, as recorded."""
+    """How many steps, samples, tokens a second: as recorded, or by the measured step if there is one."""
     served: tuple[ServedKind, ...] = ()
     """Of a server: its iterations by kind; those of unknown kind are left out."""
 
@@ -151,6 +155,40 @@ class NextStep:
     command: str = ""
 
 
+PassName = Literal["light", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class PassFacts:
+    """One recording of a run."""
+
+    name: PassName
+    file: str
+    steps: int
+    step_ns: int
+    """The mean step as it was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Which figures of a report on a run come from where."""
+
+    run: str
+    rank: int
+    ranks: tuple[int, ...]
+    """All ranks of the run with a profile."""
+    measured: MeasuredStep | None
+    """The step without the profiler; None if it was not timed, and is an estimate."""
+    times: PassFacts
+    """Where times are from."""
+    places: PassFacts
+    """Where lines, modules, shapes and memory are from, as far as they were recorded."""
+    step: str
+    """What a step of the program is, as a sentence; empty if that is not known."""
+    notes: tuple[str, ...]
+    """What the capture left out or cut short, as sentences."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a format of the report shows."""
@@ -166,3 +204,5 @@ class Report:
     tables: Mapping[str, Table[Any]] = field(default_factory=dict)
     """Tables that a format asked for beside all this."""
     replaced: tuple[Replaced, ...] = ()
+    passes: Passes | None = None
+    """Of a run, what comes from which of its recordings; None for a single profile."""

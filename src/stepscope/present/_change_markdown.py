@@ -33,7 +33,7 @@ def verdict(change: StepChange) -> Iterator[str]:
     """What happened, why, and how sure that is."""
     yield f"**{escaped(sentence(change))}** {escaped(reasons(change))}".rstrip()
     yield ""
-    basis = change.interval.basis if change.interval else ""
+    basis = change.truth.basis if change.truth else ""
     said = " ".join(filter(None, (unprofiled(change), basis)))
     if said:
         yield escaped(said)
@@ -50,7 +50,7 @@ def sides(comparison: Comparison) -> Iterator[str]:
         [
             escaped(side.name),
             counted(side),
-            units.duration(side.step_ns),
+            units.duration(side.true_ns),
             escaped(rates(side)),
             *((signed(change.change_ns), share(change.share), change.word) if change else ("", "", "")),
         ]

@@ -15,9 +15,11 @@ __all__ = ["change_of", "side_of"]
 def side_of(side: Side) -> dict[str, Any]:
     """A side with its runs."""
     overview = side.report.overview
+    measured = {} if side.measured_ns is None else {"measured_step_ns": side.measured_ns}
     return {
         "name": side.name,
         "step_ns": side.step_ns,
+        **measured,
         "unprofiled_step_ns": list(side.unprofiled_step_ns),
         "steps": side.steps,
         "rates": side.rates,
@@ -40,7 +42,8 @@ def change_of(change: StepChange, sides: Sequence[Side]) -> dict[str, Any]:
         "word": change.word,
         "change_ns": change.change_ns,
         "change_share": change.share,
-        "interval": dataclasses.asdict(change.interval) if change.interval else None,
+        "interval": dataclasses.asdict(change.truth) if change.truth else None,
+        **({"measured": True, "recorded_change_ns": change.recorded_change_ns} if change.measured else {}),
         "parts": [_part(part) for part in change.parts],
         "phases": [_part(part) for part in change.phases],
         "ops": [_part(part) for part in change.ops],

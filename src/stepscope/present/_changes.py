@@ -87,18 +87,20 @@ def share(part: float | None) -> str:
 
 def between(change: StepChange) -> str:
     """The interval of the change, as parts of the step before: `−32.0 … +11.4 %`."""
-    if change.interval is None:
+    if change.truth is None:
         return "unknown"
-    ends = [end / change.before.step_ns for end in (change.interval.low_ns, change.interval.high_ns)]
+    ends = [end / change.before.true_ns for end in (change.truth.low_ns, change.truth.high_ns)]
     low, high = share(ends[0]), share(ends[1])
     return low if low == high else f"{low.removesuffix(' %')} … {high}"
 
 
 def sentence(change: StepChange) -> str:
     """What happened to the step, in a sentence."""
-    if change.interval is None:
+    if change.truth is None:
         return "One side has no steps, so the change cannot be judged."
-    ends = f"from {units.duration(change.before.step_ns)} to {units.duration(change.after.step_ns)}"
+    ends = f"from {units.duration(change.before.true_ns)} to {units.duration(change.after.true_ns)}"
+    if change.measured:
+        ends += ", measured without the profiler"
     moved = f"{signed(change.change_ns)}, {share(change.share)}"
     if change.word == "noise":
         return f"The step changed {ends} ({moved}), within the noise (95 % interval: {between(change)})."
@@ -113,7 +115,7 @@ def reasons(change: StepChange, most: int = 2) -> str:
     told = [
         f"{_cause(part, inner)} ({signed(inner.change_ns)})"
         for part, inner in change.causes
-        if (inner.change_ns > 0) == up and abs(inner.change_ns) >= 0.1 * abs(change.change_ns)
+        if (inner.change_ns > 0) == up and abs(inner.change_ns) >= 0.1 * abs(change.recorded_change_ns)
     ]
     return f"Main reasons: {', '.join(told[:most])}." if told else ""
 
@@ -148,8 +150,14 @@ def rates(side: Side) -> str:
 
 
 def unprofiled(change: StepChange) -> str:
-    """The steps without the profiler, estimated; empty if recording costs little."""
+    """The steps without the profiler, estimated; empty if recording costs little.
+
+    Where they were measured, it is the recorded ones that are to be told.
+    """
     sides = (change.before, change.after)
+    if change.measured:
+        said = " → ".join(units.duration(side.step_ns) for side in sides)
+        return f"Under the profiler, in the light pass: {said}. The parts add up to the change of these."
     if change.interval is None or not any(
         side.step_ns > 1.03 * side.unprofiled_step_ns[0] for side in sides if side.step_ns
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.findings import Finding, Gain, Location
 from stepscope.findings.ranking import MEDIUM_SHARE
-from stepscope.findings.report import Overview, Report, ServedKind
+from stepscope.findings.report import Overview, PassFacts, Report, ServedKind
 
 __all__ = [
     "PARTS",
@@ -15,11 +15,14 @@ __all__ = [
     "inflation",
     "insides",
     "not_judged",
+    "passes",
     "phase_shares",
     "recorded_with",
     "served",
     "sharing",
     "steps",
+    "unprofiled",
+    "world",
     "worth",
 ]
 
@@ -40,7 +43,7 @@ _NEARLY_ALL = 0.95
 def headline(report: Report) -> list[str]:
     """What was recorded, where and how: short pieces for one line."""
     facts, overview = report.facts, report.overview
-    world = f"rank {facts.rank} of {facts.world_size}" if facts.world_size and facts.world_size > 1 else ""
+    recorded = passes(report) or [steps(overview), recorded_with(report)]
     return [
         piece
         for piece in (
@@ -48,12 +51,46 @@ def headline(report: Report) -> list[str]:
             devices(report),
             facts.cuda or "",
             ", ".join(facts.frameworks),
-            world,
-            steps(overview),
-            recorded_with(report),
+            world(report),
+            *recorded,
         )
         if piece
     ]
+
+
+def world(report: Report) -> str:
+    """Which rank of how many; empty for a program of one process."""
+    size = report.facts.world_size or 1
+    if size <= 1:
+        return ""
+    rank = report.passes.rank if report.passes else report.facts.rank
+    more = report.passes is not None and len(report.passes.ranks) > 1
+    return f"rank {rank} of {size}" + ("; --rank N shows another" if more else "")
+
+
+def passes(report: Report) -> list[str]:
+    """Of a run, which figures come from where; empty for a single profile."""
+    told = report.passes
+    if told is None:
+        return []
+    known = {"lines": report.facts.stacks, "shapes": report.facts.shapes, "memory": report.facts.memory}
+    places = " and ".join(", ".join(name for name, there in known.items() if there).rsplit(", ", 1))
+    slower = inflation(report.overview)
+    pieces = [
+        f"step measured without profiler: {told.measured.said}"
+        if told.measured
+        else "step not timed without the profiler: estimated",
+        f"times from the {_counted(told.times)}" + (f": {slower}" if slower else ""),
+    ]
+    if told.places.name != told.times.name:
+        pieces.append(f"{places} from the {_counted(told.places)}" if places else "")
+    elif places:
+        pieces.append(f"{places} from the same")
+    return pieces
+
+
+def _counted(one: PassFacts) -> str:
+    return f"{one.name} pass ({units.counted(one.steps, 'step')})"
 
 
 def devices(report: Report) -> str:
@@ -105,6 +142,14 @@ def inflation(overview: Overview) -> str:
         return ""
     ends = sorted(max(0.0, overview.steady_step_ns / end - 1) for end in (low, high))
     return f"profiling made steps ≈ {units.percents(*ends)} longer"
+
+
+def unprofiled(report: Report) -> str:
+    """The step without the profiler: measured, or as a range; absent if there is none."""
+    if report.passes and report.passes.measured:
+        return units.duration(report.passes.measured.mean_ns)
+    low, high = report.overview.unprofiled_step_ns
+    return units.between(low, high) if low and high else units.ABSENT
 
 
 def gain(of: Gain) -> str:

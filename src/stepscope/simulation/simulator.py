@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from statistics import mean
@@ -35,10 +36,17 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import DATALOADER_RANGE, STANDS_STILL_NS
-from stepscope.simulation.changes import Change, WorkKind
+from stepscope.simulation.calibration import calibrated
+from stepscope.simulation.changes import UNCHANGED, Change, WorkKind
 from stepscope.simulation.critical_path import THREAD_WAIT_NS, leading_thread
 from stepscope.simulation.dependencies import ALL, DEPENDENCY_READS, dependencies, roles
-from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS, moment_of
+from stepscope.simulation.recording_cost import (
+    COST_KINDS,
+    COSTS_NS,
+    RECORDING_READS,
+    Moment,
+    moment_of,
+)
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Reads, Trace
 
@@ -51,6 +59,7 @@ __all__ = [
     "SimulatedLengths",
     "Simulator",
     "is_cold",
+    "recording_moment_of",
     "simulator_of",
 ]
 
@@ -162,9 +171,30 @@ class Simulator:
         self._answers: dict[tuple[str, tuple[str, ...]], list[list[memoryview]]] = {}
         self._kinds: pa.Table | None = None
         self._known: dict[Change, SimulatedLengths] = {}
-        moment = moment_of(trace)
-        self.spared = (moment.least, moment.most)
+        self._moment: Moment | None = None
+
+    @property
+    def moment(self) -> Moment:
+        """What recording an event costs, as far as the measured step tells, if there is one."""
+        if self._moment is None:
+            self._moment = self._calibrated(moment_of(self._trace))
+        return self._moment
+
+    @property
+    def spared(self) -> tuple[float, float]:
         """`Change.spared` of a simulation without the profiler: at least and at most."""
+        return self.moment.least, self.moment.most
+
+    def _calibrated(self, estimated: Moment) -> Moment:
+        measured = self._trace.measured
+        if measured is None or not self.steady:
+            return estimated
+        recorded, plain = self.mean_of(self.recorded_ns), max(1, self.mean_ns(UNCHANGED))
+        wanted = measured.low_ns / recorded, measured.high_ns / recorded
+        error = abs(plain - recorded) / recorded
+        return calibrated(
+            estimated, lambda spared: self.mean_ns(Change(spared=spared)) / plain, wanted, error
+        )
 
     @property
     def recorded_ns(self) -> list[int]:
@@ -269,7 +299,14 @@ NO_STEPS = "The profile has no step with a length, so there is nothing to simula
 
 def simulator_of(trace: Trace) -> Simulator:
     """The simulator of a trace; of a long trace it takes some steps."""
-    return trace.once("simulator", lambda: Simulator(trace))  # type: ignore[no-any-return]
+    # Whoever asks first may read less than a simulation does.
+    made = partial(Simulator, trace.reading(SIMULATION_READS, ours=True))
+    return trace.once("simulator", made)  # type: ignore[no-any-return]
+
+
+def recording_moment_of(trace: Trace) -> Moment:
+    """What recording an event costs the host of a trace: by the measured step if there is one."""
+    return moment_of(trace) if trace.measured is None else simulator_of(trace).moment
 
 
 def _how_many(trace: Trace, steps: int) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+    from stepscope.store.measured import MeasuredStep
     from stepscope.store.meta import TraceMeta
     from stepscope.streams import Progress
 
@@ -86,6 +87,8 @@ class Trace:
         self._trusted = False
         self._ours = False
         self.time_limit_s = read_only.TIME_LIMIT_S
+        self.measured: MeasuredStep | None = None
+        """The step without the profiler, where the run measured it; to be told before anything is asked."""
 
     @property
     def meta(self) -> TraceMeta:

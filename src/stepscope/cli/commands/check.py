@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from stepscope import registry
 from stepscope.cli.output import chosen, show, write
 from stepscope.cli.signature import NameIn, Written
+from stepscope.cli.traces import RankOption, compared
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def check(
     ] = (),
     strict: Annotated[bool, "also fail if a budget is broken within the noise"] = False,
     format: Annotated[str | None, NameIn(_FORMATS), "how to write the result; default: terminal"] = None,
+    rank: RankOption = None,
     junit: Annotated[Path | None, Written(), "also write JUnit XML to this file"] = None,
 ) -> int:
     """Says whether a trace meets its budgets. Exit code 3 if one is broken or cannot be judged.
@@ -50,11 +52,10 @@ def check(
             hint="add --baseline TRACE, or --budget 'utilization >= 0.8'",
             exit_code=2,
         )
-    from stepscope.cli.traces import compared
     from stepscope.compare.check import checked
 
     wanted = chosen(_FORMATS, format, None)
-    built = compared([trace] if baseline is None else [baseline, trace])
+    built = compared([trace] if baseline is None else [baseline, trace], rank=rank)
     found = checked(built.sides[-1], built.changes[0] if built.changes else None, asked, strict=strict)
     if junit is not None:
         write(junit, registry.load(_FORMATS, "junit")(found))

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from stepscope.cli.output import chosen, show
 from stepscope.cli.signature import NameIn, Written
+from stepscope.cli.traces import RankOption, compared
 from stepscope.errors import StepscopeError
 
 __all__ = ["diff"]
@@ -23,6 +24,7 @@ def diff(
         str | None, NameIn(_FORMATS), "how to write the comparison; default: terminal, or by the ending of -o"
     ] = None,
     output: Annotated[Path | None, Written(), "-o", "write the comparison to this file"] = None,
+    rank: RankOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
     """Says how the step changed from one trace to the next, why, and whether it is more than noise.
@@ -40,9 +42,8 @@ def diff(
     """
     if len(sides) < 2:
         raise StepscopeError("diff needs two sides or more", hint="stepscope diff BEFORE AFTER", exit_code=2)
-    from stepscope.cli.traces import compared
     from stepscope.present._changes import share
 
     wanted = chosen(_FORMATS, format, output)
-    built = compared(sides, store=store)
+    built = compared(sides, store=store, rank=rank)
     show(_FORMATS, wanted, built, output, done=f"{built.whole.word}, {share(built.whole.share)}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from stepscope import registry, units
 from stepscope.cli.output import put, say
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.traces import PassOption, RankOption, WantedPass, chosen_rank, open_with_progress
 
 if TYPE_CHECKING:
+    from stepscope.runs.choosing import ChosenRank
     from stepscope.store.meta import Damage
     from stepscope.store.trace import Trace
 
@@ -18,20 +21,38 @@ __all__ = ["info"]
 
 
 def info(
-    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     *,
     format: Annotated[Literal["text", "json"], "how to write it"] = "text",
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    rank: RankOption = None,
+    pass_: PassOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
     """Says what a profile is: where it was recorded, what it contains, what is damaged."""
-    opened = open_with_progress(trace, store=store, demo=demo)
+    wanted = WantedPass(rank, pass_)
+    opened = open_with_progress(trace, store=store, demo=demo, wanted=wanted)
     if format == "json":
         told = {"store": str(opened.folder), **opened.meta.as_json()}
         put(json.dumps(told, indent=2, ensure_ascii=False) + "\n")
         return
-    for label, text in _lines(opened):
+    run = None if trace is None else chosen_rank(trace, wanted)
+    for label, text in (*(_run_lines(run) if run else ()), *_lines(opened)):
         say(f"{label:<10}{text}")
+
+
+def _run_lines(chosen: ChosenRank) -> Iterator[tuple[str, str]]:
+    """What the capture says of the run and of one rank of it."""
+    run, record = chosen.run, chosen.record
+    yield "run", shlex.join(run.command) or "unknown command"
+    of = f" of {run.world_size}" if run.world_size > 1 else ""
+    where = f" on {record.host}" if record.host else ""
+    yield "", ", ".join(filter(None, (f"rank {record.rank}{of}{where}", record.state)))
+    step = record.measured.said if record.measured else "not timed"
+    yield "step", f"{step} without the profiler. {record.step}".rstrip()
+    yield "passes", ", ".join(f"{one.name} ({one.path.name})" for one in record.passes)
+    for note in record.notes:
+        yield "note", note
 
 
 def _lines(trace: Trace) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from stepscope.cli import output
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.traces import PassOption, RankOption, WantedPass, open_with_progress
 from stepscope.errors import StepscopeError
 from stepscope.memory import data_limited
 from stepscope.present._cells import ODD, cell
@@ -31,12 +31,14 @@ _MEMORY = 3 << 30
 
 
 def query(
-    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     sql: Annotated[str | None, "one SELECT over the views that --schema shows"] = None,
     *,
     format: Annotated[Literal["table", "csv", "json", "parquet"], "how to write the rows"] = "table",
     schema: Annotated[bool, "list the views and their columns instead"] = False,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    rank: RankOption = None,
+    pass_: PassOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
     time_limit: Annotated[float, "stop a query that takes longer, in seconds"] = 600.0,
 ) -> None:
@@ -55,7 +57,10 @@ def query(
         raise StepscopeError(
             "Parquet is binary and cannot go to a terminal", hint="add > answer.parquet", exit_code=2
         )
-    opened = open_with_progress(trace, store=store, demo=demo)
+    from stepscope.runs.needs import needed_by_sql
+
+    wanted = WantedPass(rank, pass_, needed_by_sql(sql))
+    opened = open_with_progress(trace, store=store, demo=demo, wanted=wanted)
     opened.time_limit_s = time_limit
     last_s = time_limit + _GRACE_S
     with data_limited(_MEMORY), unless_done_in(last_s, partial(_end, last_s)):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -83,9 +86,16 @@ def _tell(folder: Path, code: int, *, report: bool) -> None:
         notice("stepscope: nothing was recorded: no steps were seen")
         notice("  hint: call stepscope.step() once in each iteration of your loop")
         return
+    if int(os.environ.get("RANK", "0") or 0) > 0:
+        return  # the first rank says it for all
     for note in dict.fromkeys(note for rank in found["ranks"] for note in rank["notes"]):
         notice(f"stepscope: {note}")
-    notice(f"stepscope: the run is in {_short(folder)}")
+    if report and any(rank["files"] for rank in found["ranks"]):
+        from stepscope.cli.commands.report import report as print_report
+
+        with contextlib.redirect_stdout(sys.stderr):
+            print_report(str(folder))
+    notice(f"stepscope: the run is in {_short(folder)}; again: stepscope report {_short(folder)}")
 
 
 def _short(folder: Path) -> str:

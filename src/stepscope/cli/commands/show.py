@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from stepscope import registry
 from stepscope.cli import output
 from stepscope.cli.signature import with_options_of
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.traces import PassOption, RankOption, WantedPass, open_with_progress
 from stepscope.errors import StepscopeError
 
 __all__ = ["show"]
@@ -17,11 +17,13 @@ __all__ = ["show"]
 @with_options_of("analyses", "name")
 def show(
     name: Annotated[str | None, "the analysis; without a name, all are listed"] = None,
-    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     *,
     format: Annotated[Literal["table", "csv", "json", "markdown"], "how to write the rows"] = "table",
     limit: Annotated[int | None, "at most this many rows"] = None,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    rank: RankOption = None,
+    pass_: PassOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
     **options: Any,
 ) -> None:
@@ -37,9 +39,11 @@ def show(
     if limit is not None and limit < 0:
         raise StepscopeError(f"--limit {limit} is negative", exit_code=2)
     from stepscope.present import grids
+    from stepscope.runs.needs import needed_by_analysis
 
     analysis = registry.load("analyses", name)
-    table = analysis(open_with_progress(trace, store=store, demo=demo), **options)
+    wanted = WantedPass(rank, pass_, needed_by_analysis(name, options))
+    table = analysis(open_with_progress(trace, store=store, demo=demo, wanted=wanted), **options)
     width, color = output.width(), output.color()
     output.put(grids.render(table, name, format, width=width, color=color, limit=limit))
 

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 from stepscope import units
 from stepscope.cli.output import say
 from stepscope.cli.signature import with_flags
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.traces import PassOption, RankOption, WantedPass, open_with_progress
 from stepscope.errors import StepscopeError
 from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, combined
 
 if TYPE_CHECKING:
     from stepscope.simulation.simulator import Simulator
+    from stepscope.store.measured import MeasuredStep
 
 __all__ = ["whatif"]
 
 
 @with_flags({name: named.help for name, named in CHANGES.items()})
 def whatif(
-    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, or a store"] = None,
+    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     *,
     kernels: Annotated[
         tuple[tuple[str, str], ...], "scale device work by its name: '*sgemm*' x0.4; repeatable"
@@ -33,6 +34,8 @@ def whatif(
     ] = (),
     host: Annotated[str, "scale all host work: x0.5"] = "x1",
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
+    rank: RankOption = None,
+    pass_: PassOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
     **named: bool,
 ) -> None:
@@ -52,14 +55,16 @@ def whatif(
     change = combined([scaled, *(CHANGES[name].change for name in CHANGES if named.get(name))])
     if change == UNCHANGED:
         raise StepscopeError("no change given", hint="stepscope whatif TRACE --no-sync", exit_code=2)
-    simulator = simulator_of(open_with_progress(trace, store=store, demo=demo))
+    wanted = WantedPass(rank, pass_)
+    opened = open_with_progress(trace, store=store, demo=demo, wanted=wanted)
+    simulator = simulator_of(opened)
     if not simulator.steady:
         raise StepscopeError("the trace has no steps to simulate", hint="record some with torch.profiler")
-    for label, text in _lines(simulator, change):
+    for label, text in _lines(simulator, change, opened.measured):
         say(f"{label:<12}{text}")
 
 
-def _lines(simulator: Simulator, change: Change) -> Iterator[tuple[str, str]]:
+def _lines(simulator: Simulator, change: Change, measured: MeasuredStep | None) -> Iterator[tuple[str, str]]:
     """The mean step: as it was, simulated, without the profiler, and under the change."""
     plain = simulator.run(UNCHANGED)
     recorded, simulated, explained = map(
@@ -70,6 +75,8 @@ def _lines(simulator: Simulator, change: Change) -> Iterator[tuple[str, str]]:
     unexplained = f"{units.share(max(0, simulated - explained) / recorded)} of it unexplained delays"
     yield "simulated", f"{units.duration(simulated)} unchanged: {error}, {unexplained}"
     high, low = (simulator.mean_ns(replace(UNCHANGED, spared=spared)) for spared in simulator.spared)
+    if measured:
+        yield "measured", f"{measured.said}, without the profiler"
     yield "unprofiled", f"{units.between(low, high)}, without the cost of recording"
     changed_high, changed_low = (
         simulator.mean_ns(replace(change, spared=spared)) for spared in simulator.spared

@@ -86,7 +86,7 @@ def _recorded(side: Side) -> str:
 
 def _verdict(change: StepChange) -> Markup:
     colour = _WORDS[change.word]
-    basis = change.interval.basis if change.interval else ""
+    basis = change.truth.basis if change.truth else ""
     return el(
         "section",
         el("h2", badge(change.word, colour)),
@@ -99,22 +99,22 @@ def _verdict(change: StepChange) -> Markup:
 
 def _history(comparison: Comparison) -> Markup:
     """The sides in a row: what each takes and gets done, and what its change gained."""
-    longest = max(side.step_ns for side in comparison.sides) or 1
+    longest = max(side.true_ns for side in comparison.sides) or 1
     bars = [
         (
             shortened(side.name, 18),
-            [Piece(_WORDS[word], side.step_ns, f"{side.name}: {units.duration(side.step_ns)}")],
+            [Piece(_WORDS[word], side.true_ns, f"{side.name}: {units.duration(side.true_ns)}")],
         )
         for side, word in zip(
             comparison.sides, ("noise", *(change.word for change in comparison.changes)), strict=True
         )
     ]
     scale = [(tick, units.duration(tick)) for tick in ticks(longest)]
-    says = ", ".join(f"{side.name} {units.duration(side.step_ns)}" for side in comparison.sides)
+    says = ", ".join(f"{side.name} {units.duration(side.true_ns)}" for side in comparison.sides)
     rows = [
         (
             el("span", shortened(side.name, 60), title=side.name),
-            units.duration(side.step_ns),
+            units.duration(side.true_ns),
             rates(side),
             signed(change.change_ns) if change else None,
             share(change.share) if change else None,

@@ -84,7 +84,7 @@ def _verdict(change: StepChange, width: int) -> Iterator[Line]:
     yield styled(" ", (badge, _WORDS[change.word]), " ", (said[0], "bold"))
     for line in said[1:]:
         yield styled(" " * indent, (line, "bold"))
-    basis = change.interval.basis if change.interval else ""
+    basis = change.truth.basis if change.truth else ""
     for more in (reasons(change), unprofiled(change), basis):
         yield from wrapped(more, width, indent=indent)
 
@@ -95,11 +95,11 @@ def _history(comparison: Comparison, width: int) -> Iterator[Line]:
     rows: list[tuple[str, ...]] = [heads]
     first = comparison.sides[0]
     for side, change in zip(comparison.sides, (None, *comparison.changes), strict=True):
-        all_in_all = (side.step_ns - first.step_ns) / first.step_ns if change and first.step_ns else None
+        all_in_all = (side.true_ns - first.true_ns) / first.true_ns if change and first.true_ns else None
         rows.append(
             (
                 shortened(side.name, max(12, width - 66)),
-                units.duration(side.step_ns),
+                units.duration(side.true_ns),
                 _main_rate(side),
                 share(change.share) if change else "",
                 change.word if change else "",

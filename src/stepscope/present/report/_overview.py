@@ -11,7 +11,7 @@ from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.report import Overview, Report, Verdict
 from stepscope.present._charts import Piece, bar, stacked
 from stepscope.present._markup import Markup, el
-from stepscope.present._phrases import PARTS, inflation, served, steps
+from stepscope.present._phrases import PARTS, inflation, passes, served, steps, unprofiled, world
 from stepscope.present._pieces import COLOURS, badge, panel
 from stepscope.present.report._words import linked
 
@@ -39,10 +39,11 @@ def head(report: Report, links: Mapping[str, str]) -> Markup:
     rows = [
         ("Devices", _devices(report)),
         ("Runtime", facts.cuda),
-        ("Rank", _rank(facts)),
+        ("Rank", world(report) if report.passes else _rank(facts)),
         ("Steps", steps(report.overview)),
+        ("From where", _passes(report)),
         ("Recorded", _recorded(facts)),
-        ("Cost of recording", _cost(report.overview)),
+        ("Cost of recording", _cost(report)),
         ("Trust", _doubts(report.trust)),
     ]
     told = [one for name, value in rows if value for one in (el("dt", name), el("dd", value))]
@@ -92,13 +93,21 @@ def _recorded(facts: Facts) -> str:
     return ", ".join(said) + (f"; without {', '.join(missing)}" if missing else "")
 
 
-def _cost(overview: Overview) -> str:
-    low, high = overview.unprofiled_step_ns
+def _passes(report: Report) -> str:
+    """Of a run, which figures come from where, and what a step is."""
+    if report.passes is None:
+        return ""
+    told = (*passes(report), report.passes.step, *report.passes.notes)
+    return el("ul", *(el("li", one) for one in told if one))
+
+
+def _cost(report: Report) -> str:
+    overview = report.overview
     slower = inflation(overview)
     if not slower:
         return "too little to matter" if overview.steps else ""
     step = units.duration(overview.steady_step_ns)
-    return f"{slower}: {step} instead of {units.between(low, high)}"
+    return f"{slower}: {step} instead of {unprofiled(report)}"
 
 
 def _doubts(doubts: tuple[Caveat, ...]) -> str:
@@ -133,7 +142,7 @@ def verdict(told: Verdict) -> Markup:
 def step(report: Report) -> Markup:
     """Where the mean step goes: key figures, its parts, its phases."""
     overview = report.overview
-    tiles = list(_tiles(overview))
+    tiles = list(_tiles(report))
     unknown = [name for name, value, _ in tiles if value == units.ABSENT]
     shown = [_tile(*one) for one in tiles if one[1] != units.ABSENT]
     return el(
@@ -148,11 +157,12 @@ def step(report: Report) -> Markup:
     )
 
 
-def _tiles(overview: Overview) -> Iterator[tuple[str, str, str]]:
+def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
     """Name, value and a remark of each key figure; an absent value is unknown."""
-    low, high = overview.unprofiled_step_ns
+    overview = report.overview
+    measured = report.passes is not None and report.passes.measured is not None
     yield "recorded step", units.duration(overview.step_ns or None), ""
-    yield "unprofiled step", units.between(low, high) if low and high else units.ABSENT, "estimated"
+    yield "unprofiled step", unprofiled(report), "measured" if measured else "estimated"
     yield "GPU computes", units.share(overview.utilization_share), "of the step"
     yield "GPU waits for the host", units.share(overview.starved_share), "of the step"
     yield "multiprocessors in use", units.share(overview.sm_efficiency_share), "on average"
@@ -162,7 +172,7 @@ def _tiles(overview: Overview) -> Iterator[tuple[str, str, str]]:
     yield "peak memory", units.size(peak), of
     yield "kernels per step", units.count(overview.kernels_per_step or None), ""
     for unit, rate in overview.rates.items():
-        yield f"{unit} per second", units.number(rate), "as recorded"
+        yield f"{unit} per second", units.number(rate), "unprofiled" if measured else "as recorded"
 
 
 def _tile(name: str, value: str, remark: str) -> Markup:

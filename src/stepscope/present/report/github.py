@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
-from stepscope.present._phrases import worth
+from stepscope.present._phrases import passes, worth
 from stepscope.present._workflow import command, lines
 from stepscope.present.formats import format
 
@@ -20,9 +20,15 @@ def github(report: Report) -> str:
     One workflow command per finding, at its first location if it has one, and one for the verdict.
     """
     verdict = report.verdict
-    said = f"{verdict.sentence} {verdict.promise}".strip()
+    said = " ".join(filter(None, (verdict.sentence, verdict.promise, from_where(report)))).strip()
     commands = [command("notice", verdict.word, said), *(_annotation(finding) for finding in report.findings)]
     return lines(commands)
+
+
+def from_where(report: Report) -> str:
+    """Of a run, which figures come from where, as a sentence."""
+    told = "; ".join(filter(None, passes(report)))
+    return f"{told[0].upper()}{told[1:]}." if told else ""
 
 
 def _annotation(finding: Finding) -> str:

@@ -7,7 +7,7 @@ from json import dumps
 from typing import Any
 
 from stepscope.findings import Finding
-from stepscope.findings.report import SCHEMA, Report
+from stepscope.findings.report import SCHEMA, Passes, Report
 from stepscope.present.formats import format
 
 __all__ = ["json"]
@@ -16,7 +16,7 @@ __all__ = ["json"]
 @format(ending=".json")
 def json(report: Report) -> str:
     """JSON for other programs: numbers are not rounded, unknown is null."""
-    written = {
+    written: dict[str, Any] = {
         "schema": SCHEMA,
         "trace": dataclasses.asdict(report.facts),
         "trust": [dataclasses.asdict(doubt) for doubt in report.trust],
@@ -28,7 +28,27 @@ def json(report: Report) -> str:
         "checklist": [dataclasses.asdict(check) for check in report.checklist],
         "next_steps": [dataclasses.asdict(step) for step in report.next_steps],
     }
+    if report.passes:
+        written["passes"] = _passes(report.passes)
     return dumps(written, indent=2, ensure_ascii=False) + "\n"
+
+
+def _passes(told: Passes) -> dict[str, Any]:
+    """Which figures come from where: the step, times, and places."""
+    measured = dataclasses.asdict(told.measured) if told.measured else None
+    if measured:
+        del measured["lengths_ns"]
+    return {
+        "run": told.run,
+        "rank": told.rank,
+        "ranks": list(told.ranks),
+        "unprofiled_step": "measured" if measured else "estimated",
+        "measured_step": measured,
+        "times": dataclasses.asdict(told.times),
+        "places": dataclasses.asdict(told.places),
+        "step": told.step,
+        "notes": list(told.notes),
+    }
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

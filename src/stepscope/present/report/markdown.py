@@ -28,6 +28,9 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     yield escaped(" · ".join(headline(report)))
     yield ""
+    if report.passes and (report.passes.step or report.passes.notes):
+        yield escaped(" ".join(filter(None, (report.passes.step, *report.passes.notes))))
+        yield ""
     yield f"**{escaped(verdict.sentence)}** {escaped(verdict.promise)}".rstrip()
     yield ""
     yield from _step(report)
@@ -50,9 +53,12 @@ def _lines(report: Report) -> Iterator[str]:
 def _step(report: Report) -> Iterator[str]:
     overview = report.overview
     whole = sum(overview.parts.values())
-    low, high = overview.unprofiled_step_ns
     recorded = units.duration(overview.step_ns)
-    yield f"Mean step: **{recorded}** as recorded, {units.between(low, high)} unprofiled."
+    if report.passes and report.passes.measured:
+        yield f"Mean step: **{report.passes.measured.said}** without the profiler, {recorded} as recorded."
+    else:
+        low, high = overview.unprofiled_step_ns
+        yield f"Mean step: **{recorded}** as recorded, {units.between(low, high)} unprofiled."
     yield ""
     if whole:
         shown = [(PARTS[part], ns) for part, ns in overview.parts.items() if ns]

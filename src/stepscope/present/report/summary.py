@@ -8,7 +8,7 @@ from typing import Any
 from stepscope import units
 from stepscope.findings.report import Report
 from stepscope.present._markdown import code, escaped, next_steps, rows
-from stepscope.present._phrases import devices, recorded_with, steps, worth
+from stepscope.present._phrases import devices, passes, recorded_with, steps, worth
 from stepscope.present.formats import format
 from stepscope.tables import Table
 
@@ -42,7 +42,11 @@ def _run(report: Report) -> Iterator[str]:
     yield f"- Trace: {code(facts.source)}, rank {facts.rank}"
     machine = ", ".join(filter(None, (devices(report), facts.cuda)))
     yield f"- Machine: {escaped(machine) or 'unknown'}"
-    yield f"- Steps: {steps(report.overview)}, {recorded_with(report)}"
+    if report.passes:
+        yield f"- Passes: {escaped('; '.join(filter(None, passes(report))))}"
+        yield from (f"- {escaped(note)}" for note in (report.passes.step, *report.passes.notes) if note)
+    else:
+        yield f"- Steps: {steps(report.overview)}, {recorded_with(report)}"
     yield ""
     yield "Notes:"
     yield ""

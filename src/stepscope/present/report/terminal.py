@@ -16,6 +16,7 @@ from stepscope.present._phrases import (
     phase_shares,
     served,
     sharing,
+    unprofiled,
     worth,
 )
 from stepscope.present.formats import format
@@ -59,10 +60,12 @@ def terminal(report: Report, *, width: int, color: bool) -> str:
 def _lines(report: Report, width: int) -> Iterator[Line]:
     yield from wrapped(" · ".join(headline(report)), width)
     yield from _doubts(report, width)
+    if report.passes and (notes := " ".join(filter(None, (report.passes.step, *report.passes.notes)))):
+        yield from wrapped(notes, width, style="bright_black")
     yield styled()
     yield from _verdict(report, width)
     yield styled()
-    yield from _step(report.overview, width)
+    yield from _step(report, width)
     yield from _words(report, width)
     shown = [
         finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
@@ -107,7 +110,8 @@ def _verdict(report: Report, width: int) -> Iterator[Line]:
     yield from wrapped(verdict.promise, width, indent=indent)
 
 
-def _step(overview: Overview, width: int) -> Iterator[Line]:
+def _step(report: Report, width: int) -> Iterator[Line]:
+    overview = report.overview
     whole = sum(overview.parts.values())
     if whole:
         room = 36
@@ -117,7 +121,7 @@ def _step(overview: Overview, width: int) -> Iterator[Line]:
             cells = round(ended / whole * room) - drawn
             drawn += cells
             bar.append((_GLYPHS[part][0] * cells, _GLYPHS[part][1]))
-        yield styled(" step     ", *bar, f"  {_times(overview)}")
+        yield styled(" step     ", *bar, f"  {_times(report)}")
         shares = [
             unbroken(f"{_GLYPHS[part][0]} {PARTS[part]} {units.share(ns / whole)}")
             for part, ns in overview.parts.items()
@@ -138,20 +142,21 @@ def _step(overview: Overview, width: int) -> Iterator[Line]:
 def _words(report: Report, width: int) -> Iterator[Line]:
     """Where to look up the words that this report uses and that not everybody knows."""
     checks = " ".join(check.name for check in report.checklist)
-    said = f"{report.verdict.sentence} {_times(report.overview)} {checks}".lower()
+    said = f"{report.verdict.sentence} {_times(report)} {checks}".lower()
     used = [word for word in _LOOKED_UP if word in said]
     if used:
         told = f"{', '.join(used)}: `stepscope explain WORD` says what it means"
         yield from wrapped(told, width, indent=10, first=" words", style="bright_black")
 
 
-def _times(overview: Overview) -> str:
-    low, high = overview.unprofiled_step_ns
+def _times(report: Report) -> str:
+    overview = report.overview
+    low = overview.unprofiled_step_ns[0]
     said = units.duration(overview.step_ns)
     if overview.step_ns >= 1.03 * overview.steady_step_ns:
         said += f", {units.duration(overview.steady_step_ns)} without the first"
     if low and overview.steady_step_ns / low >= 1.03:
-        said += f", {units.between(low, high)} unprofiled"
+        said += f", {unprofiled(report)} unprofiled"
     return said
 
 

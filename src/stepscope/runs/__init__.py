@@ -1,0 +1,83 @@
+"""A run of one program as the capture left it: a folder with profiles, times and what the program said.
+
+`run.json` names the ranks, and of each rank its passes: a light profile for times, a full one for places.
+The step without the profiler was timed before them. `reading` reads the folder, `choosing` finds the rank
+and the pass that a command is about, `needs` knows what only the full pass can tell, and `merging` makes one
+report of both.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from stepscope.store.measured import MeasuredStep
+
+__all__ = ["MeasuredStep", "Pass", "PassName", "RankRecord", "Run"]
+
+PassName = Literal["light", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One profile of a rank."""
+
+    name: PassName
+    path: Path
+    """Where it lies; inside the folder of the run."""
+    steps: tuple[int, int] | None = None
+    """The first and the last step that it recorded, as the capture counted; None if it did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """What the capture wrote about one process."""
+
+    rank: int
+    path: Path | None
+    """The file of this rank alone, if it is there."""
+    passes: tuple[Pass, ...]
+    """Those whose file is there."""
+    measured: MeasuredStep | None
+    """The step without the profiler; None if too few were timed."""
+    host: str = ""
+    state: str = ""
+    devices: tuple[str, ...] = ()
+    recorded_ns: Mapping[str, int] = field(default_factory=dict)
+    """The step on the clock, under each pass."""
+    step: str = ""
+    """What a step of the program is, as a sentence."""
+    notes: tuple[str, ...] = ()
+    """What was left out or cut short, as sentences."""
+
+    def named(self, name: PassName) -> Pass | None:
+        """The pass of that name; of several the last."""
+        return next((one for one in reversed(self.passes) if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The profiles of one program, by rank."""
+
+    folder: Path
+    command: tuple[str, ...]
+    started: str
+    ended: str
+    exit_code: int | None
+    world_size: int
+    ranks: tuple[RankRecord, ...]
+    """In the order of their numbers."""
+
+    @property
+    def again(self) -> str:
+        """What to type to record it once more."""
+        words = self.command[1:] if "python" in "".join(self.command[:1]) else self.command
+        return f"stepscope run {shlex.join(words) or 'train.py'}"
+
+    @property
+    def profiled(self) -> tuple[RankRecord, ...]:
+        """The ranks that have a profile."""
+        return tuple(one for one in self.ranks if one.passes)

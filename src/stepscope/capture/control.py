@@ -260,8 +260,8 @@ class Capture:
         """Something else ends steps now: what was measured is of other steps."""
         if self._passes is not None:
             self._passes.give_up()
+        self._modules_known = self._modules_known and self._plan is None  # a plan lets them go
         self._plan, self._passes, self._is_resting = None, None, False
-        self._modules_known = False
         # The last of them has just ended a step, and is counted there.
         self._marks_ns = self._updates_ns[-1 - self._finder.calls :: -self._finder.calls][::-1]
         self._ended = max(self._ended, len(self._marks_ns))

@@ -105,20 +105,18 @@ def in_turns(
 
 def before_recording(label: str, program: Program, pairs: int, settings: Settings) -> Overhead:
     """What the hooks cost while they wait for the time of a step to settle, and while they take its time."""
-    control.begin(settings, in_code=True)
-    heard = program.optimizer()
-    stop(program)
+    optimizer = program.plain
 
     def within() -> list[int]:
         control.begin(replace(settings, folder=tempfile.mkdtemp(dir=settings.folder)), in_code=True)
-        program.times_ns(heard, WARM_UP)
-        times = program.times_ns(heard, IN_A_ROW)
+        program.times_ns(optimizer, WARM_UP)
+        times = program.times_ns(optimizer, IN_A_ROW)
         stop(program)
         return times
 
     def without() -> list[int]:
-        program.times_ns(program.plain, WARM_UP)
-        return program.times_ns(program.plain, IN_A_ROW)
+        program.times_ns(optimizer, WARM_UP)
+        return program.times_ns(optimizer, IN_A_ROW)
 
     return in_turns(label, pairs, without, within)
 

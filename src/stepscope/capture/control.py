@@ -76,6 +76,8 @@ class Capture:
         """When optimizers were called before it was known what a step is."""
         self._losses: list[Any] = []
         self._modules_known = False
+        self._only_timed = 0
+        """How many steps the hooks were to time by themselves."""
         self._agreement: Agreement | None = None
         self._plan: Plan | None = None
         self._file: RankFile | None = None
@@ -120,11 +122,20 @@ class Capture:
             self._updates_ns.append(time.perf_counter_ns())
         self._count_passes()
         self._told(self._finder.optimizer, id(optimizer), f"{type(optimizer).__name__}.step")
+        if self._hooks.is_quiet and self._passes is not None and self._finder.is_simple:
+            self._only_timed = self._passes.steps_to_time(self._ended)
+            if self._only_timed:
+                self._hooks.only_time(optimizer, self._only_timed, self._passes.tick)
 
     def _count_passes(self) -> None:
+        """Counts what the hooks took notice of by themselves: steps that were only timed, backward passes."""
         hooks = self._hooks
+        steps, self._only_timed = self._only_timed - hooks.timed_left, 0
+        hooks.timed_left = 0
+        self._ended += steps
+        self._finder.went_on(steps)
         if hooks.backwards:
-            self._finder.went_backward(hooks.backwards)
+            self._finder.went_backward(hooks.backwards // (steps + 1))
             hooks.backwards = 0
 
     def module_called(self, module: Any) -> None:
@@ -351,6 +362,7 @@ class Capture:
     def finish(self, state: str = "finished") -> None:
         """The program ends: keeps what there is."""
         self._is_over = True
+        self._count_passes()
         if self._file is None:
             self._tell_what_was_seen()
             return

@@ -160,6 +160,15 @@ class StepFinder:
         """A CUDA graph is replayed: whether a step ended before."""
         return self._other(Call.GRAPH, None, "a replay of a CUDA graph")
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether each call of one optimizer is a step, and the program does nothing else that counts."""
+        return self._marker is not None and len(self._marker.round) == 1 and not self.has_acted
+
+    def went_on(self, steps: int) -> None:
+        """So many more steps ended, as the last one did."""
+        self._updates += steps
+
     def went_backward(self, passes: int) -> None:
         """So many backward passes ended in this step, none of which can end it."""
         self._backwards += passes

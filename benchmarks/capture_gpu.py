@@ -3,7 +3,7 @@
     python -m benchmarks.capture_gpu FOLDER anomaly_mode …
 
 Each program times some of its own steps with a clock before the capture measures as many others, in the same
-process; the mended side is timed in another one. Leaves a run folder for each, and `timed.json`.
+process. Leaves a run folder for each, and the host's clock at each step.
 """
 
 from __future__ import annotations
@@ -37,28 +37,31 @@ def played(words: list[str], folder: Path) -> tuple[int | None, str]:
 def captured(name: str, folder: Path) -> tuple[int | None, str]:
     """Captures the faulty side; the time by its own clock."""
     options = ["--no-report", "--stop-after", "--skip", str(2 * TIMED + 2), "--out", str(folder / name)]
-    return played(["stepscope", "run", *options, "-m", PLAY, name], folder)
+    clock = ["--clock", str(folder / f"{name}.clock.json")]
+    return played(["stepscope", "run", *options, "-m", PLAY, name, *clock], folder)
 
 
-def line(name: str, folder: Path) -> dict[str, object]:
+def line(name: str, folder: Path) -> None:
     """Times and captures one program, and prints a line about it."""
     clock_ns, said = captured(name, folder)
-    mended_ns, _ = played([PLAY, name, "--side=mended", "--once"], folder)
     try:
         rank = json.loads((folder / name / "rank0.json").read_text(encoding="utf-8"))
-        found = rank["unprofiled_step_ns"]
+        found, start = rank["unprofiled_step_ns"], rank["settled_after"]
+        clock = json.loads((folder / f"{name}.clock.json").read_text(encoding="utf-8"))
     except (OSError, KeyError):
         print(f"{name:32} failed: {said}", flush=True)
-        return {"clock": clock_ns, "mended": mended_ns, "captured": None}
-    off = found["mean"] / (clock_ns or found["mean"]) - 1
+        return
+    first = start - clock["first"] - 1
+    same_ns = (clock["ends_ns"][first + found["steps"]] - clock["ends_ns"][first]) / found["steps"]
     spread = (found["high"] - found["low"]) / 2 / found["mean"]
-    both = f"{(clock_ns or 0) / 1e6:9.3f} ms  {found['mean'] / 1e6:9.3f} ms ± {spread:.1%}  {off:+.1%}"
+    before, same = (found["mean"] / other - 1 for other in (clock_ns or found["mean"], same_ns))
+    mark = "" if abs(same) <= NEAR else " *"
     print(
-        f"{name:32} {both}{'' if abs(off) <= NEAR else ' *'}  {rank['step']['sentence']}",
+        f"{name:32} {found['mean'] / 1e6:9.3f} ms ± {spread:.1%}  by a clock: same steps {same:+.1%}{mark}, "
+        f"steps before {before:+.1%}  {rank['step']['sentence']}",
         *rank["notes"],
         flush=True,
     )
-    return {"clock": clock_ns, "mended": mended_ns, "captured": found}
 
 
 def main() -> None:
@@ -67,8 +70,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        timed = dict(zip(names, pool.map(lambda name: line(name, folder), names), strict=True))
-    (folder / "timed.json").write_text(json.dumps(timed, indent=1), encoding="utf-8")
+        list(pool.map(lambda name: line(name, folder), names))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from benchmarks.faults import PROGRAMS
 
 PLAY = "benchmarks.faults.play"
+PAIRS = 3
 
 
 def promise_of(name: str, folder: Path) -> list[str]:
@@ -33,10 +35,17 @@ def main() -> None:
     """Tries the fixes of the programs that are named."""
     folder, names = Path(sys.argv[1]), sys.argv[2:]
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
-    trial = [sys.executable, "-m", "stepscope", "try", "--out", str(folder), "--pairs", "6"]
-    for name in names:
-        change = ["--set", "--side=mended", *promise_of(name, folder)]
-        subprocess.run([*trial, *change, "-m", PLAY, name], check=False)
+    trial = [sys.executable, "-m", "stepscope", "try", "--out", str(folder), "--skip", "30", "--steps", "40"]
+
+    def tried(name: str) -> None:
+        change = ["--pairs", str(PAIRS), "--set", "--side=mended", *promise_of(name, folder)]
+        program = ["-m", PLAY, name, "--turn", str(folder / ".turn")]
+        done = subprocess.run([*trial, *change, *program], capture_output=True, text=True, check=False)
+        print(f"== {name}\n{done.stdout}{done.stderr[-600:] if done.returncode else ''}", flush=True)
+
+    # They are started side by side, but take turns on the GPU.
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(tried, names))
     subprocess.run([*trial, "--history"], check=False)
 
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,11 +31,14 @@ def main() -> None:
     parser.add_argument("--side", default="faulty")
     parser.add_argument("--timed", type=int, default=0, help="as many steps again are called before them")
     parser.add_argument("--once", action="store_true", help="end after the timed steps")
+    parser.add_argument("--clock", help="a file for the times at which steps of the loop end")
     parser.add_argument("--turn", help="a file: of the programs that name it, one runs at a time")
     given = parser.parse_args()
     program = PROGRAMS[given.name]
     if given.side == "faulty":
         os.environ |= program.environment
+    if torch.cuda.is_available():
+        torch.zeros(1, device="cuda")
     with turn(given.turn):
         torch.manual_seed(1)
         step = program.sides[given.side]()
@@ -41,8 +46,15 @@ def main() -> None:
             step()
         if given.timed:
             print(f"timed_ns {block_ns(step, given.timed):.0f}", flush=True)
-        while not given.once:
-            step()
+        ends_ns: list[int] = []
+        try:
+            while not given.once:
+                step()
+                ends_ns.append(time.perf_counter_ns())
+        finally:
+            # By the clock of the host: the steps that the capture measures end with some of these.
+            if given.clock:
+                Path(given.clock).write_text(json.dumps({"first": 2 * given.timed, "ends_ns": ends_ns}))
 
 
 @contextlib.contextmanager

@@ -225,7 +225,11 @@ def test_an_interrupt_leaves_nothing_behind(project: Path, tmp_path: Path, numbe
         f"echo $$ > {started}; sleep 600; true",
     ]
     child = subprocess.Popen(
-        command, cwd=project, env=environment(tmp_path / "cache", TMPDIR=str(scratch)), stderr=subprocess.PIPE
+        command,
+        cwd=project,
+        env=environment(tmp_path / "cache", TMPDIR=str(scratch)),
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # noqa: PLW1509  # jobs of a shell ignore it
     )
     patience = time.monotonic() + PATIENCE_S
     while not (started.exists() and started.read_text().strip()) and time.monotonic() < patience:

@@ -94,7 +94,11 @@ def test_there_is_no_python() -> None:
 
 
 def test_there_is_no_torch() -> None:
-    told = {"torch": None, "torch_error": "ModuleNotFoundError: No module named 'torch'", "devices": []}
+    told: dict[str, Any] = {
+        "torch": None,
+        "torch_error": "ModuleNotFoundError: No module named 'torch'",
+        "devices": [],
+    }
     found = checkup(told, Answer(problem="there is no torch"))
     assert states(found) == {"torch": "no"}
     assert fix_of(found, "torch") == "/usr/bin/python3 -m pip install torch"
@@ -131,7 +135,10 @@ def test_a_probe_that_hangs() -> None:
 
 
 def test_a_gpu_that_torch_does_not_see() -> None:
-    told = {"devices": [], "device_error": "RuntimeError: Found no NVIDIA driver on your system."}
+    told: dict[str, Any] = {
+        "devices": [],
+        "device_error": "RuntimeError: Found no NVIDIA driver on your system.",
+    }
     found = checkup(told, Answer({"categories": {"cpu_op": 20}, "devices": []}))
     assert states(found) == {"GPU": "no"}
     assert found.sentence.startswith("This machine can record the host.")

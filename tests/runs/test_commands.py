@@ -85,7 +85,8 @@ def test_every_format_says_what_comes_from_where(run: Path, told: Told, shown: s
 def test_one_pass_can_be_reported_on(run: Path, told: Told) -> None:
     out, _ = told("report", run, "--pass", "light")
     assert "times from the light pass" in " ".join(out.split())
-    assert "full pass" not in out
+    assert "from the full pass" not in out
+    assert f"stepscope report {run}\n" in out, "how to have the lines, too"
     assert "host.py" not in out
 
 
@@ -122,6 +123,7 @@ def test_what_if_is_asked_of_the_measured_step(run: Path, told: Told) -> None:
 
 def test_info_knows_the_run(run: Path, told: Told) -> None:
     out, _ = told("info", run)
+    assert f"also      {run / 'rank0.json'} (rank_file)" in out, "what a profile lacks is added to it"
     assert "run       python train.py --epochs 3\n" in out
     assert "rank 0 on node7, finished" in out
     assert f"step      6.84 ms ± 0.6 % (40 steps) without the profiler. {STEP}\n" in out

@@ -56,6 +56,12 @@ def test_without_run_json_the_files_of_ranks_tell(tmp_path: Path) -> None:
     assert run.command == ("python", "train.py", "--epochs", "3")
 
 
+def test_a_rank_file_of_others_is_not_taken(tmp_path: Path) -> None:
+    folder = written(tmp_path, [rank_document()])
+    (folder / "rank0.json").write_text('{"traceEvents": []}', encoding="utf-8")
+    assert read_run(folder).ranks[0].path is None
+
+
 def test_a_profile_that_is_not_there_is_said(tmp_path: Path) -> None:
     gone = {"path": "rank0.light.pt.trace.json.gz", "pass": "light", "steps": [1, 2]}
     (record,) = read_run(written(tmp_path, [rank_document(files=[gone])])).ranks

@@ -291,3 +291,36 @@ def test_no_program(repository: Path) -> None:
 def test_the_python_of_this_process_runs_scripts(repository: Path) -> None:
     with both_sides(["show.py"], Change(settings=("A=1",)), repository) as sides:
         assert sides.before.command == (sys.executable, "show.py")
+
+
+@pytest.mark.parametrize("finder", ["mapping", "hook"])
+def test_packages_that_are_installed_from_the_code(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finder: str
+) -> None:
+    """Editable installs: by a finder with a table, as of setuptools, or one that nothing can come before."""
+    place = repository / "src" / "part"
+    place.mkdir(parents=True)
+    (repository / "part.py").rename(place / "__init__.py")
+    table = f"MAPPING = {{'part': {str(place)!r}}}" if finder == "mapping" else ""
+    known = f"    known_source_files = {{'part': {str(place / '__init__.py')!r}}}" if finder == "hook" else ""
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    (installed / "editable.py").write_text(
+        f"import importlib.util, sys\n{table}\nclass Finder:\n{known}\n"
+        "    @classmethod\n    def find_spec(cls, name, path=None, target=None):\n"
+        "        if name == 'part':\n"
+        f"            return importlib.util.spec_from_file_location(name, {str(place / '__init__.py')!r})\n"
+    )
+    order = (
+        "sys.meta_path.append(editable.Finder)"
+        if finder == "mapping"
+        else "sys.meta_path.insert(0, editable.Finder)"
+    )
+    (installed / "sitecustomize.py").write_text(f"import sys, editable\n{order}\n")
+    monkeypatch.setenv("PYTHONPATH", str(installed))
+    patch = PATCH.replace(b"part.py", b"src/part/__init__.py")
+    with both_sides(["show.py"], Change(("fix.diff", patch)), repository) as sides:
+        before, after = seen(sides.before), seen(sides.after)
+    assert before["part"] == "changed"
+    assert after["part"] == ("patched" if finder == "mapping" else "changed")
+    assert bool(sides.warnings) == (finder == "hook")

@@ -36,7 +36,7 @@ class ChosenRank:
     @property
     def also(self) -> tuple[Path, ...]:
         """Files of the rank whose rows are to be added to each of its profiles when it is opened."""
-        return ()
+        return (self.record.path,) if self.record.path else ()
 
 
 def choose_rank(run: Run, rank: int | None = None) -> ChosenRank:

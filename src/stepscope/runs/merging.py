@@ -9,6 +9,7 @@ kept as the same part of the measured step.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -65,6 +66,9 @@ def _in_words_of_runs(step: NextStep, chosen: ChosenRank) -> NextStep:
     """What to record next, for a program that the capture can run again."""
     if not step.command.startswith("torch.profiler.profile("):
         return step
+    if chosen.full is not None:
+        command = f"stepscope report {shlex.quote(str(chosen.run.folder))}"
+        return NextStep("Take the full pass, too, for lines, shapes and memory:", command)
     return NextStep("Record a full pass, too, for lines, shapes and memory:", chosen.run.again)
 
 

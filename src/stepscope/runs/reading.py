@@ -201,7 +201,7 @@ def _record(folder: Path, told: _Document) -> RankRecord:
     recorded, step = told.item("recorded_step_ns"), told.item("step")
     return RankRecord(
         rank=rank,
-        path=file if file.is_file() else None,
+        path=file if file.is_file() and _is_ours(file) else None,
         passes=tuple(passes),
         measured=_measured(told),
         host=told.text("host"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from stepscope.capture.run_folder import merge
 from stepscope.capture.settings import Settings
 from stepscope.trials import Estimate, Measurement
 from stepscope.trials.estimates import estimate, is_enough, order
@@ -67,10 +68,11 @@ def measure_once(side: Side, settings: Settings, folder: Path) -> Measurement:
     return measured_in(folder, side.name)
 
 
-def record_once(side: Side, settings: Settings, folder: Path) -> Path | None:
-    """Runs one side once more with a light profile, and gives the profile of its first rank."""
+def record_once(side: Side, settings: Settings, folder: Path) -> bool:
+    """Runs one side once more with a light profile, and says whether there is one."""
     recording = replace(
         settings, folder=str(folder), command=side.command, passes=("unprofiled", "light"), losses=0
     )
     run_side(side, recording)
-    return next(iter(sorted(folder.glob("rank*.light.pt.trace.json.gz"))), None)
+    merge(folder, 0, ended=True)
+    return any(folder.glob("rank*.light.pt.trace.json.gz"))

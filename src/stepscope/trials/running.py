@@ -7,7 +7,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -71,24 +72,44 @@ def _environment(side: Side, settings: Settings) -> dict[str, str]:
 
 def _ended(side: Side, environment: Mapping[str, str], output: IO[bytes], errors: IO[bytes]) -> int:
     """Runs the program to its end; it and all it has started end with us."""
+    program: subprocess.Popen[bytes] | None = None
     try:
-        program = subprocess.Popen(  # noqa: S603  # what the user typed
-            list(side.command),
-            cwd=side.folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=errors,
-            start_new_session=True,
-        )
+        with _undisturbed():
+            program = subprocess.Popen(  # noqa: S603  # what the user typed
+                list(side.command),
+                cwd=side.folder,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+        return program.wait()
     except OSError as error:
         raise StepscopeError(
             f"{side.command[0]} cannot be run {side.name}: {error.strerror}", hint=f"ls -l {side.command[0]}"
         ) from error
-    try:
-        return program.wait()
     finally:
-        _end(program)
+        if program is not None:
+            _end(program)
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Keeps signals for the end of this: one that came between a start and its note would leave a program."""
+    came: list[tuple[int, Any]] = []
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(signal.getsignal(number)):
+                before[number] = signal.signal(number, lambda *now: came.append(now))
+    try:
+        yield
+    finally:
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
+    for now in came:
+        before[now[0]](*now)
 
 
 def _end(program: subprocess.Popen[bytes]) -> None:

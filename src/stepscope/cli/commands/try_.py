@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from stepscope import registry, units
 from stepscope.capture.settings import Settings
 from stepscope.cli.output import color, notice, put, say, width
-from stepscope.cli.progress import ProgressLine
 from stepscope.cli.signature import Rest
-from stepscope.cli.traces import here, open_with_progress
+from stepscope.cli.traces import compared, here
 from stepscope.errors import StepscopeError
 from stepscope.present._trial import gained, history_json, history_text, trial_json, trial_text
 from stepscope.trials import Trial
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from stepscope.trials.sides import Change, Sides
 
 __all__ = ["try_"]
-
-_DIFF = "present.diff"
 
 
 def try_(
@@ -96,8 +93,8 @@ def try_(
         limits = Limits(within / 100, pairs, None if minutes is None else 60 * minutes)
         trial = replace(_tried(sides, settings, limits), tried=str(change), promise=hoped)
         ledger = add(out, record_of(trial))
-        compared = _recorded(sides, settings, out, trial.date) if profile else None
-    _show(trial, compared, format)
+        recorded = _recorded(sides, settings, out, trial.date) if profile else None
+    _show(trial, recorded, format)
     notice(f"stepscope: added to {ledger}; stepscope try --history prints it")
 
 
@@ -150,21 +147,11 @@ def _promise(text: str | None, run: str | None, finding: str | None) -> Promise 
     told = promise_in(Path(run), finding)
     if told is not None:
         return told
-    from stepscope.findings.build import build_report
-    from stepscope.findings.thresholds import nearest_thresholds
+    import stepscope
 
-    report = build_report(open_with_progress(_profile_in(run)), thresholds=nearest_thresholds(here()))
-    gains = [(one.id, one.gain.low_share, one.gain.high_share) for one in report.findings]
+    found = stepscope.report(run).findings
+    gains = [(one.id, one.gain.low_share, one.gain.high_share) for one in found]
     return promise_of_gains(gains, finding, run)
-
-
-def _profile_in(run: str) -> str:
-    """The profile that tells most of a run folder's rank 0; anything else is taken as it is."""
-    folder = Path(run)
-    for name in ("rank0.full.pt.trace.json.gz", "rank0.light.pt.trace.json.gz"):
-        if (folder / name).is_file():
-            return str(folder / name)
-    return run
 
 
 def _tried(sides: Sides, settings: Settings, limits: Limits) -> Trial:
@@ -204,35 +191,31 @@ def _tell_pair(pair: int, before: Measurement, after: Measurement, so_far: Estim
 
 
 def _recorded(sides: Sides, settings: Settings, out: Path, date: str) -> Comparison | None:
-    """Records each side once more, and compares the profiles; they are kept."""
-    import stepscope
-    from stepscope.compare.build import compare
-    from stepscope.findings.thresholds import nearest_thresholds
+    """Records each side once more, and compares the runs; they are kept."""
     from stepscope.trials.pairs import record_once
 
-    folder = out.absolute() / f"try-{date[:19].replace(':', '').replace('T', '-')}"
-    opened = []
+    folder = out / f"try-{date[:19].replace(':', '').replace('T', '-')}"
     for name, side in (("before", sides.before), ("after", sides.after)):
         notice(f"stepscope: recording the step {side.name}")
-        path = record_once(side, settings, folder / name)
-        if path is None:
+        if not record_once(side, settings, folder.absolute() / name):
             notice(f"stepscope: no profile was recorded {side.name}, so there is no comparison of the step")
             return None
-        opened.append((name, [stepscope.open(path, progress=ProgressLine())]))
-    return compare(opened, thresholds=nearest_thresholds(here()), progress=ProgressLine())
+    return compared([str(folder / "before"), str(folder / "after")])
 
 
-def _show(trial: Trial, compared: Comparison | None, format: str) -> None:
-    from stepscope.present.formats import rendered
-
+def _show(trial: Trial, recorded: Comparison | None, format: str) -> None:
     if format == "json":
-        diff = json.loads(registry.load(_DIFF, "json")(compared)) if compared else None
+        diff = json.loads(registry.load("present.diff", "json")(recorded)) if recorded else None
         put(trial_json(trial, diff))
         return
     put(trial_text(trial, width=width(), color=color()))
-    if compared is not None:
+    if recorded is not None:
+        from stepscope.present.diff.terminal import made_of
+
         say("")
-        put(rendered(registry.load(_DIFF, "terminal"), compared, width=width(), color=color()))
+        say("What changed in the step, as recorded once on each side:")
+        say("")
+        put(made_of(recorded, width=width(), color=color()))
 
 
 def _show_history(out: Path, format: str) -> None:

@@ -26,7 +26,7 @@ from stepscope.present._lines import Line, broken, fitted, printed, styled, unbr
 from stepscope.present._markup import shortened
 from stepscope.present.formats import format
 
-__all__ = ["terminal"]
+__all__ = ["made_of", "terminal"]
 
 _INDENT = 10
 _BAR = 40
@@ -65,6 +65,11 @@ _WORDS = {
 def terminal(comparison: Comparison, *, width: int, color: bool) -> str:
     """Text for the terminal, readable without color and at 80 columns."""
     return printed(_lines(comparison, fitted(width)), color=color)
+
+
+def made_of(comparison: Comparison, *, width: int, color: bool) -> str:
+    """What a change is made of, where somebody else has judged it."""
+    return printed(_change(comparison.whole, fitted(width)), color=color)
 
 
 def _lines(comparison: Comparison, width: int) -> Iterator[Line]:

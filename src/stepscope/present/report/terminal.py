@@ -155,7 +155,8 @@ def _times(report: Report) -> str:
     said = units.duration(overview.step_ns)
     if overview.step_ns >= 1.03 * overview.steady_step_ns:
         said += f", {units.duration(overview.steady_step_ns)} without the first"
-    if low and overview.steady_step_ns / low >= 1.03:
+    measured = report.passes is not None and report.passes.measured is not None
+    if measured or (low and overview.steady_step_ns / low >= 1.03):
         said += f", {unprofiled(report)} unprofiled"
     return said
 

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +28,7 @@ from stepscope.capture import control
 from stepscope.capture.settings import Settings
 
 STEP_NS = 1_000_000
-IN_A_ROW = 20
+IN_A_ROW = 30
 """Steps that are taken with or without the capture before it is the other's turn."""
 WARM_UP = 12
 """Steps after which the capture knows what a step is."""
@@ -61,8 +61,8 @@ class Program:
         self._torch = torch
         self.layers = 1
         self._resize(1)
-        while (took := statistics.median(self.times_ns(self.plain, 50))) < STEP_NS:
-            self._resize(1 + self.layers * STEP_NS // int(took) if took * 2 < STEP_NS else self.layers + 1)
+        while min(self.times_ns(self.plain, 100)) < STEP_NS:
+            self._resize(self.layers + 1)
 
     def _resize(self, layers: int) -> None:
         torch = self._torch
@@ -95,31 +95,30 @@ def in_turns(
     ratios, plain = [], []
     for pair in range(pairs):
         order = (without, within) if pair % 2 else (within, without)
-        times = {one: statistics.median(one()) for one in order}
+        times = {
+            one: min(one()) for one in order
+        }  # the hooks cost the same in every step, other things do not
         ratios.append(times[within] / times[without])
         plain.append(times[without])
     return Overhead(label, statistics.median(plain), statistics.median(ratios))
 
 
-def before_passes(program: Program, pairs: int, folder: str) -> Overhead:
-    """What the hooks cost while they wait for the time of a step to settle."""
-    settings = Settings(folder, skip=NEVER)
-    control.begin(settings, in_code=True)
-    heard = program.optimizer()
-    stop(program)
+def before_recording(label: str, program: Program, pairs: int, settings: Settings) -> Overhead:
+    """What the hooks cost while they wait for the time of a step to settle, and while they take its time."""
+    optimizer = program.plain
 
     def within() -> list[int]:
-        control.begin(settings, in_code=True)
-        program.times_ns(heard, WARM_UP)
-        times = program.times_ns(heard, IN_A_ROW)
+        control.begin(replace(settings, folder=tempfile.mkdtemp(dir=settings.folder)), in_code=True)
+        program.times_ns(optimizer, WARM_UP)
+        times = program.times_ns(optimizer, IN_A_ROW)
         stop(program)
         return times
 
     def without() -> list[int]:
-        program.times_ns(program.plain, WARM_UP)
-        return program.times_ns(program.plain, IN_A_ROW)
+        program.times_ns(optimizer, WARM_UP)
+        return program.times_ns(optimizer, IN_A_ROW)
 
-    return in_turns("before the passes", pairs, without, within)
+    return in_turns(label, pairs, without, within)
 
 
 def after_passes(program: Program, pairs: int, folder: str) -> Overhead:
@@ -185,12 +184,14 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--pairs", type=int, default=150, help="how often with and without take turns")
     pairs = parser.parse_args(arguments).pairs
+    os.environ["KINETO_LOG_LEVEL"] = "6"  # its lines would stand between ours
     print(f"{os.cpu_count()} processors, load before: {os.getloadavg()[0]:.1f} ({report.processor()})")
     program = Program()
     with tempfile.TemporaryDirectory() as folder:
         found = [
             noise(program, pairs),
-            before_passes(program, pairs, f"{folder}/before"),
+            before_recording("before the passes", program, pairs, Settings(folder, skip=NEVER)),
+            before_recording("in the unprofiled pass", program, pairs, Settings(folder, skip=1, steps=NEVER)),
             after_passes(program, pairs, f"{folder}/after"),
         ]
     print(f"\n{'a training step with the capture':<34}{'step µs':>9}{'added µs':>10}{'added %':>9}")
@@ -201,10 +202,8 @@ def main(arguments: list[str]) -> int:
     print(
         f"\nimport of the capture: {bare:.1f} ms in a bare Python, {with_torch:.1f} ms in one that has torch"
     )
-    _, before, after = found
     budgets = [
-        ingest.Budget("idle hooks before the passes", before.share * 100, 0.5, "%"),
-        ingest.Budget("idle hooks after the passes", after.share * 100, 0.5, "%"),
+        *(ingest.Budget(f"idle hooks {one.label}", one.share * 100, 0.5, "%") for one in found[1:]),
         ingest.Budget("stepscope.step() without a capture", step_ns / 1000, 1.0, "µs"),
         ingest.Budget("import of the capture beside torch", with_torch, 50, "ms"),
     ]

@@ -76,6 +76,8 @@ class Capture:
         """When optimizers were called before it was known what a step is."""
         self._losses: list[Any] = []
         self._modules_known = False
+        self._only_timed = 0
+        """How many steps the hooks were to time by themselves."""
         self._agreement: Agreement | None = None
         self._plan: Plan | None = None
         self._file: RankFile | None = None
@@ -103,6 +105,7 @@ class Capture:
 
     def step(self, name: str = "stepscope.step()") -> None:
         """The program says that a step has ended."""
+        self._count_passes()
         self._told(self._finder.step, name)
 
     def optimizer_made(self) -> None:
@@ -117,7 +120,23 @@ class Capture:
             self._listen_to_modules()
         if not self._finder.is_found:
             self._updates_ns.append(time.perf_counter_ns())
+        self._count_passes()
         self._told(self._finder.optimizer, id(optimizer), f"{type(optimizer).__name__}.step")
+        if self._hooks.is_quiet and self._passes is not None and self._finder.is_simple:
+            self._only_timed = self._passes.steps_to_time(self._ended)
+            if self._only_timed:
+                self._hooks.only_time(optimizer, self._only_timed, self._passes.tick)
+
+    def _count_passes(self) -> None:
+        """Counts what the hooks took notice of by themselves: steps that were only timed, backward passes."""
+        hooks = self._hooks
+        steps, self._only_timed = self._only_timed - hooks.timed_left, 0
+        hooks.timed_left = 0
+        self._ended += steps
+        self._finder.went_on(steps)
+        if hooks.backwards:
+            self._finder.went_backward(hooks.backwards // (steps + 1))
+            hooks.backwards = 0
 
     def module_called(self, module: Any) -> None:
         """An outermost module is about to run."""
@@ -137,7 +156,7 @@ class Capture:
 
     def evaluates(self, module: Any) -> None:
         """A module was put into its evaluation mode."""
-        if not self._is_over:
+        if not self._is_over and not (self._plan and self._trains()):
             named = self._settings.module
             inner = [one for one in module.modules() if type(one).__name__ == named] if named else [module]
             self._hooks.listen_to(inner)
@@ -164,6 +183,7 @@ class Capture:
                     self._passes.look()
                 return
             is_done = self._step_ended()
+            self._hooks.is_quiet = self._may_be_quiet()
         except Exception as error:  # noqa: BLE001  # the program goes on without us
             self._fail(error)
             return
@@ -226,20 +246,32 @@ class Capture:
             if not self._claim(self._plan):
                 self._stop_listening()
                 return False
+            if self._trains() and not self._finder.has_acted:
+                self._hooks.forget_modules()  # the most expensive of the hooks, and of no more use
         if self._passes is None or not self._passes.step_ended(self._ended):
             return False
         self._tell_count()
-        if self._finder.call in (Call.OPTIMIZER, Call.STEP) or self._settings.stop_after:
+        if self._trains() or self._settings.stop_after:
             self._stop_listening()
         else:
             self._is_resting = True
             self._hooks.forget_modules()
         return True
 
+    def _may_be_quiet(self) -> bool:
+        """Whether nothing but the ends of steps has to be told."""
+        is_recording = self._passes is not None and self._passes.is_recording
+        return self._trains() and not is_recording and len(self._losses) >= self._settings.losses
+
+    def _trains(self) -> bool:
+        """Whether something ends steps that has nothing to do with calls of modules."""
+        return self._finder.call in (Call.OPTIMIZER, Call.STEP)
+
     def _start_over(self) -> None:
         """Something else ends steps now: what was measured is of other steps."""
         if self._passes is not None:
             self._passes.give_up()
+        self._modules_known = self._modules_known and self._plan is None  # a plan lets them go
         self._plan, self._passes, self._is_resting = None, None, False
         # The last of them has just ended a step, and is counted there.
         self._marks_ns = self._updates_ns[-1 - self._finder.calls :: -self._finder.calls][::-1]
@@ -336,6 +368,7 @@ class Capture:
     def finish(self, state: str = "finished") -> None:
         """The program ends: keeps what there is."""
         self._is_over = True
+        self._count_passes()
         if self._file is None:
             self._tell_what_was_seen()
             return

@@ -56,12 +56,26 @@ class Hooks:
         self._modules: list[Any] = []
         self._for_finding: list[Callable[[], None]] = []
         self._is_compiling: Callable[[], bool] = bool
+        self._has_gradients: Callable[[], bool] = bool
+        self.is_quiet = False
+        """Whether only ends of steps matter: passes are counted here, for code that seldom runs is slow."""
+        self._timed: Any = None
+        self._tick: Callable[[], None] = lambda: None
+        self.timed_left = 0
+        """How many steps will still be only timed."""
+        self.backwards = 0
+        """Backward passes since this was last set to 0, while it is quiet."""
+
+    def only_time(self, optimizer: Any, steps: int, tick: Callable[[], None]) -> None:
+        """Has so many calls of an optimizer do nothing but `tick`, for the next steps need no more."""
+        self._timed, self.timed_left, self._tick = optimizer, steps, tick
 
     def install(self) -> None:
         """Puts hooks into the torch that the program has imported."""
         import torch
 
         self._is_compiling = torch.compiler.is_compiling
+        self._has_gradients = torch.is_grad_enabled
         self._hook_optimizers(torch)
         for_finding = [(torch.autograd, "backward", self._backward_told)]
         for_finding += [(torch.nn.Module, "eval", self._evaluated)]
@@ -81,7 +95,7 @@ class Hooks:
 
     def remove(self) -> None:
         """Takes everything out; what cannot be taken out passes calls on and says nothing."""
-        self._listener = None
+        self._listener = self._timed = None
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
@@ -114,7 +128,9 @@ class Hooks:
             self._modules.append(module)
 
     def _called(self, module: Any, _inputs: Any) -> None:
-        if self._listener is not None and not self._is_compiling():
+        if self._is_compiling() or (self.is_quiet and (self._has_gradients() or not module.training)):
+            return
+        if self._listener is not None:
             self._listener.module_called(module)
 
     # ------------------------------------------------------------ optimizers
@@ -148,7 +164,8 @@ class Hooks:
     def _told_after(self, step: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(step)
         def stepping(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._listener is None or self._is_compiling():
+            # Asked first everywhere here: what is compiled must not depend on anything of ours that changes.
+            if self._is_compiling() or self._listener is None:
                 return step(optimizer, *args, **kwargs)
             self._depth += 1
             try:
@@ -157,7 +174,11 @@ class Hooks:
                 self._depth -= 1
             # An optimizer inside another one is a part of its step.
             if self._depth == 0 and self._listener is not None:
-                self._listener.optimizer_stepped(optimizer)
+                if optimizer is self._timed and self.timed_left:
+                    self.timed_left -= 1
+                    self._tick()
+                else:
+                    self._listener.optimizer_stepped(optimizer)
             return outcome
 
         return stepping
@@ -185,7 +206,11 @@ class Hooks:
     def _backward_told(self, plain: Callable[..., Any]) -> Any:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             outcome = plain(tensors, *args, **kwargs)
-            if self._listener is not None and not self._is_compiling():
+            if self._is_compiling():
+                return outcome
+            if self.is_quiet:
+                self.backwards += 1
+            elif self._listener is not None:
                 self._listener.went_backward(tensors)
             return outcome
 

@@ -41,6 +41,22 @@ class Passes:
         self._watch = Watch(gpus=uses_cuda())
         self._began = _process_began()
 
+    @property
+    def is_recording(self) -> bool:
+        """Whether a profiler is attached, whose size has to be looked at."""
+        return self._recording is not None
+
+    def steps_to_time(self, at: int) -> int:
+        """After so many steps, how many of the next ones have nothing done but their time taken."""
+        if self._clock is None or self._recording is not None or self._span is None:
+            return 0
+        return max(0, self._span.end - at - 1)
+
+    def tick(self) -> None:
+        """One of these steps has ended."""
+        if self._clock is not None:
+            self._clock.mark()
+
     def step_ended(self, at: int) -> bool:
         """So many steps have ended: does what the plan says of this moment; whether that was all of it."""
         if self._clock is not None:

@@ -93,6 +93,11 @@ class StepFinder:
         }
 
     @property
+    def has_acted(self) -> bool:
+        """Whether a module was called for training, but without gradients: to find out what to learn from."""
+        return self._acting or bool(self._acted_at)
+
+    @property
     def is_found(self) -> bool:
         """Whether it is known what ends a step."""
         return self._marker is not None
@@ -154,6 +159,20 @@ class StepFinder:
     def graph(self) -> bool:
         """A CUDA graph is replayed: whether a step ended before."""
         return self._other(Call.GRAPH, None, "a replay of a CUDA graph")
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether each call of one optimizer is a step, and the program does nothing else that counts."""
+        return self._marker is not None and len(self._marker.round) == 1 and not self.has_acted
+
+    def went_on(self, steps: int) -> None:
+        """So many more steps ended, as the last one did."""
+        self._updates += steps
+
+    def went_backward(self, passes: int) -> None:
+        """So many backward passes ended in this step, none of which can end it."""
+        self._backwards += passes
+        self._since_step[1] += passes
 
     def backward(self) -> bool:
         """A backward pass ended: whether a step did."""

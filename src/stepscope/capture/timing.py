@@ -69,7 +69,7 @@ def summary(steps_ns: Sequence[int]) -> dict[str, int] | None:
     return {
         "mean": round(mean),
         "median": round(statistics.median(steps_ns)),
-        "low": max(0, round(mean - error)),
+        "low": max(1, round(mean - error)),
         "high": round(mean + error),
         "steps": len(steps_ns),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import signal
@@ -20,7 +19,6 @@ import pytest
 from tests.capture.profiles import calls_in_steps, passes_of, rank_of
 
 import stepscope
-from stepscope.capture.control import Capture
 from stepscope.errors import StepscopeError
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -69,12 +67,10 @@ def nothing_stays(torch: Any, train: Train) -> Iterator[None]:
             os._exit,
             [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)],
             [thread.name for thread in threading.enumerate() if "stepscope" in thread.name],
-            sum(type(thing) is Capture for thing in gc.get_objects()),
         ]
 
     before = state()
     yield
-    gc.collect()
     assert state() == before
 
 

@@ -18,6 +18,8 @@ demo: build
 	$(BIN)/stepscope info --demo
 	@echo
 	$(BIN)/stepscope report --demo
+	@echo
+	@echo "Your own program: $(BIN)/stepscope run train.py"
 
 build: $(VENV)/.package
 

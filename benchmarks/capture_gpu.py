@@ -52,7 +52,8 @@ def line(name: str, folder: Path) -> None:
         print(f"{name:32} failed: {said}", flush=True)
         return
     first = start - clock["first"] - 1
-    same_ns = (clock["ends_ns"][first + found["steps"]] - clock["ends_ns"][first]) / found["steps"]
+    steps = found["steps"] - 1  # in the last one, the profiler is attached
+    same_ns = (clock["ends_ns"][first + steps] - clock["ends_ns"][first]) / steps
     spread = (found["high"] - found["low"]) / 2 / found["mean"]
     before, same = (found["mean"] / other - 1 for other in (clock_ns or found["mean"], same_ns))
     mark = "" if abs(same) <= NEAR else " *"

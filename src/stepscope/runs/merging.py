@@ -60,16 +60,22 @@ def merged_report(chosen: ChosenRank, judged: Mapping[PassName, Judged]) -> Repo
         notes=chosen.record.notes,
     )
     report = report_of(whole)
-    steps = tuple(_in_words_of_runs(one, chosen) for one in report.next_steps)
+    first = report.findings[0].id if report.findings else None
+    steps = tuple(_in_words_of_runs(one, chosen, first) for one in report.next_steps)
     return replace(report, passes=told, next_steps=steps)
 
 
-def _in_words_of_runs(step: NextStep, chosen: ChosenRank) -> NextStep:
-    """What to record next, for a program that the capture can run again."""
+def _in_words_of_runs(step: NextStep, chosen: ChosenRank, first: str | None) -> NextStep:
+    """What to do next, for a program that the capture can run again."""
+    folder = shlex.quote(str(chosen.run.folder))
+    if first is not None and step.command == "stepscope diff BEFORE AFTER":
+        tried = chosen.run.again.removeprefix("stepscope run ")
+        command = f"stepscope try --run {folder} --finding {first} --patch fix.diff {tried}"
+        return NextStep("Fix #1 and nothing else, and measure what that brings, in pairs of runs:", command)
     if not step.command.startswith("torch.profiler.profile("):
-        return step
+        return replace(step, command=step.command.replace(" TRACE ", f" {folder} "))
     if chosen.full is not None:
-        command = f"stepscope report {shlex.quote(str(chosen.run.folder))}"
+        command = f"stepscope report {folder}"
         return NextStep("Take the full pass, too, for lines, shapes and memory:", command)
     return NextStep("Record a full pass, too, for lines, shapes and memory:", chosen.run.again)
 

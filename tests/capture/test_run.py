@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -287,3 +288,38 @@ def test_another_sitecustomize_still_runs(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == "here True\n", done.stderr
+
+
+def test_ranks_of_other_hosts_send_their_profiles(tmp_path: Path) -> None:
+    """Two processes as a launcher on two hosts starts them, each with a folder of its own."""
+    port = _free_port()
+    started = []
+    for rank in (0, 1):
+        place = tmp_path / f"host{rank}"
+        place.mkdir()
+        ranks = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        started.append(
+            subprocess.Popen(
+                [*STEPSCOPE, "--gather", "--out", str(place / "run"), program("distributed"), "wait"],
+                env={**os.environ, **ranks, **address},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    said = [one.communicate(timeout=200)[1] for one in started]
+    assert [one.returncode for one in started] == [0, 0], said
+    here, there = tmp_path / "host0" / "run", tmp_path / "host1" / "run"
+    for name in ("rank1.light.pt.trace.json.gz", "rank1.full.pt.trace.json.gz"):
+        assert (here / name).read_bytes() == (there / name).read_bytes()
+    run = json.loads((here / "run.json").read_text())
+    assert [rank["rank"] for rank in run["ranks"]] == [0, 1]
+    steps = [[(one["pass"], one["steps"]) for one in rank["files"]] for rank in run["ranks"]]
+    assert steps[0] == steps[1]
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        found: int = bound.getsockname()[1]
+        return found

@@ -13,11 +13,12 @@ from typing import Any
 
 from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
+from stepscope.capture.gathering import Gathering
 from stepscope.capture.hooks import Hooks, outermost
 from stepscope.capture.machine import environment
 from stepscope.capture.passes import Passes, is_profiling, uses_cuda
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
-from stepscope.capture.ranks import about_rank, rank
+from stepscope.capture.ranks import about_rank, rank, world_size
 from stepscope.capture.run_folder import RankFile, now_text
 from stepscope.capture.settings import Settings
 from stepscope.capture.slow import SlowSteps
@@ -29,6 +30,8 @@ _LOOK_FOR_MODULES_S = (0.5, 1, 2, 4, 8, 16, 30, 60)
 """Pauses between looks; a program that has not used its optimizer after the last may never do."""
 
 _current: Capture | None = None
+_begun = 0
+"""How many captures there were in this process."""
 
 
 def current() -> Capture | None:
@@ -38,7 +41,8 @@ def current() -> Capture | None:
 
 def begin(settings: Settings, *, in_code: bool = False) -> Capture:
     """Starts a capture in this process, which has imported torch; `in_code` if the program does so itself."""
-    global _current  # noqa: PLW0603
+    global _current, _begun  # noqa: PLW0603
+    _begun += 1
     _current = Capture(settings, in_code=in_code)
     _current.begin()
     return _current
@@ -82,6 +86,7 @@ class Capture:
         self._plan: Plan | None = None
         self._file: RankFile | None = None
         self._passes: Passes | None = None
+        self._gathering: Gathering | None = None
         self._is_over = False
         self._has_ended = threading.Event()
         self._is_resting = False
@@ -251,6 +256,7 @@ class Capture:
         if self._passes is None or not self._passes.step_ended(self._ended):
             return False
         self._tell_count()
+        self._gather(self._passes)
         if self._trains() or self._settings.stop_after:
             self._stop_listening()
         else:
@@ -281,7 +287,7 @@ class Capture:
     def _made_plan(self) -> Plan | None:
         """The plan once the step's time has settled; ranks take that of rank 0."""
         if self._agreement is None:
-            self._agreement = Agreement(self._settings.folder)
+            self._agreement = Agreement(self._settings.folder, _begun)
         if self._agreement.is_needed and rank() != 0:
             return self._agreement.find()
         if len(self._marks_ns) <= (self._settings.skip or 0):
@@ -328,6 +334,19 @@ class Capture:
                 steps_seen=self._ended,
                 settled_after=self._plan.start if self._plan else None,
             )
+
+    def _gather(self, passes: Passes) -> None:
+        """Everything is recorded: has it brought to rank 0, if it lies elsewhere and that is wanted."""
+        agreed, file = self._agreement, self._file
+        if not self._settings.gather or file is None or agreed is None or not agreed.is_needed:
+            return
+        self._gathering = Gathering(agreed.store, f"{agreed.key}/files", file, world_size())
+        if file.rank == 0:
+            self._gathering.take()
+        elif agreed.is_apart:
+            self._gathering.send(passes.wait_until_written)
+        else:
+            self._gathering.says_it_is_here()
 
     def _tell_count(self) -> None:
         if self._file is not None:
@@ -378,6 +397,8 @@ class Capture:
         except Exception as error:  # noqa: BLE001  # the program's own end is what counts
             self._note(f"The last pass could not be kept: {type(error).__name__}: {error}.")
         losses = [float(loss.float().mean()) for loss in self._losses]
+        if self._gathering is not None:
+            self._gathering.end()
         self._file.tell(losses=losses, steps_seen=self._ended, ended=now_text(), state=state)
         self._file = None
 

@@ -141,6 +141,10 @@ class Passes:
         if self._span is not None:
             self._end_pass(beside=False)
         self._tell_what_was_watched()
+        self.wait_until_written()
+
+    def wait_until_written(self) -> None:
+        """Waits until all profiles have their names."""
         deadline = time.monotonic() + _WRITING_S
         for thread in self._writing:
             thread.join(max(0.0, deadline - time.monotonic()))

@@ -117,15 +117,18 @@ class Agreement:
     The plan lies in the run folder, and in the store of the process group for ranks on other hosts.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, number: int) -> None:
+        """`number` tells the captures of a program apart; all ranks count them alike."""
         self._path = os.path.join(folder, ".plan.json")  # noqa: PTH118
-        self._key = f"{_STORE_KEY}/{folder}"
-        self._store = shared_store()
+        self.key = f"{_STORE_KEY}/{number}"
+        self.store = shared_store()
+        self.is_apart = False
+        """Whether the plan came from another host, whose folder is another one."""
 
     @property
     def is_needed(self) -> bool:
         """Whether this process is one of several ranks."""
-        return self._store is not None
+        return self.store is not None
 
     @staticmethod
     def margin(steps_ns: Sequence[int]) -> int:
@@ -142,7 +145,7 @@ class Agreement:
             file.write(text)
         os.replace(temporary, self._path)  # noqa: PTH105
         if _spans_hosts():
-            self._store.set(self._key, text)
+            self.store.set(self.key, text)
 
     def find(self) -> Plan | None:
         """The plan, if rank 0 has made one."""
@@ -151,12 +154,14 @@ class Agreement:
                 return Plan(**json.load(file))
         except FileNotFoundError:
             pass
-        if _spans_hosts() and self._store.check([self._key]):
-            return Plan(**json.loads(self._store.get(self._key)))
+        if _spans_hosts() and self.store.check([self.key]):
+            self.is_apart = True
+            return Plan(**json.loads(self.store.get(self.key)))
         return None
 
 
 def _spans_hosts() -> bool:
+    """Whether not all ranks are on this host, as far as their launcher says."""
     return os.environ.get("LOCAL_WORLD_SIZE") != os.environ.get("WORLD_SIZE")
 
 

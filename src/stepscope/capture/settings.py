@@ -36,6 +36,8 @@ class Settings:
     most_memory_bytes: int = 4_000_000_000
     most_seconds: float = 300.0
     """How long one pass may take."""
+    gather: bool = False
+    """Whether rank 0 gets the profiles of ranks that write to another host's disk."""
     losses: int = 0
     """Of how many of the first backward passes to keep the loss, to compare two runs with one seed."""
     steps_by_hand: bool = False

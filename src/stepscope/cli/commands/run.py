@@ -36,6 +36,7 @@ def run(
     module: Annotated[str | None, "a step is a call of the module of this class"] = None,
     max_size: Annotated[int, "most MB of JSON in one profile"] = 500,
     max_memory: Annotated[int, "most MB of memory that a recording may take"] = 4000,
+    gather: Annotated[bool, "ranks on other hosts: bring their profiles to the folder of rank 0"] = False,
     stop_after: Annotated[bool, "end the program when everything is recorded"] = False,
     report: Annotated[bool, "print the report when the program has ended"] = True,
 ) -> int:
@@ -66,6 +67,7 @@ def run(
         memory=memory,
         slow=when == "slow",
         stop_after=stop_after,
+        gather=gather,
         module=module,
         most_raw_bytes=max_size * 1_000_000,
         most_memory_bytes=max_memory * 1_000_000,

@@ -153,9 +153,9 @@ def _times(report: Report) -> str:
     overview = report.overview
     low = overview.unprofiled_step_ns[0]
     said = units.duration(overview.step_ns)
-    if overview.step_ns >= 1.03 * overview.steady_step_ns:
-        said += f", {units.duration(overview.steady_step_ns)} without the first"
     measured = report.passes is not None and report.passes.measured is not None
+    if not measured and overview.step_ns >= 1.03 * overview.steady_step_ns:
+        said += f", {units.duration(overview.steady_step_ns)} without the first"
     if measured or (low and overview.steady_step_ns / low >= 1.03):
         said += f", {unprofiled(report)} unprofiled"
     return said

@@ -265,7 +265,8 @@ class StepFinder:
     def _mark(self, marker: _Marker) -> None:
         self._marker = marker
         self.changes += 1
-        self._since_step = [0, 0]
+        # The step that ends now had as many backward passes as those before it, which were not told apart.
+        self._since_step = [0, round(self._backwards * self.calls / max(1, self._updates))]
 
     def _unmark(self) -> None:
         self._marker = None

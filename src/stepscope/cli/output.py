@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -25,6 +26,7 @@ __all__ = [
     "put",
     "say",
     "show",
+    "to_standard_error",
     "width",
     "write",
 ]
@@ -47,6 +49,11 @@ def say(line: str) -> None:
 def notice(line: str) -> None:
     """Prints a line to standard error: what is no part of the answer."""
     print(printable(line), file=sys.stderr)
+
+
+def to_standard_error() -> contextlib.AbstractContextManager[object]:
+    """What is printed meanwhile goes to standard error: the output is that of a program of the user's."""
+    return contextlib.redirect_stdout(sys.stderr)
 
 
 def put(text: str) -> None:

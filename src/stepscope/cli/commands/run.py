@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from stepscope.cli.output import notice
+from stepscope.cli.output import notice, to_standard_error
 from stepscope.cli.signature import Rest
 from stepscope.errors import StepscopeError
 
@@ -20,9 +18,7 @@ def run(
         tuple[str, ...], Rest(), "a script, or -m MODULE, or -- COMMAND, with all of its arguments"
     ],
     *,
-    out: Annotated[
-        Path | None, "-o", "the run folder to write (default: a new one in stepscope-runs)"
-    ] = None,
+    out: Annotated[Path | None, "the run folder to write (default: a new one in stepscope-runs)"] = None,
     light: Annotated[bool, "record the light profile only: honest times, no lines of code"] = False,
     full: Annotated[bool, "record the full profile only: stacks, shapes and memory"] = False,
     memory: Annotated[bool, "also write a snapshot of the GPU memory allocator, with its history"] = False,
@@ -95,7 +91,7 @@ def _tell(folder: Path, code: int, *, report: bool) -> None:
     if report and any(rank["files"] for rank in found["ranks"]):
         from stepscope.cli.commands.report import report as print_report
 
-        with contextlib.redirect_stdout(sys.stderr):
+        with to_standard_error():
             print_report(str(folder))
     notice(f"stepscope: the run is in {_short(folder)}; again: stepscope report {_short(folder)}")
 

@@ -54,7 +54,7 @@ def try_(
     losses: Annotated[int, "how many of the first losses to compare"] = 20,
     module: Annotated[str | None, "a step is a call of the module of this class"] = None,
     profile: Annotated[bool, "record each side once more, and say what changed in the step"] = False,
-    out: Annotated[Path, "-o", "the folder of the ledger and of recorded profiles"] = Path("stepscope-runs"),
+    out: Annotated[Path, "the folder of the ledger and of recorded profiles"] = Path("stepscope-runs"),
     history: Annotated[bool, "print what was tried so far, and run nothing"] = False,
     format: Annotated[Literal["terminal", "json"], "how to write the result"] = "terminal",
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
 from stepscope.capture.gathering import Gathering
-from stepscope.capture.hooks import Hooks, outermost
+from stepscope.capture.hooks import Hooks, modules_made, outermost
 from stepscope.capture.machine import environment
 from stepscope.capture.passes import Passes, is_profiling, uses_cuda
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
@@ -26,8 +26,9 @@ from stepscope.capture.steps import Call, StepFinder
 
 __all__ = ["Capture", "begin", "current", "step"]
 
-_LOOK_FOR_MODULES_S = (0.5, 1, 2, 4, 8, 16, 30, 60)
-"""Pauses between looks; a program that has not used its optimizer after the last may never do."""
+_LOOK_EVERY_S = 0.2
+_OPTIMIZER_S = 120.0
+"""A program that has not used its optimizer for so long may never do."""
 
 _current: Capture | None = None
 _begun = 0
@@ -80,6 +81,8 @@ class Capture:
         """When optimizers were called before it was known what a step is."""
         self._losses: list[Any] = []
         self._modules_known = False
+        self._made = 0
+        """How many modules there were when the outermost ones were looked for."""
         self._only_timed = 0
         """How many steps the hooks were to time by themselves."""
         self._agreement: Agreement | None = None
@@ -157,7 +160,12 @@ class Capture:
         if len(self._losses) < self._settings.losses and hasattr(roots, "detach"):
             # Its value is read when the program ends: that would wait for the GPU now.
             self._losses.append(roots.detach().clone())
+        self._listen_to_new_modules()
         self._told(self._finder.backward)
+
+    def goes_without_gradients(self) -> None:
+        """The program begins to compute without gradients."""
+        self._listen_to_new_modules()
 
     def evaluates(self, module: Any) -> None:
         """A module was put into its evaluation mode."""
@@ -221,13 +229,21 @@ class Capture:
     # ------------------------------------------------------------ modules
 
     def _look_for_modules(self) -> None:
-        """Looks for the program's modules now and then, until some are known."""
-        for pause in _LOOK_FOR_MODULES_S:
-            if self._has_ended.wait(pause):
-                return
-            if not self._modules_known:
-                self._listen_to_modules()
-        self._finder.waits_for_optimizer = False
+        """Looks for outermost modules when the program has made some, until it is known what a step is."""
+        began, seen = time.monotonic(), 0
+        while not self._has_ended.wait(_LOOK_EVERY_S) and self._plan is None:
+            made = modules_made()
+            if made == seen:  # it makes no more right now
+                self._listen_to_new_modules()
+            seen = made
+            if time.monotonic() - began > _OPTIMIZER_S:
+                self._finder.waits_for_optimizer = False
+
+    def _listen_to_new_modules(self) -> None:
+        made = modules_made()
+        if made != self._made:
+            self._made = made
+            self._listen_to_modules()
 
     def _listen_to_modules(self) -> None:
         found = outermost(self._settings.module)

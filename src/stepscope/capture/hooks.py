@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-__all__ = ["Hooks", "Listener", "outermost"]
+__all__ = ["Hooks", "Listener", "modules_made", "outermost"]
 
 _made: dict[int, weakref.ref[Any]] = {}
 """The modules that the program has made since we listen, by their id."""
@@ -38,6 +38,9 @@ class Listener(Protocol):
 
     def went_backward(self, roots: Any) -> None:
         """A backward pass from these tensors has ended."""
+
+    def goes_without_gradients(self) -> None:
+        """The program begins to compute without gradients, as one that does not train."""
 
     def evaluates(self, module: Any) -> None:
         """A module was put into its evaluation mode."""
@@ -80,6 +83,8 @@ class Hooks:
         for_finding = [(torch.autograd, "backward", self._backward_told)]
         for_finding += [(torch.nn.Module, "eval", self._evaluated)]
         for_finding += [(torch.nn.Module, maker, self._made) for maker in ("__init__", "__setstate__")]
+        without_gradients = (torch.no_grad, torch.inference_mode)
+        for_finding += [(kind, "__enter__", self._without_gradients) for kind in without_gradients]
         self._for_finding = [self._replace(*one) for one in for_finding]
         graph = getattr(torch.cuda, "CUDAGraph", None)
         if graph is not None and "replay" in vars(graph):
@@ -233,6 +238,14 @@ class Hooks:
 
         return evaluate
 
+    def _without_gradients(self, plain: Callable[..., Any]) -> Any:
+        def enter(mode: Any) -> Any:
+            if self._listener is not None and not self._is_compiling():
+                self._listener.goes_without_gradients()
+            return plain(mode)
+
+        return enter
+
     def _made(self, plain: Callable[..., Any]) -> Any:
         def make(module: Any, *args: Any, **kwargs: Any) -> None:
             plain(module, *args, **kwargs)
@@ -248,6 +261,11 @@ class Hooks:
             return plain(profiler)
 
         return prepare
+
+
+def modules_made() -> int:
+    """How many modules the program has made since we listen."""
+    return len(_made)
 
 
 def outermost(named: str | None = None) -> list[Any]:

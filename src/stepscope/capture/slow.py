@@ -16,8 +16,8 @@ __all__ = ["SlowSteps"]
 
 SLOWER = 1.5
 """A step that takes so many times as long as the usual recorded one is slow."""
-_BEFORE = 4
-"""How many steps before a slow one a recording has at most."""
+_BEFORE = (4, 6, 3, 5)
+"""How many steps before a slow one a recording has at most, by turns."""
 _USUAL = 50
 _KNOWN_AFTER = 5
 _MOST_KEPT = 3
@@ -36,6 +36,7 @@ class SlowSteps(Passes):
         self._began_ns = 0
         self._kept = 0
         self._window: Recording | None = None
+        self._before = _BEFORE[0]
 
     def step_ended(self, at: int) -> bool:
         """A step has ended: keeps the window if it was slow."""
@@ -49,7 +50,7 @@ class SlowSteps(Passes):
             self._usual_ns.append(took)
             if slow:
                 self._keep_window(window, took)
-            elif window.steps > _BEFORE or window.too_large(_BEFORE):
+            elif window.steps > self._before or window.too_large(self._before):
                 window.abandon()
                 self._window = None
             else:
@@ -57,6 +58,8 @@ class SlowSteps(Passes):
         if self._kept >= _MOST_KEPT:
             return True
         if self._window is None and not is_profiling():
+            # Of other lengths, or every step that is slow by the clock would be the first of a window.
+            self._before = _BEFORE[(_BEFORE.index(self._before) + 1) % len(_BEFORE)]
             self._window = Recording("slow", self._settings)
             self._window.attach()
             self._window.start(at)

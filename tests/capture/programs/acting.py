@@ -7,7 +7,7 @@ from torch import nn
 
 policy = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 4))
 optimizer = torch.optim.Adam(policy.parameters())
-for _ in range(60):
+for _ in range(150):
     seen = []
     for _ in range(32):
         with torch.no_grad():

@@ -8,7 +8,7 @@ from torch import nn
 generator, critic = nn.Linear(8, 8), nn.Linear(8, 1)
 for_generator = torch.optim.Adam(generator.parameters())
 for_critic = torch.optim.Adam(critic.parameters())
-for _ in range(60):
+for _ in range(200):
     for _ in range(3):
         for_critic.zero_grad()
         critic(generator(torch.randn(4, 8)).detach()).mean().backward()

@@ -15,10 +15,10 @@ rank = distributed.get_rank()
 torch.set_num_threads(1)
 model = DistributedDataParallel(torch.nn.Linear(32, 32))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(120):
+for number in range(300):
     if rank == 1:
         time.sleep(0.002)
-    if "die" in sys.argv and rank == 1 and number == 100:
+    if "die" in sys.argv and rank == 1 and number == 280:
         os._exit(9)
     model(torch.randn(8, 32)).mean().backward()
     optimizer.step()

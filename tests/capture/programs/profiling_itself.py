@@ -22,6 +22,6 @@ for _ in range(first):
 with torch.profiler.profile() as profiler:
     for _ in range(10):
         step()
-for _ in range(80):
+for _ in range(200):
     step()
 print("own events", sum(one.count for one in profiler.key_averages() if one.key == "aten::addmm"))

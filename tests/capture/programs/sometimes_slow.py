@@ -9,7 +9,7 @@ import torch
 torch.set_num_threads(1)
 model = torch.nn.Linear(32, 32)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for number in range(200):
+for number in range(300):
     model(torch.randn(8, 32)).mean().backward()
     time.sleep(0.2 if number % 30 == 29 else 0.005)
     optimizer.step()

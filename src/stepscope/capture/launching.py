@@ -106,12 +106,22 @@ def run_program(command: Sequence[str], variables: dict[str, str]) -> int:
 
 def _pass_on_if_alone(program: subprocess.Popen[bytes], number: int) -> None:
     """Ctrl-C goes to everybody in front of the terminal; without one it was sent to us."""
-    try:
-        in_front = os.tcgetpgrp(os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)) == os.getpgrp()
-    except OSError:
-        in_front = False
-    if not in_front:
+    if not _is_in_front():
         program.send_signal(number)
+
+
+def _is_in_front() -> bool:
+    """Whether this process has the terminal."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
 
 
 def die_like(signal_number: int) -> NoReturn:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from stepscope.capture.hooks import Hooks
 
 PROGRAM = Path(__file__).parent / "programs" / "building_tuples.py"
 
@@ -20,3 +26,32 @@ def test_tuples_are_built_while_modules_are_looked_for(tmp_path: Path) -> None:
     assert done.stdout == "built True\n"
     rank = json.loads((tmp_path / "run" / "run.json").read_text())["ranks"][0]
     assert rank["step"]["sentence"] == "A step is one call of Sequential."
+
+
+class _Silent:
+    """Takes no notice of anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.mark.slow
+def test_hooked_modules_are_copied_pickled_and_compiled_as_others_are(torch: Any) -> None:
+    hooks = Hooks(_Silent())
+    hooks.install()
+    try:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        hooks.listen_to([model])
+        handle = model.register_forward_pre_hook(print)
+        assert list(copy.deepcopy(model)._forward_pre_hooks.values()) == [print]
+        assert list(pickle.loads(pickle.dumps(model))._forward_pre_hooks.values()) == [print]
+        assert type(copy.deepcopy(model)._forward_pre_hooks) is OrderedDict
+        handle.remove()
+        assert len(model._forward_pre_hooks) == 1
+        torch._dynamo.reset()
+        explained = torch._dynamo.explain(lambda given: model(given) * 2)(torch.ones(2, 4))
+        assert explained.graph_break_count == 0
+    finally:
+        hooks.remove()
+    assert type(model._forward_pre_hooks) is OrderedDict
+    assert not model._forward_pre_hooks

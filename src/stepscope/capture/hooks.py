@@ -6,6 +6,7 @@ compiles never sees one.
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
 import sys
@@ -56,7 +57,7 @@ class Hooks:
         self._listener: Listener | None = listener
         self._undo: list[Callable[[], None]] = []
         self._depth = 0
-        self._modules: list[Any] = []
+        self._modules: list[tuple[Any, _PassingHooks]] = []
         self._for_finding: list[Callable[[], None]] = []
         self._is_compiling: Callable[[], bool] = bool
         self._has_gradients: Callable[[], bool] = bool
@@ -109,28 +110,24 @@ class Hooks:
 
     def forget_modules(self) -> None:
         """Takes the hooks out of modules."""
-        for module in self._modules:
-            hooks = module._forward_pre_hooks  # noqa: SLF001
-            module._forward_pre_hooks = OrderedDict(  # noqa: SLF001
-                (key, hook) for key, hook in hooks.items() if getattr(hook, "__self__", None) is not self
-            )
+        for module, hooks in self._modules:
+            hooks.clear_ours()
+            if not hooks and module._forward_pre_hooks is hooks:  # noqa: SLF001
+                module._forward_pre_hooks = OrderedDict()  # noqa: SLF001
         self._modules.clear()
 
     def listen_to(self, modules: Iterable[Any]) -> None:
         """Has the calls of these modules told, too.
 
-        Another thread may be calling them: their table of hooks is replaced, never changed.
+        Another thread may be calling them, so their table of hooks is replaced, and only an empty one:
+        handles of the program's own hooks know their table. A module that torch compiles is left alone.
         """
-        from torch.utils.hooks import RemovableHandle
-
         for module in modules:
             compiled = getattr(module, "_compiled_call_impl", None) is not None
-            if compiled or any(module is known for known in self._modules):
-                continue
-            hooks = OrderedDict(module._forward_pre_hooks)  # noqa: SLF001
-            hooks[RemovableHandle(hooks).id] = self._called
-            module._forward_pre_hooks = hooks  # noqa: SLF001
-            self._modules.append(module)
+            if not compiled and not module._forward_pre_hooks:  # noqa: SLF001
+                hooks = _PassingHooks(self._called)
+                module._forward_pre_hooks = hooks  # noqa: SLF001
+                self._modules.append((module, hooks))
 
     def _called(self, module: Any, _inputs: Any) -> None:
         if self._is_compiling() or (self.is_quiet and (self._has_gradients() or not module.training)):
@@ -261,6 +258,30 @@ class Hooks:
             return plain(profiler)
 
         return prepare
+
+
+class _PassingHooks(OrderedDict[int, Any]):
+    """The hooks of a module with one of ours, which is in no copy and no pickle of the module."""
+
+    def __init__(self, ours: Callable[..., Any]) -> None:
+        from torch.utils.hooks import RemovableHandle
+
+        super().__init__()
+        self._ours = RemovableHandle(self).id
+        self[self._ours] = ours
+
+    def clear_ours(self) -> None:
+        """Takes our hook out."""
+        self.pop(self._ours, None)
+
+    def _others(self) -> list[tuple[int, Any]]:
+        return [(key, hook) for key, hook in self.items() if key != self._ours]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OrderedDict, (self._others(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OrderedDict[int, Any]:
+        return OrderedDict(copy.deepcopy(self._others(), memo))
 
 
 def modules_made() -> int:

@@ -16,13 +16,15 @@ from stepscope.capture.endings import Endings
 from stepscope.capture.gathering import Gathering
 from stepscope.capture.hooks import Hooks, modules_made, outermost
 from stepscope.capture.machine import environment
-from stepscope.capture.passes import Passes, is_profiling, uses_cuda
+from stepscope.capture.passes import Passes, is_profiling
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
 from stepscope.capture.ranks import about_rank, rank, world_size
 from stepscope.capture.run_folder import RankFile, now_text
+from stepscope.capture.saying import tell
 from stepscope.capture.settings import Settings
 from stepscope.capture.slow import SlowSteps
 from stepscope.capture.steps import Call, StepFinder
+from stepscope.capture.timing import uses_cuda
 
 __all__ = ["Capture", "begin", "current", "step"]
 
@@ -90,8 +92,10 @@ class Capture:
         self._file: RankFile | None = None
         self._passes: Passes | None = None
         self._gathering: Gathering | None = None
+        self._is_recorded = False
         self._is_over = False
         self._has_ended = threading.Event()
+        self._looking = threading.Thread(target=self._look_for_modules, daemon=True, name="stepscope looks")
         self._is_resting = False
         """Whether steps without an optimizer are recorded; should the program begin to train, that counts."""
 
@@ -102,7 +106,7 @@ class Capture:
         self._endings.install()
         if self.in_code:
             self._listen_to_modules()
-        threading.Thread(target=self._look_for_modules, daemon=True, name="stepscope looks").start()
+        self._looking.start()
 
     @property
     def folder(self) -> str:
@@ -176,9 +180,12 @@ class Capture:
 
     def profiler_starts(self, profiler: Any) -> None:
         """A profiler starts, perhaps one of the program's own."""
-        if self._passes is not None and not self._is_elsewhere():
-            passes = self._passes
-            self._guarded(lambda: passes.make_room(profiler))
+        if self._passes is None or self._is_elsewhere():
+            return
+        try:
+            self._passes.make_room(profiler)
+        except Exception as error:  # noqa: BLE001  # the program goes on without us
+            self._fail(error)
 
     def _told(self, ends_step: Callable[..., bool], *call: Any) -> None:
         """Takes a call of the program: this runs a few times in each step, and a step may be short."""
@@ -190,6 +197,7 @@ class Capture:
             ends_step(*call)  # may find that it trains now
             return
         self._home = here
+        self._endings.begin_work()
         try:
             if not ends_step(*call):
                 if self._passes is not None:
@@ -200,25 +208,20 @@ class Capture:
         except Exception as error:  # noqa: BLE001  # the program goes on without us
             self._fail(error)
             return
+        finally:
+            self._endings.end_work()
         if is_done and self._settings.stop_after:
-            _tell("everything is recorded; the program ends here (--stop-after)")
+            tell("everything is recorded; the program ends here (--stop-after)")
             raise SystemExit(0)
 
     def _is_elsewhere(self) -> bool:
         """Whether this is another thread than the one that takes the steps."""
         return self._home is not None and threading.get_ident() != self._home
 
-    def _guarded(self, take: Callable[[], bool | None]) -> bool:
-        """Does something of ours in the middle of the program: nothing that goes wrong may reach it."""
-        try:
-            return bool(take())
-        except Exception as error:  # noqa: BLE001  # the program goes on without us
-            self._fail(error)
-            return False
-
     def _fail(self, error: Exception) -> None:
+        """Something of ours went wrong in the middle of the program, which it must not notice."""
         self._note(f"The capture failed: {type(error).__name__}: {error}.")
-        _tell(f"the capture failed, and the program goes on without it: {error!r}")
+        tell(f"the capture failed, and the program goes on without it: {error!r}")
         self._stop_listening()
 
     def _is_capturing(self) -> bool:
@@ -269,16 +272,24 @@ class Capture:
                 return False
             if self._trains() and not self._finder.has_acted:
                 self._hooks.forget_modules()  # the most expensive of the hooks, and of no more use
-        if self._passes is None or not self._passes.step_ended(self._ended):
+        if self._passes is None:
             return False
-        self._tell_count()
-        self._gather(self._passes)
-        if self._trains() or self._settings.stop_after:
-            self._stop_listening()
-        else:
+        if not self._is_recorded:
+            self._is_recorded = self._passes.step_ended(self._ended)
+            if not self._is_recorded:
+                return False
+            self._tell_count()
+            self._gather(self._passes)
+        self._let_go(self._passes)
+        return True
+
+    def _let_go(self, passes: Passes) -> None:
+        """Everything is recorded: leaves the program alone as soon as nothing can be lost any more."""
+        if not self._trains() and not self._settings.stop_after:
             self._is_resting = True
             self._hooks.forget_modules()
-        return True
+        elif self._settings.stop_after or passes.are_written:
+            self._stop_listening()
 
     def _may_be_quiet(self) -> bool:
         """Whether nothing but the ends of steps has to be told."""
@@ -294,7 +305,7 @@ class Capture:
         if self._passes is not None:
             self._passes.give_up()
         self._modules_known = self._modules_known and self._plan is None  # a plan lets them go
-        self._plan, self._passes, self._is_resting = None, None, False
+        self._plan, self._passes, self._is_resting, self._is_recorded = None, None, False, False
         # The last of them has just ended a step, and is counted there.
         self._marks_ns = self._updates_ns[-1 - self._finder.calls :: -self._finder.calls][::-1]
         self._ended = max(self._ended, len(self._marks_ns))
@@ -397,11 +408,19 @@ class Capture:
             self.finish(state)
         finally:
             self._stop_listening()
+            self._looking.join(_LOOK_EVERY_S)
             self._endings.forget()
             _forget()
 
     def finish(self, state: str = "finished") -> None:
         """The program ends: keeps what there is."""
+        self._endings.begin_work()
+        try:
+            self._finish(state)
+        finally:
+            self._endings.end_work()
+
+    def _finish(self, state: str) -> None:
         self._is_over = True
         self._count_passes()
         if self._file is None:
@@ -431,7 +450,3 @@ class Capture:
             file.tell(
                 command=list(self._settings.command), started=self._started, ended=now_text(), steps_seen=seen
             )
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"stepscope: {line}\n")

@@ -30,6 +30,8 @@ class Endings:
         self._exit = os._exit
         self._pid = os.getpid()
         self._handled: list[signal.Signals] = []
+        self._at_work = False
+        self._kept_back: int | None = None
 
     def install(self) -> None:
         """From now on, every end of the program calls `finish` first."""
@@ -59,6 +61,20 @@ class Endings:
                     signal.signal(number, signal.SIG_DFL)
         self._handled.clear()
 
+    def begin_work(self) -> None:
+        """The capture works in the program's thread: a signal waits until it is done.
+
+        What it holds meanwhile, the end of the program would wait for: it could never get it.
+        """
+        self._at_work = True
+
+    def end_work(self) -> None:
+        """The capture is done: a signal that came meanwhile ends the program now."""
+        self._at_work = False
+        number, self._kept_back = self._kept_back, None
+        if number is not None:
+            self._end_by(number)
+
     def forget(self) -> None:
         """Has Python's end not call `finish` any more."""
         atexit.unregister(self._finish)
@@ -70,7 +86,13 @@ class Endings:
         self._exit(code)
 
     def _killed(self, number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_DFL)  # a second one ends the program at once
+        if self._at_work:
+            self._kept_back = number
+        else:
+            self._end_by(number)
+
+    def _end_by(self, number: int) -> None:
         if os.getpid() == self._pid:
             self._finish()
         os.kill(os.getpid(), number)

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypedDict, TypeVar
 
+from stepscope.capture.launching import short
 from stepscope.capture.places import folder_for
+from stepscope.capture.saying import tell
 from stepscope.capture.settings import Settings
 from stepscope.errors import StepscopeError
 
@@ -171,7 +173,7 @@ class Profile:
             self._folder = Path(settings.folder)
             self._capture = control.begin(settings, in_code=True)
         except Exception as error:  # noqa: BLE001  # the program goes on without us
-            _tell(f"nothing is recorded: {type(error).__name__}: {error}")
+            tell(f"nothing is recorded: {type(error).__name__}: {error}")
 
     def end(self, *, failed: bool = False) -> None:
         """Ends what is being recorded, keeps what there is, and says where."""
@@ -181,12 +183,12 @@ class Profile:
         try:
             capture.close("failed" if failed else "finished")
         except Exception as error:  # noqa: BLE001  # nothing of ours may end the program
-            _tell(f"the profile could not be kept: {type(error).__name__}: {error}")
+            tell(f"the profile could not be kept: {type(error).__name__}: {error}")
             return
         with contextlib.suppress(OSError):
             self._folder.rmdir()  # if nothing is in it
         for line in _outcome(self._folder):
-            _tell(line)
+            tell(line)
 
     def _settings(self) -> Settings:
         told = self._options
@@ -253,15 +255,3 @@ def _outcome(folder: Path) -> list[str]:
     if told["files"]:
         return [*lines, f"the profile is recorded; to see what is slow: stepscope report {short(folder)}"]
     return [*lines, f"no profile was recorded in {told['steps_seen']} steps; {_HINT}"]
-
-
-def short(folder: Path) -> str:
-    """A folder as one would type it."""
-    try:
-        return str(folder.relative_to(Path.cwd()))
-    except (OSError, ValueError):
-        return str(folder)
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"stepscope: {line}\n")

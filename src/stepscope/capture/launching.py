@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from stepscope.errors import StepscopeError
 
-__all__ = ["command_of", "die_like", "is_one_of_many", "new_folder", "run_program"]
+__all__ = ["command_of", "die_like", "is_one_of_many", "new_folder", "run_program", "short"]
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)
 
@@ -59,6 +59,14 @@ def new_folder(out: Path | None, command: Sequence[str]) -> Path:
             f"the folder {out} is not empty", hint=f"choose another one, or rm -r {out}", exit_code=2
         )
     return folder
+
+
+def short(folder: Path) -> str:
+    """A folder as one would type it."""
+    try:
+        return str(folder.relative_to(Path.cwd()))
+    except (OSError, ValueError):
+        return str(folder)
 
 
 def _name_of(command: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stepscope.capture.run_folder import RankFile
+from stepscope.capture.timing import uses_cuda
 
 __all__ = ["keep_snapshot", "start_history"]
 
@@ -42,4 +43,4 @@ def keep_snapshot(file: RankFile) -> str:
 def _cuda_memory() -> Any:
     import torch
 
-    return torch.cuda.memory if torch.cuda.is_initialized() else None
+    return torch.cuda.memory if uses_cuda() else None

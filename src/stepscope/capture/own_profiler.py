@@ -9,11 +9,12 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from stepscope.capture.in_code import short
+from stepscope.capture.launching import short
 from stepscope.capture.places import folder_for
 from stepscope.capture.ranks import about_rank, rank
 from stepscope.capture.recording import write_profile
 from stepscope.capture.run_folder import RankFile, now_text
+from stepscope.capture.saying import tell
 from stepscope.capture.settings import Settings
 
 __all__ = ["on_trace_ready"]
@@ -41,10 +42,10 @@ class _Handler:
         try:
             written = self._write(profiler)
         except Exception as error:  # noqa: BLE001  # the program goes on without its profile
-            _tell(f"the profile could not be written: {type(error).__name__}: {error}")
+            tell(f"the profile could not be written: {type(error).__name__}: {error}")
             return
         if rank() == 0:
-            _tell(f"{written.name} is written; to see what is slow: stepscope report {short(written.parent)}")
+            tell(f"{written.name} is written; to see what is slow: stepscope report {short(written.parent)}")
 
     def _write(self, profiler: Any) -> Path:
         file = self._file = self._file or self._opened()
@@ -79,7 +80,3 @@ def recorded_steps(profiler: Any) -> tuple[int, int] | None:
     )
     steps = list(recorded)
     return (steps[-1], last) if steps else None
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"stepscope: {line}\n")

@@ -13,10 +13,10 @@ from stepscope.capture.plan import Plan, Span
 from stepscope.capture.recording import Recording, wait_until_saved
 from stepscope.capture.run_folder import RankFile
 from stepscope.capture.settings import Settings
-from stepscope.capture.timing import StepClock, summary
+from stepscope.capture.timing import StepClock, summary, uses_cuda
 from stepscope.capture.watching import Watch
 
-__all__ = ["Passes", "is_profiling", "uses_cuda"]
+__all__ = ["Passes", "is_profiling"]
 
 _WELL_KNOWN = 0.02
 _MORE, _MOST_MEASURED, _MOST_MEASURED_NS = 25, 100, 4_000_000_000
@@ -59,8 +59,7 @@ class Passes:
 
     def step_ended(self, at: int) -> bool:
         """So many steps have ended: does what the plan says of this moment; whether that was all of it."""
-        if self._clock is not None:
-            self._clock.mark()
+        self.tick()
         if self._recording is not None and self._recording.has_begun:
             self._recording.step_ended()
             self.look()
@@ -143,6 +142,11 @@ class Passes:
         self._tell_what_was_watched()
         self.wait_until_written()
 
+    @property
+    def are_written(self) -> bool:
+        """Whether all profiles have their names."""
+        return not any(thread.is_alive() for thread in self._writing)
+
     def wait_until_written(self) -> None:
         """Waits until all profiles have their names."""
         deadline = time.monotonic() + _WRITING_S
@@ -212,13 +216,6 @@ def _process_began() -> float:
         return ticks / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return time.monotonic()
-
-
-def uses_cuda() -> bool:
-    """Whether the program has started CUDA."""
-    import torch
-
-    return bool(torch.cuda.is_initialized())
 
 
 def is_profiling() -> bool:

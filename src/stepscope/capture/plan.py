@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from stepscope.capture.ranks import process_group
 from stepscope.capture.settings import Settings
 
 __all__ = ["Agreement", "Plan", "Span", "has_settled", "plan_for", "shared_store"]
@@ -167,10 +168,7 @@ def _spans_hosts() -> bool:
 
 def shared_store() -> Any:
     """The store of the process group; None in a program without one, or with one rank."""
-    from torch import distributed
-
-    if not distributed.is_available() or not distributed.is_initialized():
+    group = process_group()
+    if group is None or group.get_world_size() < 2:
         return None
-    if distributed.get_world_size() < 2:
-        return None
-    return distributed.distributed_c10d._get_default_store()  # noqa: SLF001  # the only way to it
+    return group.distributed_c10d._get_default_store()  # noqa: SLF001  # the only way to it

@@ -7,7 +7,9 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["about_rank", "rank", "world_size"]
+from stepscope.capture.timing import uses_cuda
+
+__all__ = ["about_rank", "process_group", "rank", "world_size"]
 
 
 def about_rank(command: Sequence[str], started: str) -> dict[str, Any]:
@@ -28,26 +30,27 @@ def about_rank(command: Sequence[str], started: str) -> dict[str, Any]:
 
 def rank() -> int:
     """The rank of this process; 0 in a program with one."""
-    from torch import distributed
-
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_rank())
-    return int(os.environ.get("RANK", "0"))
+    group = process_group()
+    return int(group.get_rank() if group else os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
     """How many ranks the program has."""
+    group = process_group()
+    return int(group.get_world_size() if group else os.environ.get("WORLD_SIZE", "1"))
+
+
+def process_group() -> Any:
+    """torch.distributed, if the program has started it; None elsewhere."""
     from torch import distributed
 
-    if distributed.is_available() and distributed.is_initialized():
-        return int(distributed.get_world_size())
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return distributed if distributed.is_available() and distributed.is_initialized() else None
 
 
 def _devices() -> list[str]:
     """The GPUs that the program may use, if it uses any."""
     import torch
 
-    if not torch.cuda.is_initialized():
+    if not uses_cuda():
         return []
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

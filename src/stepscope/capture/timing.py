@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["StepClock", "summary"]
+__all__ = ["StepClock", "summary", "uses_cuda"]
 
 _LEAST_ERROR = 0.002
 """No mean is better known than this: clocks of GPUs and hosts drift."""
@@ -27,9 +27,7 @@ class StepClock:
     def __init__(self, most: int) -> None:
         """`most` is how many marks are taken at most: their events are made beforehand."""
         self._host_ns: list[int] = []
-        self._cuda = _running_cuda()
-        made = range(most + 1) if self._cuda else ()
-        self._events: list[Any] = [self._cuda.Event(enable_timing=True) for _ in made]
+        self._events = _timed_events(most + 1) if uses_cuda() else []
 
     def mark(self) -> None:
         """A step ends, or the first one begins."""
@@ -49,11 +47,17 @@ class StepClock:
         return [round(before.elapsed_time(after) * 1e6) for before, after in pairwise(used)]
 
 
-def _running_cuda() -> Any:
-    """torch.cuda where the program uses it; None elsewhere."""
+def uses_cuda() -> bool:
+    """Whether the program has started CUDA."""
     import torch
 
-    return torch.cuda if torch.cuda.is_available() and torch.cuda.is_initialized() else None
+    return bool(torch.cuda.is_initialized())
+
+
+def _timed_events(count: int) -> list[Any]:
+    import torch
+
+    return [torch.cuda.Event(enable_timing=True) for _ in range(count)]
 
 
 def summary(steps_ns: Sequence[int]) -> dict[str, int] | None:

@@ -77,6 +77,7 @@ def run(
 
 def _tell(folder: Path, code: int, *, report: bool) -> None:
     """Says what was recorded, and prints the report of it."""
+    from stepscope.capture.launching import short
     from stepscope.capture.run_folder import merge
 
     found = merge(folder, code, ended=True)
@@ -93,12 +94,4 @@ def _tell(folder: Path, code: int, *, report: bool) -> None:
 
         with to_standard_error():
             print_report(str(folder))
-    notice(f"stepscope: the run is in {_short(folder)}; again: stepscope report {_short(folder)}")
-
-
-def _short(folder: Path) -> str:
-    """A folder as one would type it."""
-    try:
-        return str(folder.relative_to(Path.cwd()))
-    except (OSError, ValueError):
-        return str(folder)
+    notice(f"stepscope: the run is in {short(folder)}; again: stepscope report {short(folder)}")

@@ -81,15 +81,8 @@ def try_(
     with both_sides(program, change, here()) as sides:
         for warning in sides.warnings:
             notice(f"stepscope: {warning}")
-        settings = Settings(
-            folder=str(sides.scratch / "runs"),
-            passes=("unprofiled",),
-            steps=steps,
-            skip=skip,
-            stop_after=True,
-            module=module,
-            losses=losses,
-        )
+        measured = Settings(str(sides.scratch / "runs"), passes=("unprofiled",), stop_after=True)
+        settings = replace(measured, steps=steps, skip=skip, module=module, losses=losses)
         limits = Limits(within / 100, pairs, None if minutes is None else 60 * minutes)
         trial = replace(_tried(sides, settings, limits), tried=str(change), promise=hoped)
         ledger = add(out, record_of(trial))

@@ -28,6 +28,8 @@ FOLDERS = {
     "sources": "source",
     "analyses": "analysis",
     "findings.rules": "rule",
+    "runs.analyses": "analysis of runs",
+    "runs.rules": "rule about runs",
     "present.report": "report format",
     "present.diff": "diff format",
     "present.check": "check format",

@@ -1,0 +1,1 @@
+"""The same work for many ranks: on the processors of this machine, or over Ray."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from stepscope import registry
+from stepscope.runs import FailedRank
 from stepscope.runs.summary import SUMMARY_TABLES, RankSummary
 from stepscope.tables import Table
 
@@ -14,15 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["FailedRank", "ManyRanks"]
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRank:
-    """A profile of the run that could not be read."""
-
-    rank: int | None
-    source: str
-    reason: str
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,8 @@ class GroupFinder:
         if len(parts) > 1:
             lists = "; ".join(ranks_text(ranks) for ranks in sorted(parts.values())[:8])
             self.notes.append(
-                f"No profile names {said}, and ranks made differently many: they are taken for the groups {lists}."
+                f"No profile names {said}, and ranks made differently many: they are taken for "
+                f"the groups {lists}."
             )
         for row in rows:
             ranks = parts[None if name else row["rate"]]
@@ -159,6 +160,7 @@ WITH by_step AS (
     SELECT rank, kind, "group" AS name, listed, group_size AS size, step, count(*) AS n,
            array_agg(DISTINCT coalesce(source, target)) AS peers
     FROM calls GROUP BY ALL)
-SELECT rank, kind, name, listed, size, mode(n) AS rate, list_distinct(flatten(array_agg(peers))) AS peers
+SELECT rank, kind, name, listed, size, quantile_disc(n, 0.5) AS rate,
+       list_distinct(flatten(array_agg(peers))) AS peers
 FROM by_step GROUP BY rank, kind, name, listed, size ORDER BY rank, kind, name, listed, size
 """

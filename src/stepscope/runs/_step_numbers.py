@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from stepscope.runs.many import ManyRanks
@@ -25,7 +26,7 @@ class StepShifts:
 
 
 def step_shifts(run: ManyRanks) -> StepShifts:
-    """Compares the steps of ranks on one host, whose clock is the same, and of ranks with no step in common."""
+    """Compares steps by the clock: of ranks on one host, and of those with no step in common."""
     steps = {
         one.facts.rank: dict(
             zip(
@@ -50,7 +51,7 @@ def step_shifts(run: ManyRanks) -> StepShifts:
         elif not steps[rank].keys() & steps[most].keys():
             shifts[rank] = _apart(steps[rank], steps[most])
     shifts = {rank: by for rank, by in shifts.items() if by}
-    notes = ()
+    notes: tuple[str, ...] = ()
     if shifts:
         said = f"rank {ranks_text(shifts)}" if len(shifts) == 1 else f"ranks {ranks_text(shifts)}"
         notes = (
@@ -62,9 +63,9 @@ def step_shifts(run: ManyRanks) -> StepShifts:
 def _apart(own: dict[int, int], others: dict[int, int]) -> int:
     """By how much the numbers of steps differ that began at the same time; 0 if that is not clear."""
     numbers, starts = list(others), list(others.values())
-    lengths = [after - before for before, after in zip(starts, starts[1:], strict=False)]
+    lengths = [after - before for before, after in pairwise(starts)]
     if not lengths:
-        lengths = [after - before for before, after in zip(own.values(), [*own.values()][1:], strict=False)]
+        lengths = [after - before for before, after in pairwise(own.values())]
     if not lengths:
         return 0
     near = median(lengths) / _LEAST_NEAR

@@ -19,7 +19,7 @@ from stepscope.units import counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Aligned", "aligned", "reference_time"]
+__all__ = ["Aligned", "aligned", "on_one_clock", "reference_time"]
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Aligned:
     """All calls: number (NULL if unmatched), rank, call, step, kind, backend, gid, dtype, bytes, from_rank,
     to_rank, arrival_ns, end_ns (both on the reference clock), dur_ns, exposed_ns, error_ns, matched_by."""
     collectives: pa.Table
-    """A row for each number: step, kind, backend, gid, dtype, bytes, ranks, start_ns, last_arrival_ns, end_ns,
-    last_rank, wait_ns, transfer_ns, error_ns, matched_by."""
+    """A row for each number: step, kind, backend, gid, dtype, bytes, ranks, start_ns, last_arrival_ns,
+    end_ns, last_rank, wait_ns, transfer_ns, error_ns, matched_by."""
     exposed: pa.Table
     """Exposed parts: rank, step, call, number (NULL if unmatched), wait_ns, transfer_ns, dur_ns."""
     fit: ClockFit
@@ -44,6 +44,19 @@ def aligned(run: ManyRanks) -> Aligned:
     """The run on one clock, worked out once."""
     found: Aligned = run.once("aligned", lambda: _aligned(run))
     return found
+
+
+def on_one_clock(run: ManyRanks) -> pa.Table:
+    """For joins as k: the clocks of the ranks, and what to add to their step numbers, as `shift`."""
+    found = aligned(run)
+    return _with_shifts(found.fit.table, found.shifts)
+
+
+def _with_shifts(clocks: pa.Table, shifts: Mapping[int, int]) -> pa.Table:
+    import pyarrow as pa
+
+    moved = [shifts.get(rank, 0) for rank in clocks["rank"].to_pylist()]
+    return clocks.append_column("shift", pa.array(moved, pa.int64()))
 
 
 def reference_time(column: str) -> str:
@@ -60,16 +73,16 @@ def _aligned(run: ManyRanks) -> Aligned:
     collectives = ask(_COLLECTIVES, calls=calls)
     exposed = ask(
         _EXPOSED,
-        parts=run.stacked("exposed"),
-        calls=calls.select(["rank", "call", "number", "arrival_ns", "step"]),
+        stretches=run.stacked("exposed"),
+        calls=calls.select(["rank", "call", "number", "arrival_ns"]),
         lasts=collectives.select(["number", "last_arrival_ns"]),
-        clocks=clocks,
+        clocks=_with_shifts(clocks, found.shifts),
     )
-    notes = [*found.notes, *fit.notes]
+    notes = [*run.notes, *found.notes, *fit.notes]
     if wrong.num_rows:
         notes.append(
-            f"{counted(wrong.num_rows, 'collective')} left out: by the clocks, ranks left before others came, "
-            "so that their calls are not the same collective, or belong to groups that no profile names."
+            f"{counted(wrong.num_rows, 'collective')} left out: by the clocks, ranks left before others "
+            "came, so that their calls are not the same collective, or belong to groups that no profile names."
         )
     return Aligned(calls, collectives, exposed, fit, found.groups, found.shifts, tuple(notes))
 
@@ -80,7 +93,7 @@ SELECT r.id, r.rank, r.call, r.step, r.kind, r.backend, r.gid, r.dtype, r.bytes,
        r.dur_ns, r.exposed_ns, k.error_ns, k.part, r.matched_by
 FROM rows r JOIN clocks k USING (rank)
 """
-# Of a group whose match fails now and then, those times; of one whose match fails often, all that order tells.
+# Of a group whose match fails now and then, those times; of one where it often does, all that order tells.
 _IMPOSSIBLE = f"""
 WITH met AS (
     SELECT id, gid, kind, matched_by, max(arrival_ns) - min(end_ns) AS early, min(dur_ns) AS shortest,
@@ -102,8 +115,8 @@ SELECT number, rows.* EXCLUDE (id) FROM rows LEFT JOIN numbers USING (id) ORDER 
 _COLLECTIVES = """
 WITH lasts AS (
     SELECT number, max(arrival_ns) AS last FROM calls WHERE number IS NOT NULL GROUP BY number)
-SELECT number, mode(step) AS step, any_value(kind) AS kind, any_value(backend) AS backend,
-       any_value(gid) AS gid, mode(dtype) AS dtype, max(bytes) AS bytes, count(*) AS ranks,
+SELECT number, quantile_disc(step, 0.5) AS step, any_value(kind) AS kind, min(backend) AS backend,
+       any_value(gid) AS gid, min(dtype) AS dtype, max(bytes) AS bytes, count(*) AS ranks,
        min(arrival_ns) AS start_ns, any_value(last) AS last_arrival_ns, max(end_ns) AS end_ns,
        min(rank) FILTER (arrival_ns = last) AS last_rank, sum(last - arrival_ns)::BIGINT AS wait_ns,
        greatest(0, max(end_ns) - any_value(last)) AS transfer_ns, max(error_ns) AS error_ns,
@@ -113,14 +126,15 @@ FROM calls JOIN lasts USING (number) GROUP BY number ORDER BY number
 _EXPOSED = f"""
 WITH parts AS (
     SELECT p.rank, p.call, p.dur_ns, {reference_time("p.start_ns")} AS since,
-           {reference_time("(p.start_ns + p.dur_ns)")} AS until, p.step AS own_step
-    FROM parts p JOIN clocks k USING (rank)),
+           {reference_time("(p.start_ns + p.dur_ns)")} AS until, p.step + k.shift AS step
+    FROM stretches p JOIN clocks k USING (rank)),
 waits AS (
-    SELECT p.rank, p.own_step, p.call, c.number, p.dur_ns,
-           least(p.dur_ns, greatest(0, least(until, last_arrival_ns) - greatest(since, arrival_ns))) AS wait_ns
+    SELECT p.rank, p.step, p.call, c.number, p.dur_ns,
+           least(p.dur_ns, greatest(0, least(until, last_arrival_ns) - greatest(since, arrival_ns)))
+               AS wait_ns
     FROM parts p LEFT JOIN calls c ON c.rank = p.rank AND c.call = p.call
         LEFT JOIN lasts l ON l.number = c.number)
-SELECT rank, own_step AS step, call, number, CASE WHEN number IS NOT NULL THEN wait_ns END AS wait_ns,
+SELECT rank, step, call, number, CASE WHEN number IS NOT NULL THEN wait_ns END AS wait_ns,
        CASE WHEN number IS NOT NULL THEN dur_ns - wait_ns END AS transfer_ns, dur_ns
 FROM waits ORDER BY rank, call, step
 """

@@ -1,9 +1,8 @@
 """Offsets and drifts of the ranks' clocks, from collectives that end together.
 
-All members of an all-reduce are done when the last one came and the transfer is over, so that their ends are one
-moment on different clocks. In each group one member is compared with every other: the median of the differences
-is the offset, and the median of slopes between its two halves the drift, if the span is long enough to tell it.
-Groups are joined through common members. Ranks on one host share a clock: if their offsets agree, they are
+All members of an all-reduce are done when the last one came and the transfer is over, so that their ends are
+one moment on different clocks. In each group one member is compared with every other: the median of the
+differences is the offset, and the median of slopes between its two halves the drift, if it is clear. Groups are joined through common members. Ranks on one host share a clock: if their offsets agree, they are
 fitted together; if not, a note says so.
 """
 
@@ -187,7 +186,9 @@ def _pairs(ends: pa.Table, nodes: Mapping[int, int]) -> list[_Pair]:
     """Every node of every group against one of them that took part most often."""
     import pyarrow as pa
 
-    places = pa.table({"rank": pa.array(list(nodes), pa.int64()), "node": pa.array(nodes.values(), pa.int64())})
+    places = pa.table(
+        {"rank": pa.array(list(nodes), pa.int64()), "node": pa.array(nodes.values(), pa.int64())}
+    )
     rows = ask(_PAIRS, ends=ends, places=places).to_pylist()
     return [_pair(row) for row in rows]
 
@@ -253,10 +254,7 @@ def _tree(pairs: list[_Pair], nodes: Any) -> dict[int, _Placed]:
         near[pair.known].append((unsure, pair.node, pair.line))
         near[pair.node].append((unsure, pair.known, _back(pair.line)))
     placed: dict[int, _Placed] = {}
-    parts: list[list[int]] = []
-    for node in nodes:
-        if node not in placed:
-            parts.append(_grown(node, near, placed))
+    parts = [_grown(node, near, placed) for node in nodes if node not in placed]
     largest = max(range(len(parts)), key=lambda part: (len(parts[part]), -part), default=0)
     order = [largest, *(part for part in range(len(parts)) if part != largest)]
     for number, part in enumerate(order):
@@ -300,7 +298,7 @@ class _Residual:
 
 
 def _residuals(ends: pa.Table, lines: Mapping[int, _Placed]) -> dict[int, _Residual]:
-    """How far from the others' a rank's aligned ends are; with few of them at least what the transfer takes."""
+    """How far a rank's aligned ends are from the others'; if there are few, at least the transfer."""
     import pyarrow as pa
 
     table = pa.table(
@@ -356,7 +354,8 @@ def _hosts(
             continue
         sure = 3 * sum(found[one].error_ns for one in (rank, known) if one in found) + _TIMESTAMP_NS
         apart = max(
-            (abs(lines[rank].line.at(at) - lines[known].line.at(at)) for at in starts.get(rank, ())), default=0
+            (abs(lines[rank].line.at(at) - lines[known].line.at(at)) for at in starts.get(rank, ())),
+            default=0,
         )
         if apart > sure:
             nodes[rank] = rank

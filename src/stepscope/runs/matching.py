@@ -1,7 +1,7 @@
 """Which calls of different ranks are one collective.
 
-Calls belong together if their process group is the same (name and ranks), their kind, and their sequence number
-where the profiles have one. Else their order decides: within group, kind and bytes, over the whole run if all
+Calls belong together if their process group is the same (name and ranks), their kind, and their sequence
+number where the profiles have one. Else their order decides: within group, kind and bytes, over the whole run if all
 ranks recorded the same number, and else step by step. Sends and receives are told apart by their ends, and by
 order alone, for each rank numbers its own. What cannot be told stays unmatched, and a note says so.
 """
@@ -43,7 +43,7 @@ class Matched:
 
     calls: pa.Table
     """Columns: rank, call, step (as the run counts), kind, backend, gid, dtype, bytes, start_ns, dur_ns,
-    exposed_ns, from_rank, to_rank, matched_by, and id: calls with the same one are one collective; NULL alone."""
+    exposed_ns, from_rank, to_rank, matched_by, and id: that of their collective; NULL alone."""
     groups: Mapping[int, MatchedGroup]
     """By gid."""
     shifts: Mapping[int, int]
@@ -143,7 +143,7 @@ alike AS (
     FROM counted WHERE matched_by = 'order' GROUP BY ALL),
 most AS (SELECT gid, kind, sized, from_rank, to_rank, part, max(few) AS most
          FROM counted WHERE matched_by = 'order' GROUP BY ALL),
--- Who has fewer began to record in the midst of this part, or stopped in it: else nothing tells which are missing.
+-- Who has fewer began to record within this part, or stopped in it: else nothing tells which are missing.
 parts AS (
     SELECT gid, kind, sized, from_rank, to_rank, part, any_value(most) AS most,
            CASE WHEN min(few) = any_value(most) THEN 'ahead'
@@ -159,7 +159,8 @@ keyed AS (
                 WHEN c.kind = 'send-receive' AND c.from_rank IS NOT DISTINCT FROM c.to_rank THEN NULL
                 WHEN a.whole THEN [c.gid, c.sized, c.from_rank, c.to_rank, -1, place]
                 WHEN p.way = 'ahead' THEN [c.gid, c.sized, c.from_rank, c.to_rank, c.part, few_place]
-                WHEN p.way = 'back' THEN [c.gid, c.sized, c.from_rank, c.to_rank, c.part, most - few + few_place]
+                WHEN p.way = 'back'
+                    THEN [c.gid, c.sized, c.from_rank, c.to_rank, c.part, most - few + few_place]
                 END AS key
     FROM counted c
     LEFT JOIN alike a ON c.matched_by = 'order' AND a.gid = c.gid AND a.kind = c.kind AND a.sized = c.sized
@@ -194,13 +195,15 @@ def _agreeing_steps(rows: pa.Table, shifts: StepShifts) -> tuple[pa.Table, list[
         moved=moved,
     )
     said = "Ranks number their steps differently: those of rank"
-    return rows, [f"{said}{'s' if len(found) > 1 else ''} {ranks} are counted as the others' collectives say."]
+    return rows, [
+        f"{said}{'s' if len(found) > 1 else ''} {ranks} are counted as the others' collectives say."
+    ]
 
 
 _STEPS_APART = """
-WITH firsts AS (SELECT id, mode(step) AS most FROM rows WHERE id IS NOT NULL AND step IS NOT NULL
-                AND matched_by = 'sequence' GROUP BY id)
-SELECT rank, mode(step - most) AS apart FROM rows JOIN firsts USING (id) WHERE step IS NOT NULL
+WITH firsts AS (SELECT id, quantile_disc(step, 0.5) AS most FROM rows
+                WHERE id IS NOT NULL AND step IS NOT NULL AND matched_by = 'sequence' GROUP BY id)
+SELECT rank, quantile_disc(step - most, 0.5) AS apart FROM rows JOIN firsts USING (id) WHERE step IS NOT NULL
 GROUP BY rank ORDER BY rank
 """
 
@@ -221,8 +224,7 @@ def _notes(rows: pa.Table, groups: Mapping[int, MatchedGroup]) -> list[str]:
             f"{counted(by_kind.total(), 'call')} could not be matched with those of other ranks: {kinds}."
         )
     torn = ask(
-        "SELECT count(*) AS n FROM (SELECT gid, matched_by FROM rows WHERE matched_by = 'sequence' AND id IS NULL)",
-        rows=rows,
+        "SELECT count(*) AS n FROM rows WHERE matched_by = 'sequence' AND id IS NULL", rows=rows
     ).to_pylist()[0]["n"]
     if torn:
         notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 __all__ = ["ranks_in", "ranks_text", "stride_of"]
 
@@ -38,5 +39,5 @@ def ranks_in(text: str | None) -> tuple[int, ...]:
 
 def stride_of(ranks: Sequence[int]) -> int | None:
     """How far one rank is from the next, if it is the same for all and they rise; None otherwise."""
-    apart = {after - before for before, after in zip(ranks, ranks[1:], strict=False)}
+    apart = {after - before for before, after in pairwise(ranks)}
     return next(iter(apart)) if len(apart) == 1 and min(apart) > 0 else None

@@ -21,7 +21,8 @@ class Clock:
     rank: Annotated[int, "The rank."]
     host: Annotated[str | None, "Its machine; NULL if not recorded."]
     offset_ns: Annotated[
-        int | None, "Reference time = local time + offset + drift · (local time − since); NULL if not aligned."
+        int | None,
+        "Reference time = local time + offset + drift · (local time − since); NULL if not aligned.",
     ]
     drift_ppm: Annotated[
         float | None, "How much faster the reference runs, in millionths; NULL if too little to be seen."

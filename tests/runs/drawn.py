@@ -411,6 +411,7 @@ class _Told:
             vendor="nvidia",
             torch="2.11.0",
             source=f"rank{rank}.pt.trace.json",
+            work_steps=len(self.steps),
         )
         rows: dict[str, list[Any]] = {
             "steps": [SummaryStep(step, *map(self._clock, ends)) for step, ends in self.steps.items()],

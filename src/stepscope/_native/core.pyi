@@ -255,6 +255,14 @@ class PathCharge:
     def sums(self) -> dict[str, _Column]: ...
     def kept(self) -> dict[str, _Column]: ...
 
+class CoupledPlay:
+    def __init__(
+        self, ranks: Buffer, moves: Buffer, targets: Buffer, calls: Sequence[Buffer]
+    ) -> None: ...
+    def play(
+        self, starts: Buffer, times: Buffer, tails: Buffer, waits: bool = True
+    ) -> tuple[bool, _Column, memoryview, memoryview, memoryview]: ...
+
 class Simulation:
     def __init__(
         self,

@@ -59,7 +59,7 @@ def test_one_bad_profile_costs_no_other(tmp_path: Path) -> None:
 
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    broken = RankTask(None, str(drawn(tmp_path, 0)), store=str(tmp_path / "store"))  # type: ignore[arg-type]
+    broken = RankTask(None, str(tmp_path / "store"))  # type: ignore[arg-type]
     (found,) = HereEngine().map([broken])
     assert found.payload is None
     assert "AttributeError" in found.error

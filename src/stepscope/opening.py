@@ -108,7 +108,7 @@ def open_pass(
 ) -> Trace:
     """Opens a profile of a run, which then knows the step that was measured without the profiler."""
     added = (*chosen.also, *also)
-    trace = open_trace(one.path, also=added, store=store, refresh=refresh, progress=progress)
+    trace = open_trace(one.word, also=added, store=store, refresh=refresh, progress=progress)
     trace.measured = chosen.record.measured
     return trace
 

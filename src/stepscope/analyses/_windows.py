@@ -9,7 +9,7 @@ from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["DRIVING", "LAUNCHED", "LAUNCHED_READS", "PLACED", "claimed", "how_steps_were_found"]
-__all__ += ["windows_of_steps"]
+__all__ += ["reads_of_all", "windows_of_steps"]
 
 DRIVING = """
     SELECT thread FROM launches WHERE work_events > 0
@@ -68,6 +68,15 @@ def claimed(
         sweep.push(*(view(batch[column]) for column in ("start_ns", "dur_ns", "label")))
     sweep.finish()
     return sweep.by_window_ns
+
+
+def reads_of_all(*reads: Reads) -> Reads:
+    """What several parts of an analysis read together."""
+    tables = dict.fromkeys(table for one in reads for table in one)
+    return {
+        table: tuple(dict.fromkeys(column for one in reads for column in one.get(table, ())))
+        for table in tables
+    }
 
 
 def windows_of_steps(trace: Trace) -> list[dict[str, Any]]:

@@ -7,6 +7,17 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
+from stepscope.analyses._collectives import (
+    COLLECTIVE_NAMES,
+    COLLECTIVE_READS,
+    GROUPED,
+    INSIDE,
+    KERNELS,
+    MARKED_RANGES,
+    RANGES,
+    TOLD,
+    first_type,
+)
 from stepscope.analyses._device_time import NUMBERED, STEPS, spent_by_group, step_windows
 from stepscope.costs.collectives import Collective, bus_factor, collective_of
 from stepscope.hardware import Link, recognised
@@ -63,66 +74,9 @@ class CollectiveKind:
     op: Annotated[str | None, "Operator that asked for it; of most of them."]
 
 
-_NAMES = (
-    "nccl|rccl|oneccl|nvshmem|deep.?ep|cross.?device.?reduce|multimem|all.?reduce|all.?gather"
-    "|reduce.?scatter|all.?(to|2).?all"
-)
-"""Without such a name there is no collective; a cheap look before the questions."""
-
-
-def _argument(of: str, key: str) -> str:
-    return f"json_extract_string({of}, '$.\"{key}\"')"
-
-
-def _either(key: str) -> str:
-    """An argument of the kernel, else of the operator that the profiler puts around a collective."""
-    return f"coalesce({_argument('w.args', key)}, {_argument('w.op_args', key)})"
-
-
-# torch marks a collective with the operator record_param_comms and the range nccl:…, inside c10d::….
-_KERNELS = f"""
-    WITH ranges AS (
-        SELECT thread, start_ns, start_ns + dur_ns AS end_ns, name, args FROM annotations
-        WHERE name LIKE 'nccl:%' AND category = 'user_annotation' AND dur_ns > 0),
-    work AS (
-        SELECT w.name, w.device_name, w.start_ns, coalesce(w.dur_ns, 0) AS dur_ns, w.args, l.thread,
-               l.start_ns AS at, o.args AS op_args,
-               CASE WHEN o.name = 'record_param_comms' THEN coalesce(p.name, o.name) ELSE o.name END AS op
-        FROM (FROM device_work WHERE communicates) w
-        LEFT JOIN (SELECT event, thread, start_ns FROM launches) l ON l.event = w.launch
-        LEFT JOIN (SELECT event, name, parent, args FROM ops) o ON o.event = w.op
-        LEFT JOIN (SELECT event, name FROM ops) p ON p.event = o.parent),
-    inside AS (
-        SELECT w.* FROM work w ASOF JOIN (SELECT start_ns AS since, end_ns FROM steps) s
-        ON w.start_ns >= s.since WHERE w.start_ns < s.end_ns)
-    SELECT w.device_name, w.start_ns, w.dur_ns, 'device' AS backend, w.name AS kernel, w.op,
-           {_either("Collective name")} AS own, {_either("In msg nelems")} AS elements_in,
-           {_either("Out msg nelems")} AS elements_out, {_either("dtype")} AS dtype,
-           {_either("Process Group Name")} AS group_name, {_either("Group size")} AS group_size,
-           {_either("Process Group Ranks")} AS ranks,
-           CASE WHEN w.at < r.end_ns THEN r.name END AS range,
-           CASE WHEN w.at < r.end_ns THEN {_argument("r.args", "Input Dims")} END AS dims,
-           CASE WHEN w.at < r.end_ns THEN {_argument("r.args", "Input type")} END AS types
-    FROM inside w ASOF LEFT JOIN ranges r ON r.thread = w.thread AND w.at >= r.start_ns
-"""
-_HOST = f"""
-    SELECT NULL::VARCHAR AS device_name, a.start_ns, a.dur_ns, split_part(a.name, ':', 1) AS backend,
-           a.name AS kernel, NULL::VARCHAR AS op, NULL::VARCHAR AS own, NULL::VARCHAR AS elements_in,
-           NULL::VARCHAR AS elements_out, NULL::VARCHAR AS dtype, NULL::VARCHAR AS group_name,
-           NULL::VARCHAR AS group_size, NULL::VARCHAR AS ranks, a.name AS range,
-           {_argument("a.args", "Input Dims")} AS dims, {_argument("a.args", "Input type")} AS types
-    FROM (FROM annotations WHERE category = 'user_annotation' AND dur_ns > 0) a
-    ASOF JOIN (SELECT start_ns AS since, end_ns FROM steps) s ON a.start_ns >= s.since
-    WHERE a.start_ns < s.end_ns AND regexp_matches(a.name, '{COMMUNICATION_RANGE}')
-"""
-_TOLD = (
-    "backend", "kernel", "op", "own", "elements_in", "elements_out", "dtype", "group_name", "group_size",
-    "ranks", "range", "dims", "types",
-)  # fmt: skip
-_GROUPED = f"concat_ws(chr(31), {', '.join(f'coalesce({name}, chr(0))' for name in _TOLD)})"
 _GROUPS = f"""
-    SELECT {_GROUPED} AS grouped, count(*) AS calls,
-           {", ".join(f"any_value({name}) AS {name}" for name in _TOLD)}
+    SELECT {GROUPED} AS grouped, count(*) AS calls,
+           {", ".join(f"any_value({name}) AS {name}" for name in TOLD)}
     FROM ({{sql}}) GROUP BY grouped ORDER BY grouped
 """
 _FIGURES = f"""
@@ -130,32 +84,23 @@ _FIGURES = f"""
            median(dur_ns)::BIGINT AS median_ns, sum(size)::BIGINT AS bytes,
            (sum(dur_ns) FILTER (size IS NOT NULL))::BIGINT AS sized_ns,
            max(size / nullif(dur_ns, 0)) AS best
-    FROM (SELECT {_GROUPED} AS grouped, dur_ns FROM ({{sql}}))
+    FROM (SELECT {GROUPED} AS grouped, dur_ns FROM ({{sql}}))
     JOIN {NUMBERED} n USING (grouped)
     JOIN (SELECT unnest($groups::VARCHAR[]) AS grouped, unnest($sizes::BIGINT[]) AS size) USING (grouped)
     GROUP BY n.number ORDER BY n.number
 """
+_KERNELS = INSIDE.format(sql=KERNELS)
+_HOST = INSIDE.format(sql=RANGES.format(ranges=MARKED_RANGES))
 # The time in which another kernel runs beside a collective is not exposed.
 _TIMES = f"""
-    SELECT device_name, start_ns, dur_ns, {_GROUPED} AS grouped FROM ({_KERNELS})
+    SELECT device_name, start_ns, dur_ns, {GROUPED} AS grouped FROM ({_KERNELS})
     UNION ALL
     SELECT device_name, start_ns, coalesce(dur_ns, 0), NULL FROM device_work
     WHERE kind = 'kernel' AND NOT communicates
 """
-_RANGE = ("thread", "name", "category", "start_ns", "dur_ns", "args")
 
 
-@analysis(
-    reads={
-        "device_work": (
-            "name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "args", "launch", "op",
-        ),
-        "launches": ("event", "thread", "start_ns"),
-        "ops": ("event", "name", "parent", "args"),
-        "annotations": _RANGE,
-        "steps": STEPS,
-    }
-)  # fmt: skip
+@analysis(reads={**COLLECTIVE_READS, "steps": STEPS})
 def collective_kinds(trace: Trace) -> Table[CollectiveKind]:
     """Sums up the collectives of one rank by kind, group, data type and size: bytes, time, bus bandwidth.
 
@@ -163,7 +108,7 @@ def collective_kinds(trace: Trace) -> Table[CollectiveKind]:
     """
     windows = step_windows(trace)
     found: list[CollectiveKind] = []
-    if trace.has("device_work") and trace.may_have_name(f"(?i){_NAMES}"):
+    if trace.has("device_work") and trace.may_have_name(COLLECTIVE_NAMES):
         found = _of(trace, _KERNELS)
     if trace.may_have_name(COMMUNICATION_RANGE):
         found += _of(trace, _HOST)
@@ -186,7 +131,7 @@ def _of(trace: Trace, sql: str) -> list[CollectiveKind]:
     machine = _Machine.of(trace)
     by_row: dict[tuple[Any, ...], list[tuple[dict[str, Any], Collective]]] = defaultdict(list)
     for told in trace.rows(_GROUPS.format(sql=sql)):
-        seen = {**told, "group": told["group_name"], "type": _first(told["types"])}
+        seen = {**told, "group": told["group_name"], "type": first_type(told["types"])}
         if seen["group_size"] is None:
             seen["group_size"] = machine.all_ranks
         one = collective_of(seen)
@@ -249,11 +194,6 @@ def _row(
 
 def _class(n_bytes: int | None) -> int | None:
     return 1 << (n_bytes.bit_length() - 1) if n_bytes else None
-
-
-def _first(types: str | None) -> str | None:
-    """The first type of a list as it is written: `["float"]`."""
-    return (types or "").strip("[]").split(",")[0].strip('" ') or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-__all__ = ["UNKNOWN", "Collective", "bus_factor", "collective_of", "kind_of_kernel", "kind_of_operation"]
+__all__ = [
+    "UNKNOWN",
+    "Collective",
+    "bus_factor",
+    "collective_of",
+    "kind_of_kernel",
+    "kind_of_operation",
+    "listed_ranks",
+    "ranks_in",
+    "ranks_text",
+    "splits_of",
+]
 
 UNKNOWN = "unknown"
 
@@ -55,6 +66,9 @@ _TYPES = {
     "complexdouble": ("complex128", 16),
 }  # fmt: skip
 """Types of elements as `dtype` of a collective or `Input type` of a range names them, in lower case."""
+_LISTED = 64
+"""So many ranks are written one by one."""
+_MOST_RANKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,10 @@ class Collective:
     group_size: int | None
     ranks: tuple[int, ...]
     """Of the group; empty if unknown."""
+    in_bytes: int | None = None
+    """What this rank gives; None if unknown."""
+    out_bytes: int | None = None
+    """What this rank gets."""
 
 
 def kind_of_operation(name: str | None) -> str | None:
@@ -101,12 +119,17 @@ def collective_of(told: Mapping[str, Any]) -> Collective:
     `dtype`, `group`, `group_size`, `ranks`; and what is around its launch: `range`, `op`, `dims`, `type`.
     """
     kind, surely = _kind(told)
-    elements = max(_whole(told["elements_in"]) or 0, _whole(told["elements_out"]) or 0)
+    given, got = _whole(told["elements_in"]) or 0, _whole(told["elements_out"]) or 0
+    elements = max(given, got)
     dtype, width = _type(told["dtype"] or told["type"])
     if not elements:
-        elements = _elements(told["dims"])
+        given = got = elements = _elements(told["dims"])
         if kind == "all-gather":  # a range has the input only
-            elements *= _whole(told["group_size"]) or 0
+            got = elements = elements * (_whole(told["group_size"]) or 0)
+        elif kind == "reduce-scatter":
+            got = given // (_whole(told["group_size"]) or given + 1)
+    if (one_way := _one_way(told)) is not None:
+        given, got = (elements, 0) if one_way == "send" else (0, elements)
     # Of several collectives in one kernel (coalesced) the profiler writes the size of one at most.
     alone = told["own"] is None or kind_of_operation(told["own"]) is not None
     known = surely and alone and elements > 0 and width > 0
@@ -116,8 +139,33 @@ def collective_of(told: Mapping[str, Any]) -> Collective:
         dtype=dtype,
         group=told["group"],
         group_size=_whole(told["group_size"]),
-        ranks=_ranks(told["ranks"]),
+        ranks=listed_ranks(told["ranks"]),
+        in_bytes=given * width if known and (given or one_way) else None,
+        out_bytes=got * width if known and (got or one_way) else None,
     )
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Ranks as a text: `0,1,2,3`, or in short if they are many and evenly spaced: `0-1023`, `0-1016:8`."""
+    step = ranks[1] - ranks[0] if len(ranks) > 1 else 0
+    if len(ranks) <= _LISTED or step < 1 or tuple(ranks) != tuple(range(ranks[0], ranks[-1] + 1, step)):
+        return ",".join(map(str, ranks))
+    return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
+
+
+def ranks_in(text: str) -> tuple[int, ...]:
+    """The ranks that `ranks_text` has written."""
+    if found := re.fullmatch(r"(\d{1,9})-(\d{1,9})(?::([1-9]\d{0,8}))?", text):
+        spread = range(int(found[1]), int(found[2]) + 1, int(found[3] or 1))
+        if len(spread) > _MOST_RANKS:
+            raise ValueError(f"{text} are too many ranks")
+        return tuple(spread)
+    return tuple(int(one) for one in text.split(",")) if text else ()
+
+
+def splits_of(text: str | None) -> str | None:
+    """Sizes for each rank, written as `[8, 8]`, as `8,8`; None for even parts or a list cut short."""
+    return ",".join(map(str, listed_ranks(text))) or None
 
 
 def _kind(told: Mapping[str, Any]) -> tuple[str, bool]:
@@ -131,6 +179,15 @@ def _kind(told: Mapping[str, Any]) -> tuple[str, bool]:
     if asked is None or asked == by_name or by_name != "send-receive":
         return by_name, asked in (None, by_name)
     return (asked, True) if asked in _OF_SENDS else (UNKNOWN, False)
+
+
+def _one_way(told: Mapping[str, Any]) -> str | None:
+    """Which of send and recv it is, if it is one of them alone."""
+    for name in (told["own"], told["range"], _operation(told["op"])):
+        if kind_of_operation(name) is not None:
+            flat = re.sub(r"[^a-z]", "", str(name).rpartition(":")[2].lower())
+            return next((way for way in ("send", "recv") if flat.startswith(way)), None)
+    return None
 
 
 def _operation(op: str | None) -> str | None:
@@ -170,7 +227,7 @@ def _elements(dims: str | None) -> int:
         return 0
 
 
-def _ranks(text: str | None) -> tuple[int, ...]:
+def listed_ranks(text: str | None) -> tuple[int, ...]:
     """A list of ranks as it is written; empty if it was cut short."""
     try:
         read = json.loads(text or "[]")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope import registry
+from stepscope.runs import FailedRank
 from stepscope.runs.summary import SUMMARY_TABLES, RankSummary
 from stepscope.tables import Table
 
@@ -23,15 +24,6 @@ class Shelf(Protocol):
         self, name: str, options: Mapping[str, Any], row: type, make: Callable[[], Table[Any]]
     ) -> Table[Any]:
         """A table with rows of that class: the one that was kept, or a new one."""
-
-
-@dataclass(frozen=True, slots=True)
-class FailedRank:
-    """A profile of the run that could not be read."""
-
-    rank: int | None
-    source: str
-    reason: str
 
 
 @dataclass(frozen=True)

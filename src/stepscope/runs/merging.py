@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Advice, analysis_of
@@ -81,7 +81,8 @@ def _in_words_of_runs(step: NextStep, chosen: ChosenRank, first: str | None) -> 
 
 
 def _facts(one: Pass, judged: Judged) -> PassFacts:
-    return PassFacts(one.name, one.path.name, judged.mean_step.steps, round(judged.mean_step.step_ns))
+    name: Literal["light", "full"] = "full" if one.name == "full" else "light"
+    return PassFacts(name, one.path.name, judged.mean_step.steps, round(judged.mean_step.step_ns))
 
 
 def _world_size(chosen: ChosenRank, facts: Facts) -> int | None:

@@ -7,18 +7,26 @@ the one who wrote it: what does not fit is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from stepscope.analyses._own_causes import CAUSES
+from stepscope.analyses.collective_calls import CollectiveCall
+from stepscope.analyses.exposed_parts import ExposedPart
+from stepscope.analyses.step_pieces import StepPiece
+from stepscope.analyses.work_shapes import WorkShape
 from stepscope.errors import StepscopeError
+from stepscope.runs.packing import packed, unpacked
 from stepscope.tables import Table
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 __all__ = [
     "CAUSES",
+    "HEAD_BYTES",
+    "MOST_BYTES",
+    "SUMMARY_ENDING",
     "SUMMARY_TABLES",
     "CollectiveCall",
     "ExposedPart",
@@ -27,13 +35,24 @@ __all__ = [
     "RankSummary",
     "SummaryStep",
     "WorkShape",
+    "is_summary",
     "read_summary",
+    "summary_facts",
     "written_summary",
 ]
 
 _MAGIC = b"stepscope.summary/1\n"
-_MOST_BYTES = 64 << 20
-_MOST_HEADER = 1 << 20
+SUMMARY_ENDING = ".summary"
+HEAD_BYTES = 1 << 20
+"""So many of its first bytes tell the facts of a summary."""
+_SUM = 8
+MOST_BYTES = 64 << 20
+_MOST_HEADER = HEAD_BYTES - 64
+_WRONG = (
+    ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError, OSError, RecursionError,
+    TypeError, ValueError,
+)  # fmt: skip
+"""What reading the bytes of somebody else can fail with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,87 +64,8 @@ class SummaryStep:
     end_ns: Annotated[int, "When it ended."]
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveCall:
-    """One collective, send or receive that the rank took part in."""
-
-    call: Annotated[int, "Its number: in the order of their starts on this rank, from 0."]
-    step: Annotated[int | None, "Step in which it began; NULL outside of all."]
-    kind: Annotated[str, "As in `collective_kinds`: all-reduce, all-gather, …, send-receive; or unknown."]
-    backend: Annotated[
-        str, "device (kernels, as of NCCL and RCCL), or where the host does it: gloo, mpi, ucc."
-    ]
-    group: Annotated[str | None, "Name of the process group; NULL if not recorded."]
-    group_ranks: Annotated[str | None, "Ranks of the group, as `0,1,2,3`; NULL if not recorded."]
-    group_size: Annotated[int | None, "How many ranks the group has; NULL if not recorded."]
-    sequence: Annotated[int | None, "Sequence number in its group; NULL if not recorded."]
-    dtype: Annotated[str | None, "Data type of the elements."]
-    bytes: Annotated[int | None, "Size of the larger side; NULL if not known."]
-    in_bytes: Annotated[int | None, "What this rank gave; NULL if not known."]
-    out_bytes: Annotated[int | None, "What this rank got; NULL if not known."]
-    in_splits: Annotated[str | None, "Elements for each rank of the group, as `8,8`; NULL for even parts."]
-    out_splits: Annotated[str | None, "Elements from each rank of the group; NULL for even parts."]
-    source: Annotated[int | None, "Rank that a receive or broadcast takes from; NULL if not known."]
-    target: Annotated[int | None, "Rank that a send goes to; NULL if not known."]
-    stream: Annotated[str, "Device and stream, or thread, that it ran on: one after the other."]
-    asked_ns: Annotated[int | None, "When the host asked for it; NULL if the launch is not known."]
-    start_ns: Annotated[int, "When this rank arrived: the start of its kernel or range."]
-    dur_ns: Annotated[int, "How long its kernel or range took, with the wait for others."]
-    exposed_ns: Annotated[int, "The part of it in which nothing else ran on the device, or on the host."]
-
-
-@dataclass(frozen=True, slots=True)
-class ExposedPart:
-    """A stretch of a step in which the rank did nothing but communicate."""
-
-    step: Annotated[int, "The step."]
-    call: Annotated[int, "The collective that it waited for: of several at once the last to end."]
-    start_ns: Annotated[int, "When it began."]
-    dur_ns: Annotated[int, "How long it took."]
-
-
-CAUSES = (
-    "compute",
-    "copies",
-    "input",
-    "memory",
-    "collector",
-    "compiling",
-    "sync",
-    "host",
-    "other",
-)
-"""What own time of a rank is spent on; a column `NAME_ns` each, which sum to `dur_ns` of a piece."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Own time of a rank in a step: between two stretches of exposed communication, or arrivals."""
-
-    step: Annotated[int, "The step."]
-    start_ns: Annotated[int, "When it began: with the step, at an arrival, or after exposed communication."]
-    dur_ns: Annotated[int, "How long it took; pieces and exposed parts together are the step."]
-    compute_ns: Annotated[int, "A kernel computed; without a device: an operator ran."]
-    copies_ns: Annotated[int, "A copy or fill ran, and none of the above."]
-    input_ns: Annotated[int, "The device was idle and the host waited for data."]
-    memory_ns: Annotated[int, "It was idle, and the host allocated or freed memory of the driver."]
-    collector_ns: Annotated[int, "It was idle, and Python's garbage collector ran."]
-    compiling_ns: Annotated[int, "It was idle, and the host compiled, tuned or captured graphs."]
-    sync_ns: Annotated[int, "It was idle after a call in which the host waited for it."]
-    host_ns: Annotated[int, "It was idle and the host ran Python, operators or launches."]
-    other_ns: Annotated[int, "The rest: nothing recorded explains it."]
-    kernels: Annotated[int, "Kernels that began in it; without a device: operators at the outermost."]
-
-
-@dataclass(frozen=True, slots=True)
-class WorkShape:
-    """Work of one kind in the steps: the same program on another rank does the same."""
-
-    name: Annotated[str, "Name of the kernel; without a device that of the operator."]
-    launch_shape: Annotated[str | None, "Its grid and block; for an operator its tensor shapes, if recorded."]
-    calls: Annotated[int, "How often it ran in the steps."]
-    total_ns: Annotated[int, "Its summed time."]
-
+Piece = StepPiece
+"""Own time of a rank between two stretches of exposed communication, or arrivals."""
 
 SUMMARY_TABLES: Mapping[str, type] = {
     "steps": SummaryStep,
@@ -157,6 +97,8 @@ class RankFacts:
     """The step without the profiler, if it was measured: low, mean, high."""
     kernel_ns: int = 0
     """Summed time of the kernels of collectives in the whole profile."""
+    work_steps: int = 0
+    """How many steps the work was counted in: all of the profile, although a summary may have fewer."""
     notes: tuple[str, ...] = ()
     """What could not be read or was left out, as sentences."""
 
@@ -171,55 +113,105 @@ class RankSummary:
 
 
 def written_summary(summary: RankSummary) -> bytes:
-    """A summary as bytes: a line of JSON, then its tables in Arrow's format for streams."""
-    packed = {name: _packed(summary.tables[name].arrow) for name in SUMMARY_TABLES}
-    header = {"facts": asdict(summary.facts), "bytes": {name: len(one) for name, one in packed.items()}}
-    return b"".join((_MAGIC, json.dumps(header).encode(), b"\n", *packed.values()))
+    """A summary as bytes: a checksum, a line of JSON, then its tables, compressed."""
+    import pyarrow as pa
+
+    plain = {name: packed(summary.tables[name]) for name in SUMMARY_TABLES}
+    small = {name: pa.compress(one, codec="zstd", asbytes=True) for name, one in plain.items()}
+    tables = {
+        name: {"rows": len(summary.tables[name]), "plain": len(plain[name]), "packed": len(small[name])}
+        for name in SUMMARY_TABLES
+    }
+    header = {"facts": asdict(summary.facts), "tables": tables}
+    content = b"".join((json.dumps(header).encode(), b"\n", *small.values()))
+    return b"".join((_MAGIC, _checksum(content), b"\n", content))
+
+
+def is_summary(head: bytes) -> bool:
+    """Whether a file begins as a summary."""
+    return head.startswith(_MAGIC)
+
+
+def summary_facts(head: bytes, name: str) -> RankFacts:
+    """The facts of a summary out of its first bytes, without its tables and without its checksum."""
+    with _explained(name):
+        return _facts(_header(head)[0]["facts"])
 
 
 def read_summary(given: bytes, name: str) -> RankSummary:
     """A summary out of its bytes; `name` says in errors where they came from."""
-    try:
+    with _explained(name):
         return _read(given)
-    except (ValueError, TypeError, KeyError, OSError) as error:
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except _WRONG as error:
+        why = str(error).partition("\n")[0][:200] or type(error).__name__
         raise StepscopeError(
-            f"{name} is not the summary of a rank: {error}", hint="make it again: stepscope summarize PROFILE"
+            f"{name} is not the summary of a rank: {why}", hint="make it again: stepscope summarize PROFILE"
         ) from error
-
-
-def _packed(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
 
 
 def _read(given: bytes) -> RankSummary:
     import pyarrow as pa
 
-    if not given.startswith(_MAGIC) or len(given) > _MOST_BYTES:
-        raise ValueError("it does not begin as one, or is too large")
-    line_end = given.index(b"\n", len(_MAGIC), len(_MAGIC) + _MOST_HEADER)
-    header = json.loads(given[len(_MAGIC) : line_end])
-    told, sizes = header["facts"], header["bytes"]
-    known = {one.name for one in fields(RankFacts)}
-    facts = RankFacts(**{key: _frozen(value) for key, value in told.items() if key in known})
-    place = line_end + 1
+    header, place = _header(given)
+    if given[len(_MAGIC) : len(_MAGIC) + _SUM] != _checksum(memoryview(given)[len(_MAGIC) + _SUM + 1 :]):
+        raise ValueError("it is damaged: its checksum differs")
+    facts, told = _facts(header["facts"]), header["tables"]
+    if sum(_size(told[name]["plain"]) for name in SUMMARY_TABLES) > MOST_BYTES:
+        raise ValueError("its tables are too large")
     tables: dict[str, Table[Any]] = {}
     for name, row in SUMMARY_TABLES.items():
-        size = int(sizes[name])
-        if size < 0 or place + size > len(given):
+        plain, size = _size(told[name]["plain"]), _size(told[name]["packed"])
+        if place + size > len(given):
             raise ValueError(f"its table {name} is cut short")
-        with pa.ipc.open_stream(given[place : place + size]) as reader:
-            read = reader.read_all()
-        read.validate(full=True)
-        tables[name] = Table(row, read)
+        text = pa.decompress(given[place : place + size], plain, codec="zstd", asbytes=True)
+        tables[name] = unpacked(row, _size(told[name]["rows"]), text)
         place += size
+    if place != len(given):
+        raise ValueError("there is more in it than it says")
     return RankSummary(facts, tables)
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _header(given: bytes) -> tuple[dict[str, Any], int]:
+    """What it says of itself, and where its tables begin."""
+    if not is_summary(given) or len(given) > MOST_BYTES:
+        raise ValueError("it does not begin as one, or is too large")
+    begin = len(_MAGIC) + _SUM + 1
+    line_end = given.find(b"\n", begin, begin + _MOST_HEADER)
+    if line_end < 0:
+        raise ValueError("it is cut short")
+    return json.loads(given[begin:line_end]), line_end + 1
+
+
+def _checksum(content: bytes | memoryview) -> bytes:
+    return b"%08x" % zlib.crc32(content)
+
+
+def _size(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MOST_BYTES:
+        raise ValueError("a size that cannot be")
+    return value
+
+
+def _facts(told: Mapping[str, Any]) -> RankFacts:
+    """The facts, each of the type that it has to have; what another version adds is passed over."""
+    known = {one.name for one in fields(RankFacts)}
+    given: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in told.items()
+    }
+    facts = RankFacts(**{key: value for key, value in given.items() if key in known})
+    texts = (facts.rank_source, facts.host, facts.device, facts.vendor, facts.torch, facts.source)
+    numbers = (facts.rank, facts.kernel_ns, facts.work_steps, *(facts.measured_ns or (0, 0, 0)))
+    optional = (facts.world_size,) if facts.world_size is not None else ()
+    if (
+        not all(isinstance(one, str) for one in (*texts, *facts.notes))
+        or not all(type(one) is int and 0 <= one < 1 << 62 for one in (*numbers, *optional))
+        or len(numbers) != 6
+    ):
+        raise ValueError("a fact of the wrong type")
+    return facts

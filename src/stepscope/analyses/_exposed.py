@@ -1,0 +1,116 @@
+"""The collectives of a trace in order, and the stretches of steps in which nothing else ran."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stepscope.analyses._windows import DRIVING
+from stepscope.schema import COMMUNICATION_RANGE, NOT_HOST
+from stepscope.store.trace import Reads, Trace
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ASKING", "COMPUTING", "EXPOSED_READS", "NUMBERED_CALLS", "driving_threads", "exposed"]
+
+_RANGE = ("event", "name", "category", "phase", "start_ns", "dur_ns", "thread")
+_HOST_RANGES = " UNION ALL ".join(
+    f"SELECT event, start_ns, dur_ns FROM {table} WHERE regexp_matches(name, '{COMMUNICATION_RANGE}')"
+    " AND dur_ns > 0 AND phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category))"
+    for table in ("annotations", "ops", "other_events")
+)
+NUMBERED_CALLS = f"""
+    SELECT row_number() OVER (ORDER BY start_ns, event) - 1 AS call, event, start_ns, dur_ns,
+           start_ns + dur_ns AS end_ns
+    FROM (SELECT event, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM device_work WHERE communicates
+          UNION ALL {_HOST_RANGES})
+    WHERE start_ns IS NOT NULL
+"""
+"""All collectives, device and host, numbered in the order of their starts; takes `$not_host`."""
+
+_WORK = """
+    SELECT start_ns, start_ns + dur_ns AS end_ns FROM device_work WHERE NOT communicates AND dur_ns > 0
+"""
+ASKING = r"^(_?c10d(_functional)?::|record_param_comms$)"
+"""Operators of torch.distributed: they ask for a collective, or wait for one."""
+# An operator that waits for a collective computes nothing, although it is open.
+COMPUTING = f"""
+    SELECT now_ns AS start_ns, until AS end_ns FROM (
+        SELECT now_ns, lead(now_ns) OVER calls AS until, sum(ops) OVER calls AS ops,
+               sum(waits) OVER calls AS waits
+        FROM (
+            SELECT thread, now_ns, sum(op) AS ops, sum(wait) AS waits FROM (
+                SELECT thread, unnest([start_ns, start_ns + dur_ns]) AS now_ns,
+                       unnest([1, -1]) * asks AS wait, unnest([1, -1]) * outermost AS op
+                FROM (SELECT thread, start_ns, dur_ns, (depth = 0)::INT AS outermost,
+                             regexp_matches(name, '{ASKING}')::INT AS asks
+                      FROM ops WHERE dur_ns > 0 AND list_contains($threads, thread))
+                WHERE outermost + asks > 0)
+            GROUP BY thread, now_ns)
+        WINDOW calls AS (PARTITION BY thread ORDER BY now_ns))
+    WHERE ops > 0 AND waits = 0 AND until > now_ns
+"""
+"""When operators of some threads computed; takes `$threads`."""
+# Of several collectives at once the last to end is waited for: whoever will end after all before it leads
+# from its start on, until the next such one begins.
+_EXPOSED = """
+    WITH calls AS ({calls}),
+    foremost AS (
+        SELECT call, start_ns, least(end_ns, coalesce(lead(start_ns) OVER (ORDER BY call), end_ns)) AS end_ns
+        FROM (SELECT *, max(end_ns) OVER (ORDER BY call ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+                        AS before
+              FROM calls WHERE dur_ns > 0)
+        WHERE before IS NULL OR end_ns > before),
+    work AS ({work}),
+    free AS (
+        SELECT coalesce(before, -{far}) AS start_ns, start_ns AS end_ns
+        FROM (SELECT start_ns, max(end_ns) OVER (ORDER BY start_ns, end_ns
+                                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+              FROM work)
+        WHERE before IS NULL OR start_ns > before
+        UNION ALL
+        SELECT coalesce(max(end_ns), -{far}), {far} FROM work),
+    alone AS (
+        SELECT l.call, greatest(l.start_ns, f.start_ns) AS start_ns, least(l.end_ns, f.end_ns) AS end_ns
+        FROM foremost l JOIN free f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
+    SELECT s.step, a.call, greatest(a.start_ns, s.start_ns) AS start_ns,
+           least(a.end_ns, s.end_ns) - greatest(a.start_ns, s.start_ns) AS dur_ns
+    FROM alone a JOIN (SELECT step, start_ns, end_ns FROM steps) s
+      ON a.start_ns < s.end_ns AND s.start_ns < a.end_ns
+    WHERE a.start_ns < a.end_ns
+    ORDER BY start_ns
+"""
+_FAR = 1 << 62
+
+EXPOSED_READS: Reads = {
+    "device_work": ("event", "start_ns", "dur_ns", "communicates"),
+    "launches": ("thread", "work_events"),
+    "ops": (*_RANGE, "depth", "forward_thread"),
+    "annotations": _RANGE,
+    "other_events": _RANGE,
+    "steps": ("step", "source", "start_ns", "end_ns", "thread"),
+}
+"""What `exposed` reads."""
+
+
+def exposed(trace: Trace) -> pa.Table:
+    """Stretches of steps in which nothing but collectives ran: step, call (its number), start_ns, dur_ns.
+
+    On the device everything else that runs there counts, so that these are the communication of `steps`.
+    Without a device operators count: the host computes beside its threads that communicate.
+    """
+
+    def find() -> pa.Table:
+        params: dict[str, Any] = {"not_host": list(NOT_HOST)}
+        work = _WORK
+        if not trace.has("device_work"):
+            work, params["threads"] = COMPUTING, driving_threads(trace)
+        return trace.arrow(_EXPOSED.format(calls=NUMBERED_CALLS, work=work, far=_FAR), **params)
+
+    return trace.once("exposed communication", find)
+
+
+def driving_threads(trace: Trace) -> list[int]:
+    """The threads that drive the work; where nothing tells them, all that run operators."""
+    asked = trace.rows(DRIVING) or trace.rows("SELECT DISTINCT thread FROM ops")
+    return sorted(row["thread"] for row in asked)

@@ -1,0 +1,34 @@
+"""Where in the steps a rank did nothing but communicate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from stepscope.analyses import analysis
+from stepscope.analyses._exposed import EXPOSED_READS, exposed
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["ExposedPart", "exposed_parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedPart:
+    """A stretch of a step in which the rank did nothing but communicate."""
+
+    step: Annotated[int, "The step."]
+    call: Annotated[int, "The collective that it waited for: of several at once the last to end."]
+    start_ns: Annotated[int, "When it began."]
+    dur_ns: Annotated[int, "How long it took."]
+
+
+@analysis(reads=EXPOSED_READS)
+def exposed_parts(trace: Trace) -> Table[ExposedPart]:
+    """Lists the stretches of steps in which nothing but collectives ran, and which was waited for.
+
+    With a device they sum to the communication of `steps`. Without one, time in which an operator computes
+    beside a collective is not exposed.
+    """
+    return Table(ExposedPart, exposed(trace), how_steps_were_found(trace))

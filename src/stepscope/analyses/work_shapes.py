@@ -1,0 +1,62 @@
+"""Which work the steps of a rank consist of: the same program does the same on every rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from stepscope.analyses import analysis
+from stepscope.analyses._exposed import ASKING, EXPOSED_READS, driving_threads
+from stepscope.analyses._windows import how_steps_were_found, reads_of_all
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["WorkShape", "work_shapes"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkShape:
+    """Work of one kind in the steps: the same program on another rank does the same."""
+
+    name: Annotated[str, "Name of the kernel; without a device that of the operator."]
+    launch_shape: Annotated[str | None, "Its grid and block; for an operator its tensor shapes, if recorded."]
+    calls: Annotated[int, "How often it ran in the steps."]
+    total_ns: Annotated[int, "Its summed time; of operators without those inside."]
+
+
+_KERNELS = """
+    SELECT coalesce(name, '') AS name, grid || ' ' || block AS launch_shape, start_ns,
+           coalesce(dur_ns, 0) AS dur_ns
+    FROM device_work WHERE kind = 'kernel' AND NOT communicates
+"""
+_OPERATORS = f"""
+    SELECT coalesce(name, '') AS name, json_extract_string(args, '$."Input Dims"') AS launch_shape, start_ns,
+           self_ns AS dur_ns
+    FROM ops WHERE list_contains($threads, thread)
+     AND NOT regexp_matches(name, '{ASKING}')
+"""
+_SUMMED = """
+    SELECT w.name, w.launch_shape, count(*) AS calls, sum(w.dur_ns)::BIGINT AS total_ns
+    FROM ({work}) w ASOF JOIN (SELECT start_ns AS since, end_ns FROM steps) s ON w.start_ns >= s.since
+    WHERE w.start_ns < s.end_ns GROUP BY w.name, w.launch_shape
+    ORDER BY total_ns DESC, w.name, w.launch_shape NULLS FIRST LIMIT $most
+"""
+
+
+@analysis(
+    reads=reads_of_all(
+        EXPOSED_READS, {"device_work": ("name", "kind", "grid", "block"), "ops": ("args", "self_ns")}
+    )
+)
+def work_shapes(
+    trace: Trace, *, most: Annotated[int, "list this many, the most expensive ones"] = 500
+) -> Table[WorkShape]:
+    """Lists kernels that began in the steps, by name and launch shape; without a device operators.
+
+    Collectives are left out. Most expensive first.
+    """
+    work, params = _KERNELS, {}
+    if not trace.has("device_work"):
+        work, params = _OPERATORS, {"threads": driving_threads(trace)}
+    found = trace.query(WorkShape, _SUMMED.format(work=work), most=max(most, 0), **params)
+    return found.with_notes(how_steps_were_found(trace))

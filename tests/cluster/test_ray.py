@@ -67,7 +67,10 @@ def test_a_cluster_gives_what_this_process_and_the_pool_give(ray: Any, tmp_path:
 
 
 def test_one_bad_profile_costs_no_other(ray: Any, tmp_path: Path) -> None:
-    tasks = [task(0, drawn(tmp_path, 0), tmp_path / "store"), task(1, tmp_path / "no.json", tmp_path / "store")]
+    tasks = [
+        task(0, drawn(tmp_path, 0), tmp_path / "store"),
+        task(1, tmp_path / "no.json", tmp_path / "store"),
+    ]
     found = {one.task.rank: one for one in RayEngine().map(tasks)}
     assert calls(found[0].payload) == 1
     assert re.fullmatch(rf"there is no file {tmp_path}/no.json \(on .+\)", found[1].error)
@@ -122,7 +125,8 @@ HEAD = """
     from tests.cluster.ranks import task
     from stepscope.cluster.ray import RayEngine
     folder = Path(sys.argv[1])
-    for one in RayEngine(workers=2).map([task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(3)]):
+    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(3)]
+    for one in RayEngine(workers=2).map(tasks):
         assert one.payload, one.error
 """
 
@@ -154,9 +158,7 @@ def daemons() -> set[int]:
 def test_a_cluster_that_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if sys.version_info[:2] != TORCH_PYTHON:
         pytest.skip("Ray is installed on Python {}.{} only".format(*TORCH_PYTHON))
-    code = (
-        "import sys; from tests.cluster.test_ray import ask_nobody; ask_nobody(sys.argv[1])"
-    )
+    code = "import sys; from tests.cluster.test_ray import ask_nobody; ask_nobody(sys.argv[1])"
     ended = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False, timeout=300
     )

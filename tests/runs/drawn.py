@@ -1,0 +1,530 @@
+"""Runs of many ranks drawn with known truth: a small model of ranks that work, arrive, wait, transfer, go on.
+
+A *program* (`programs.py` has some) is a function of rank and step that gives the operations of that step, in
+order: `Work` that the rank does itself, `Talk` that it asks for, and `Join`, at which it waits for one of
+these. Ranks go on until they wait. A call begins when it was asked for and the one before it on its stream is
+over; it ends so long after its last member began as the transfer takes. So all waits follow from what ranks
+do, and from nothing else.
+
+`draw(plan)` gives the run as its summaries tell it, by clocks that are off, and the truth: what happened when
+by the one true clock.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from stepscope.runs.many import ManyRanks
+from stepscope.runs.summary import (
+    CAUSES,
+    SUMMARY_TABLES,
+    CollectiveCall,
+    ExposedPart,
+    Piece,
+    RankFacts,
+    RankSummary,
+    SummaryStep,
+    WorkShape,
+)
+from stepscope.tables import Table
+
+__all__ = [
+    "BASE_NS",
+    "Drawn",
+    "Fault",
+    "Group",
+    "Join",
+    "Meeting",
+    "Op",
+    "Plan",
+    "Program",
+    "Talk",
+    "Truth",
+    "Work",
+    "draw",
+]
+
+BASE_NS = 1_790_000_000_000_000_000
+"""When every run begins, by the true clock."""
+TOGETHER = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "barrier")
+"""Kinds whose members all leave when the last of them came and the transfer is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Own time of a rank: a kernel, or what the device is idle for."""
+
+    dur_ns: int
+    cause: str = "compute"
+    name: str = "gemm"
+    shape: str = "[64,1,1] [256,1,1]"
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A collective, send or receive that the rank asks for; it waits at once unless `wait` is off."""
+
+    kind: str
+    group: Group
+    bytes: int
+    stream: str = "7"
+    wait: bool = True
+    tag: str = ""
+    """What a `Join` names."""
+    source: int | None = None
+    target: int | None = None
+    in_splits: tuple[int, ...] = ()
+    out_splits: tuple[int, ...] = ()
+    transfer_ns: int | None = None
+    """How long the transfer takes; None for 20 µs and 100 GB/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The rank waits for a call that it asked for before."""
+
+    tag: str
+
+
+Op = Work | Talk | Join
+Program = Callable[[int, int], Sequence[Op]]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What makes one rank late, in some or all steps."""
+
+    rank: int
+    cause: str
+    """As in `stragglers`: input, more work, slower device, host, memory, collector, compiling."""
+    ns: int
+    """By how much its own time of a step grows."""
+    steps: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to draw."""
+
+    program: Program
+    ranks: int = 4
+    steps: int = 5
+    faults: tuple[Fault, ...] = ()
+    hosts: int = 1
+    """Ranks are on them in equal parts, one after the other."""
+    offsets_ns: tuple[int, ...] = ()
+    """Of each host: true time = local time + offset + drift."""
+    drifts_ppm: tuple[float, ...] = ()
+    named_hosts: bool = True
+    jitter_ns: int = 0
+    """How far the ends of one collective lie apart, at most."""
+    noise: float = 0.0
+    """By how much the length of work varies, as a part of it."""
+    missing: tuple[int, ...] = ()
+    sequence: bool = True
+    named: bool = True
+    """Whether calls say their group: name, ranks and size."""
+    begins: dict[int, int] = field(default_factory=dict)
+    """The first step that a rank recorded, if not the first of all."""
+    ends: dict[int, int] = field(default_factory=dict)
+    """The step after the last that a rank recorded."""
+    device: str = "NVIDIA H100 80GB HBM3"
+    seed: int = 0
+
+    def host(self, rank: int) -> int:
+        """The number of a rank's host."""
+        return rank * self.hosts // self.ranks
+
+
+@dataclass
+class Meeting:
+    """A collective as it was, by the true clock."""
+
+    kind: str
+    group: Group
+    sequence: int
+    members: tuple[int, ...]
+    bytes: int
+    step: int
+    asked: dict[int, int] = field(default_factory=dict)
+    arrivals: dict[int, int] = field(default_factory=dict)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def last_rank(self) -> int:
+        """Who came last; of several the lowest."""
+        return min(self.arrivals, key=lambda rank: (-self.arrivals[rank], rank))
+
+    @property
+    def last_ns(self) -> int:
+        """When it came."""
+        return max(self.arrivals.values())
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What happened, by the true clock."""
+
+    meetings: list[Meeting]
+    steps: dict[tuple[int, int], tuple[int, int]]
+    """Start and end by rank and step."""
+    offsets_ns: dict[int, int]
+    drifts_ppm: dict[int, float]
+
+    def local(self, rank: int, true_ns: int) -> int:
+        """What the clock of a rank shows at that time."""
+        since = true_ns - BASE_NS - self.offsets_ns[rank]
+        return BASE_NS + round(since / (1 + self.drifts_ppm[rank] * 1e-6))
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A run as its summaries tell it, and what it was."""
+
+    run: ManyRanks
+    truth: Truth
+
+
+@dataclass
+class _Rank:
+    """A rank while it is played."""
+
+    rank: int
+    ops: Iterator[tuple[int, Op]]
+    now: int = BASE_NS
+    step: int = -1
+    waiting: Meeting | None = None
+    queues: dict[str, list[Meeting]] = field(default_factory=lambda: defaultdict(list))
+    ended: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, Meeting] = field(default_factory=dict)
+    counts: dict[object, int] = field(default_factory=lambda: defaultdict(int))
+    talks: list[tuple[Meeting, Talk]] = field(default_factory=list)
+    line: list[tuple[int, int, str, Work | None]] = field(default_factory=list)
+    """Start, end, cause (or `wait`) and work, without gaps."""
+    steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+def draw(plan: Plan) -> Drawn:
+    """Plays the ranks of a plan together, and tells what each of them would have recorded."""
+    dice = random.Random(plan.seed)
+    ranks = [_Rank(rank, iter(_ops(plan, rank, dice))) for rank in range(plan.ranks)]
+    meetings = _Play(plan, ranks, dice).played()
+    offsets = {rank: _of(plan.offsets_ns, plan.host(rank)) for rank in range(plan.ranks)}
+    drifts = {rank: float(_of(plan.drifts_ppm, plan.host(rank))) for rank in range(plan.ranks)}
+    steps = {(one.rank, step): ends for one in ranks for step, ends in one.steps.items()}
+    truth = Truth(meetings, steps, {k: int(v) for k, v in offsets.items()}, drifts)
+    told = [_Told(plan, truth, one).summary() for one in ranks if one.rank not in plan.missing]
+    return Drawn(ManyRanks("drawn", told, world_size=plan.ranks), truth)
+
+
+def _of(values: Sequence[float], place: int) -> float:
+    return values[place] if place < len(values) else 0
+
+
+def _ops(plan: Plan, rank: int, dice: random.Random) -> list[tuple[int, Op]]:
+    """All operations of a rank, each with its step: the program's, and what its faults add."""
+    listed: list[tuple[int, Op]] = []
+    for step in range(plan.steps):
+        ops = list(plan.program(rank, step))
+        for fault in plan.faults:
+            if fault.rank == rank and (fault.steps is None or step in fault.steps):
+                ops = _faulty(ops, fault)
+        listed += [(step, _noisy(op, plan.noise, dice)) for op in ops]
+    return listed
+
+
+def _noisy(op: Op, noise: float, dice: random.Random) -> Op:
+    if not noise or not isinstance(op, Work):
+        return op
+    return replace(op, dur_ns=round(op.dur_ns * (1 + noise * dice.uniform(-1, 1))))
+
+
+def _faulty(ops: list[Op], fault: Fault) -> list[Op]:
+    if fault.cause == "more work":
+        return [Work(fault.ns, name="extra", shape="[1,1,1] [32,1,1]"), *ops]
+    if fault.cause != "slower device":
+        return [Work(fault.ns, fault.cause), *ops]
+    own = sum(op.dur_ns for op in ops if isinstance(op, Work) and op.cause == "compute")
+    factor = 1 + fault.ns / own
+    return [
+        replace(op, dur_ns=round(op.dur_ns * factor))
+        if isinstance(op, Work) and op.cause == "compute"
+        else op
+        for op in ops
+    ]
+
+
+class _Play:
+    """All ranks, each of which goes on until it waits for others."""
+
+    def __init__(self, plan: Plan, ranks: list[_Rank], dice: random.Random) -> None:
+        self.plan, self.ranks, self.dice = plan, ranks, dice
+        self.open: dict[object, Meeting] = {}
+        self.meetings: list[Meeting] = []
+        self.transfers: dict[int, int] = {}
+
+    def played(self) -> list[Meeting]:
+        """The collectives, in the order in which they were first asked for."""
+        todo = list(self.ranks)
+        while todo:
+            going = todo.pop()
+            for rank in self._advance(going):
+                if self.ranks[rank] not in todo:
+                    todo.append(self.ranks[rank])
+        stuck = [one.rank for one in self.ranks if one.waiting or next(one.ops, None)]
+        if stuck:
+            raise ValueError(f"the ranks {stuck} wait for what never comes")
+        return self.meetings
+
+    def _advance(self, one: _Rank) -> set[int]:
+        """Plays a rank until it waits; gives the ranks that may go on now."""
+        freed: set[int] = set()
+        while True:
+            if one.waiting:
+                if one.rank not in one.waiting.ends:
+                    return freed
+                end = max(one.now, one.waiting.ends[one.rank])
+                if end > one.now:
+                    one.line.append((one.now, end, "wait", None))
+                one.now, one.waiting = end, None
+                one.steps[one.step] = (one.steps[one.step][0], one.now)
+            step, op = next(one.ops, (None, None))
+            if op is None or step is None:
+                return freed
+            if step != one.step:
+                one.step = step
+                one.steps[step] = (one.now, one.now)
+            if isinstance(op, Work):
+                if op.dur_ns > 0:
+                    one.line.append((one.now, one.now + op.dur_ns, op.cause, op))
+                    one.now += op.dur_ns
+            elif isinstance(op, Talk):
+                freed |= self._ask(one, op)
+            else:
+                one.waiting = one.tags[op.tag]
+            one.steps[one.step] = (one.steps[one.step][0], one.now)
+
+    def _ask(self, one: _Rank, talk: Talk) -> set[int]:
+        if talk.kind == "send-receive":
+            ends = (
+                (one.rank, talk.target)
+                if talk.target is not None and talk.target != one.rank
+                else (talk.source, one.rank)
+            )
+            pair: object = ("pair", *ends)
+            members = tuple(sorted(rank for rank in ends if rank is not None))
+        else:
+            pair, members = ("group", talk.group.name), talk.group.ranks
+        number = one.counts[pair]
+        one.counts[pair] += 1
+        key = (pair, number)
+        if key not in self.open:
+            self.open[key] = Meeting(talk.kind, talk.group, number, members, talk.bytes, one.step)
+            self.meetings.append(self.open[key])
+        meeting = self.open[key]
+        if meeting.kind != talk.kind:
+            raise ValueError(f"rank {one.rank} asks for {talk.kind} where others do {meeting.kind}")
+        took = talk.transfer_ns if talk.transfer_ns is not None else 20_000 + talk.bytes // 100
+        self.transfers[id(meeting)] = max(took, self.transfers.get(id(meeting), 0))
+        meeting.asked[one.rank] = one.now
+        one.talks.append((meeting, talk))
+        one.queues[talk.stream].append(meeting)
+        if talk.tag:
+            one.tags[talk.tag] = meeting
+        if talk.wait:
+            one.waiting = meeting
+        return self._settle(one, talk.stream)
+
+    def _settle(self, one: _Rank, stream: str) -> set[int]:
+        """The first of a queue arrives; if it was the last to come, the call ends and others move up."""
+        todo, freed = [(one, stream)], set()
+        while todo:
+            rank, name = todo.pop()
+            queue = rank.queues[name]
+            if not queue or rank.rank in queue[0].arrivals:
+                continue
+            meeting = queue[0]
+            meeting.arrivals[rank.rank] = max(meeting.asked[rank.rank], rank.ended.get(name, 0))
+            if len(meeting.arrivals) < len(meeting.members):
+                continue
+            self._end(meeting)
+            for number in meeting.members:
+                member = self.ranks[number]
+                for other, waiting in member.queues.items():
+                    if waiting and waiting[0] is meeting:
+                        waiting.pop(0)
+                        member.ended[other] = meeting.ends[number]
+                        todo.append((member, other))
+                        break
+                freed.add(number)
+        return freed
+
+    def _end(self, meeting: Meeting) -> None:
+        took = self.transfers[id(meeting)]
+        root = meeting.members[0]
+        for rank, arrival in meeting.arrivals.items():
+            begun = meeting.last_ns
+            if meeting.kind == "broadcast":
+                begun = max(arrival, meeting.arrivals[root])
+            elif meeting.kind == "reduce" and rank != root:
+                begun = arrival
+            meeting.ends[rank] = begun + took + self.dice.randint(0, self.plan.jitter_ns)
+
+
+class _Told:
+    """What a rank would have recorded, by its own clock."""
+
+    def __init__(self, plan: Plan, truth: Truth, one: _Rank) -> None:
+        self.plan, self.truth, self.one = plan, truth, one
+        first = plan.begins.get(one.rank, 0)
+        last = plan.ends.get(one.rank, plan.steps)
+        self.steps = {step: ends for step, ends in one.steps.items() if first <= step < last}
+        begun = min((start for start, _ in self.steps.values()), default=0)
+        done = max((end for _, end in self.steps.values()), default=0)
+        kept = [pair for pair in one.talks if begun <= pair[0].arrivals[one.rank] < done]
+        self.talks = sorted(kept, key=lambda pair: pair[0].arrivals[one.rank])
+        self.line = [part for part in one.line if begun <= part[0] < done]
+
+    def summary(self) -> RankSummary:
+        """All of it."""
+        rank, plan = self.one.rank, self.plan
+        exposed, pieces = self._exposed_and_pieces()
+        facts = RankFacts(
+            rank,
+            rank_source="metadata",
+            world_size=plan.ranks,
+            host=f"node{plan.host(rank)}" if plan.named_hosts else "",
+            device=plan.device,
+            vendor="nvidia",
+            torch="2.11.0",
+            source=f"rank{rank}.pt.trace.json",
+            work_steps=len(self.steps),
+        )
+        rows: dict[str, list[Any]] = {
+            "steps": [SummaryStep(step, *map(self._clock, ends)) for step, ends in self.steps.items()],
+            "calls": self._calls(exposed),
+            "exposed": exposed,
+            "pieces": pieces,
+            "work": self._work(),
+        }
+        return RankSummary(facts, {name: Table.of(SUMMARY_TABLES[name], of) for name, of in rows.items()})
+
+    def _clock(self, true_ns: int) -> int:
+        return self.truth.local(self.one.rank, true_ns)
+
+    def _step_at(self, true_ns: int) -> int | None:
+        starts = [start for start, _ in self.steps.values()]
+        place = bisect_right(starts, true_ns) - 1
+        step, (_, end) = list(self.steps.items())[place]
+        return step if place >= 0 and true_ns < end else None
+
+    def _calls(self, exposed: list[ExposedPart]) -> list[CollectiveCall]:
+        rank = self.one.rank
+        alone: dict[int, int] = defaultdict(int)
+        for part in exposed:
+            alone[part.call] += part.dur_ns
+        rows = []
+        for number, (meeting, talk) in enumerate(self.talks):
+            start = self._clock(meeting.arrivals[rank])
+            named, numbered = self.plan.named, self.plan.sequence and talk.kind != "send-receive"
+            width = 2
+            given = sum(talk.in_splits) * width if talk.in_splits else talk.bytes
+            got = sum(talk.out_splits) * width if talk.out_splits else talk.bytes
+            size = len(talk.group.ranks)
+            given = talk.bytes // size if talk.kind == "all-gather" else given
+            got = talk.bytes // size if talk.kind == "reduce-scatter" else got
+            rows.append(
+                CollectiveCall(
+                    call=number,
+                    step=self._step_at(meeting.arrivals[rank]),
+                    kind=talk.kind,
+                    backend="device",
+                    group=talk.group.name if named else None,
+                    group_ranks=",".join(map(str, talk.group.ranks)) if named else None,
+                    group_size=size if named else None,
+                    sequence=meeting.sequence if numbered else None,
+                    dtype="bf16",
+                    bytes=max(given, got),
+                    in_bytes=given,
+                    out_bytes=got,
+                    in_splits=",".join(map(str, talk.in_splits)) or None,
+                    out_splits=",".join(map(str, talk.out_splits)) or None,
+                    source=talk.source,
+                    target=talk.target,
+                    stream=f"0/{talk.stream}",
+                    asked_ns=self._clock(meeting.asked[rank]),
+                    start_ns=start,
+                    dur_ns=self._clock(meeting.ends[rank]) - start,
+                    exposed_ns=alone[number],
+                )
+            )
+        return rows
+
+    def _exposed_and_pieces(self) -> tuple[list[ExposedPart], list[Piece]]:
+        """Steps cut where calls begin and end, and where work does; alike neighbours are put together."""
+        rank = self.one.rank
+        spans = [(of.arrivals[rank], of.ends[rank], number) for number, (of, _) in enumerate(self.talks)]
+        arrivals = {start for start, _, _ in spans}
+        cuts = sorted({moment for start, end, _ in spans for moment in (start, end)})
+        exposed: list[list[int]] = []
+        running: list[tuple[int, int]] = []
+        begun = 0
+        pieces: list[tuple[list[int], dict[str, int], list[int]]] = []
+        for start, end, cause, work in self.line:
+            inner = cuts[bisect_right(cuts, start) : bisect_left(cuts, end)]
+            for since, until in zip([start, *inner], [*inner, end], strict=True):
+                step = self._step_at(since)
+                while begun < len(spans) and spans[begun][0] <= since:
+                    running.append((spans[begun][1], spans[begun][2]))
+                    begun += 1
+                running = [one for one in running if one[0] > since]
+                if running and cause not in ("compute", "copies"):
+                    call = max(running)[1]
+                    if (
+                        exposed
+                        and exposed[-1][1] == call
+                        and exposed[-1][3] == since
+                        and exposed[-1][0] == step
+                    ):
+                        exposed[-1][3] = until
+                    else:
+                        exposed.append([step or 0, call, since, until])
+                    continue
+                old = pieces[-1] if pieces else None
+                if old is None or old[0][2] != since or old[0][0] != step or since in arrivals:
+                    old = ([step or 0, since, until], dict.fromkeys(CAUSES, 0), [0])
+                    pieces.append(old)
+                old[0][2] = until
+                old[1][cause] += self._clock(until) - self._clock(since)
+                old[2][0] += since == start and cause == "compute" and work is not None
+        told = [ExposedPart(part[0], part[1], *self._span(part[2], part[3])) for part in exposed]
+        own = [
+            Piece(step, *self._span(start, end), *(causes[name] for name in CAUSES), kernels[0])  # type: ignore[call-arg]
+            for (step, start, end), causes, kernels in pieces
+        ]
+        return told, own
+
+    def _span(self, start: int, end: int) -> tuple[int, int]:
+        return self._clock(start), self._clock(end) - self._clock(start)
+
+    def _work(self) -> list[WorkShape]:
+        sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for start, end, cause, work in self.line:
+            if work and cause == "compute":
+                entry = sums[work.name, work.shape]
+                entry[0] += 1
+                entry[1] += self._clock(end) - self._clock(start)
+        return [WorkShape(*key, *entry) for key, entry in sums.items()]

@@ -24,7 +24,7 @@ def record(rank: int, path: Path) -> RankRecord:
 
 
 def task(rank: int, path: Path, store: Path, table: str = "kernels") -> RankTask:
-    return RankTask(record(rank, path), str(path), store=str(store), table=table)
+    return RankTask(record(rank, path), str(store), table)
 
 
 def drawn(folder: Path, rank: int) -> Path:

@@ -14,8 +14,8 @@ from stepscope.cluster.engine import Engine, Outcome
 from stepscope.cluster.keeping import KeptRun, Stamp, stamp
 from stepscope.cluster.tasks import RankTask, read_table
 from stepscope.errors import StepscopeError
+from stepscope.runs.finding import find_run
 from stepscope.runs.many import FailedRank, ManyRanks
-from stepscope.runs.reading import read_run, run_folder
 from stepscope.runs.summary import read_summary
 from stepscope.store import cache
 from stepscope.streams import is_url
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stepscope.runs.summary import RankSummary
     from stepscope.streams import Progress
 
-__all__ = ["EngineName", "Where", "all_ranks", "find", "open_run"]
+__all__ = ["EngineName", "Where", "all_ranks", "open_run"]
 
 EngineName = Literal["local", "ray"]
 
@@ -73,12 +73,11 @@ def open_run(
     the cache, and no process is started for it.
     """
     where = Where(engine, address, workers, None if store is None else Path(store))
-    run = find(words)
-    tasks = _tasks(run, where)
+    run, tasks = _tasks(words, where)
     stamps = _stamps(tasks)
     kept = None
     if stamps is not None:
-        kept = KeptRun(str(run.folder), where.store or cache.root(), [text for text, _ in stamps])
+        kept = KeptRun(run.called, where.store or cache.root(), [text for text, _ in stamps])
         if (known := kept.summaries()) is not None:
             return _together(run, known, (), kept)
     found: list[RankSummary] = []
@@ -111,8 +110,7 @@ def all_ranks(
 ) -> Table[Any]:
     """One analysis of every rank, below one another, with the column `rank` first."""
     where = where or Where()
-    run = find(words)
-    tasks = _tasks(run, where, name, options)
+    run, tasks = _tasks(words, where, name, options)
     found: dict[int, tuple[pa.Table, Sequence[str]]] = {}
     failed: list[FailedRank] = []
     for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
@@ -125,47 +123,31 @@ def all_ranks(
     return _stacked(registry.load("analyses", name), found, failed)
 
 
-def find(words: Sequence[str] | str) -> Run:
-    """The run that some words name."""
-    named = [words] if isinstance(words, str) else list(words)
-    if len(named) == 1 and (folder := run_folder(named[0])) is not None:
-        return read_run(folder)
-    from stepscope.runs.finding import find_run
-
-    return find_run(named)
-
-
 def _tasks(
-    run: Run, where: Where, table: str = "", options: Mapping[str, Any] | None = None
-) -> list[RankTask]:
-    from stepscope.runs.needs import needed_by_analysis
-
+    words: Sequence[str] | str, where: Where, table: str = "", options: Mapping[str, Any] | None = None
+) -> tuple[Run, list[RankTask]]:
+    """The run that some words name, and what is to be done for each of its ranks."""
+    run = find_run([words] if isinstance(words, str) else list(words))
     store = None if where.store is None else str(where.store.absolute())
-    full = bool(table) and bool(needed_by_analysis(table, options or {}))
-    return [
-        RankTask(record, _source(record, full=full), _also(record), store, table, options or {})
-        for record in run.profiled
-    ]
+    records = map(_absolute, run.told) if where.engine == "ray" else run.told
+    return run, [RankTask(record, store, table, options or {}) for record in records]
 
 
-def _source(record: RankRecord, *, full: bool) -> str:
-    """The profile of a rank: the light one for times, the full one for places, or whichever there is."""
-    light, whole = record.named("light"), record.named("full")
-    chosen = (whole or light) if full else (light or whole)
-    return _place((chosen or record.passes[0]).path)
-
-
-def _also(record: RankRecord) -> tuple[str, ...]:
-    return (_place(record.path),) if record.path else ()
-
-
-def _place(path: Path | str) -> str:
-    return str(path) if is_url(str(path)) else str(Path(path).absolute())
+def _absolute(record: RankRecord) -> RankRecord:
+    """The same rank for somebody in another folder."""
+    return dataclasses.replace(
+        record,
+        path=record.path and record.path.absolute(),
+        passes=tuple(
+            one if one.url else dataclasses.replace(one, path=one.path.absolute()) for one in record.passes
+        ),
+        summaries=tuple(one if is_url(one) else str(Path(one).absolute()) for one in record.summaries),
+    )
 
 
 def _stamps(tasks: Sequence[RankTask]) -> list[Stamp] | None:
     """What tells these versions of all files from others; None if one of them has nothing that does."""
-    found = [stamp(word) for one in tasks for word in (one.source, *one.also)]
+    found = [stamp(word) for one in tasks for word in one.sources]
     return None if None in found else [one for one in found if one]
 
 
@@ -173,7 +155,7 @@ def _engine(where: Where, tasks: Sequence[RankTask], stamps: Sequence[Stamp] | N
     """What does the tasks: for few and small ones, and for what only this process sees, this process."""
     from stepscope.cluster.local import HereEngine, LocalEngine
 
-    if any(one.source.startswith("memory://") for one in tasks):
+    if any(word.startswith("memory://") for one in tasks for word in one.sources):
         return HereEngine()
     if where.engine == "ray":
         from stepscope.cluster.ray import RayEngine
@@ -195,22 +177,23 @@ def _together(
     if not found:
         raise _none_read(run, failed)
     ordered = sorted(found, key=lambda one: one.facts.rank)
-    lost = sorted(failed, key=lambda one: (one.rank is None, one.rank or 0))
+    lost = sorted((*run.failed, *failed), key=lambda one: (one.rank is None, one.rank or 0))
     return ManyRanks(
-        name=str(run.folder),
+        name=run.called,
         summaries=ordered,
         world_size=run.world_size,
         failed=tuple(lost),
+        notes=run.notes,
         shelf=kept,
     )
 
 
 def _none_read(run: Run, failed: Sequence[FailedRank]) -> StepscopeError:
     if not failed:
-        return StepscopeError(f"no rank of {run.folder} has a profile", hint=f"record again: {run.again}")
+        return StepscopeError(f"no rank of {run.called} has a profile", hint=f"record again: {run.again}")
     first = failed[0]
     return StepscopeError(
-        f"none of the {len(failed)} ranks of {run.folder} could be read; rank {first.rank}: {first.reason}",
+        f"none of the {len(failed)} ranks of {run.called} could be read; rank {first.rank}: {first.reason}",
         hint=f"look at one of them: stepscope info {first.source}",
     )
 

@@ -20,6 +20,7 @@ __all__ = ["RayEngine"]
 
 _TASK_BYTES = 1 << 30
 """What a rank may take on a node, so that no more are done there than fit."""
+_KNOCK_S = 10.0
 _AHEAD = 2
 """Tasks in flight for each processor of the cluster: what is done waits in Ray's memory to be fetched."""
 
@@ -34,7 +35,8 @@ class RayEngine:
     def map(self, tasks: Sequence[RankTask], progress: Progress | None = None) -> Iterator[Outcome]:
         """An outcome for every task, as they come."""
         ray = _imported()
-        waiting, flying, finished = list(reversed(tasks)), dict[Any, RankTask](), 0
+        waiting, finished = list(reversed(tasks)), 0
+        flying: dict[Any, RankTask] = {}
         with _cluster(ray, self._address, self._workers):
             start = _remote(ray)
             room = self._workers or _AHEAD * int(ray.cluster_resources().get("CPU", 1))
@@ -103,18 +105,26 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     made = {} if asked else {"include_dashboard": False, "num_cpus": workers or None}
     try:
+        _knock(asked or "")
         ray.init(address=asked or "local", **quiet, **made)
     except Exception as error:
         interrupts.pass_on()
         where = asked or "this machine"
         raise StepscopeError(
-            f"no cluster of Ray could be reached at {where}: {str(error).splitlines()[0]}",
+            f"no cluster of Ray could be reached at {where}: {_first_line(error)}",
             hint="ray status shows whether one runs; --engine local does without",
         ) from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Fails at once where nobody listens: Ray itself would try for a minute, and then end the process."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_S).close()
 
 
 def _remote(ray: Any) -> Any:
@@ -139,6 +149,8 @@ def _outcome(ray: Any, reference: Any, task: RankTask) -> Outcome:
         cause = getattr(error, "cause", None) or error
         if isinstance(cause, _FailedError):
             return Outcome(task, error=cause.args[0], detail=cause.args[1])
+        if isinstance(error, ray.exceptions.WorkerCrashedError):
+            return Outcome(task, error="its worker was killed or crashed")
         return Outcome(task, error=f"{type(error).__name__}: {_first_line(error)}", detail=str(error))
 
 

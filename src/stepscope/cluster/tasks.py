@@ -5,17 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stepscope.errors import StepscopeError
+from stepscope.runs.needs import needed_by_analysis
+from stepscope.store import cache
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stepscope.runs import RankRecord
+    from stepscope.runs import Pass, RankRecord
+    from stepscope.store.trace import Trace
     from stepscope.tables import Table
 
 __all__ = ["RankTask", "done", "read_table", "written_table"]
 
 _NOTES = b"stepscope.notes"
+_TIDY = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +30,7 @@ class RankTask:
     """The summary of a rank, or one of its tables."""
 
     record: RankRecord
-    source: str
-    """Its profile: a path or URL, as the worker is to open it."""
-    also: tuple[str, ...] = ()
-    """Files whose rows are added to the profile."""
+    """The rank: where its profiles lie, and what the capture wrote about it."""
     store: str | None = None
     """Where stores are kept; None for the cache of whoever does it."""
     table: str = ""
@@ -39,19 +43,54 @@ class RankTask:
         """The rank that it is about."""
         return self.record.rank
 
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """The profiles that it reads: for a table one of them, the full one if only that can tell."""
+        if not self.table:
+            return () if self.record.summaries else self.record.spans
+        full = self.record.named("full") if needed_by_analysis(self.table, self.options) else None
+        return (full,) if full else self.record.spans[-1:]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """All files and addresses that it reads."""
+        summaries = () if self.table else self.record.summaries
+        beside = (str(self.record.path),) if self.record.path and self.passes else ()
+        return (*summaries, *(one.word for one in self.passes), *beside)
+
+    @property
+    def source(self) -> str:
+        """The first of them."""
+        return next(iter(self.sources), "")
+
+
+_stores_made = [0]
+
 
 def done(task: RankTask) -> bytes:
     """Opens the store of the rank's profile, or makes it, and gives what was asked for."""
-    from stepscope.opening import open_trace
-
-    trace = open_trace(task.source, also=task.also, store=task.store)
-    trace.measured = task.record.measured
     if task.table:
-        return written_table(trace.table(task.table, **task.options))
-    from stepscope.runs.summarizing import summarize
+        if not task.passes:
+            raise StepscopeError(f"rank {task.rank} has a summary and no profile", hint="take another rank")
+        return written_table(_opened(task, task.passes[0]).table(task.table, **task.options))
+    from stepscope.runs.summarizing import summary_of
     from stepscope.runs.summary import written_summary
 
-    return written_summary(summarize(trace, task.record))
+    return written_summary(summary_of(task.record, lambda one: _opened(task, one)))
+
+
+def _opened(task: RankTask, one: Pass) -> Trace:
+    """The trace of a profile. The cache is tidied now and then, not for each of a thousand ranks."""
+    from stepscope.opening import open_trace
+
+    where = Path(task.store) if task.store else cache.root()
+    also = (task.record.path,) if task.record.path else ()
+    trace = open_trace(one.word, also=also, store=where)
+    trace.measured = task.record.measured
+    _stores_made[0] += 1
+    if task.store is None and _stores_made[0] % _TIDY == 0:
+        cache.evict(where, keep=trace.folder)
+    return trace
 
 
 def written_table(table: Table[Any]) -> bytes:

@@ -98,9 +98,12 @@ class CoupledPlay::Running {
         case Move::kWait:
         case Move::kCut:
           if (end_[call] == kNull) return;  // it is woken when the call ends
-          if (end_[call] > now_[rank]) {
-            const int64_t left = end_[call] - now_[rank];
-            const int64_t part = all_.moves_[i] == Move::kWait ? kMillion : std::clamp<int64_t>(times_[i], 0, kMillion);
+          if (all_.moves_[i] == Move::kWait) {
+            // Not before the last one arrived.
+            const int64_t early = std::clamp<int64_t>(times_[i], 0, alone(call));
+            now_[rank] = std::max(now_[rank], plus(end_[call], -early));
+          } else if (end_[call] > now_[rank]) {
+            const int64_t left = end_[call] - now_[rank], part = std::clamp<int64_t>(times_[i], 0, kMillion);
             now_[rank] += left / kMillion * part + left % kMillion * part / kMillion;
           }
           break;

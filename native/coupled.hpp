@@ -39,7 +39,8 @@ class CoupledPlay {
   // `targets` are calls of moves, as their places; other moves have -1.
   CoupledPlay(std::vector<int64_t> ranks, std::vector<int64_t> moves, std::vector<int64_t> targets, std::vector<Call> calls);
 
-  // `times`: of a move of own time how long it takes, of an arrival its delay, of a cut the part of the wait in millionths.
+  // `times`: of a move of own time how long it takes, of an arrival its delay, of a wait how long before the call's end it
+  // is over, of a cut the part of the wait in millionths.
   // `tails` takes the place of each call's own.
   Played play(const std::vector<int64_t>& starts, const int64_t* times, const int64_t* tails, bool waits) const;
 

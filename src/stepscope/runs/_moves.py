@@ -55,23 +55,28 @@ _SHIFTED = """
 SELECT g.* REPLACE (g.step + coalesce(s.shift, 0) AS step) FROM given g LEFT JOIN shifts s USING (rank)
 """
 
+# A range of gloo ends when its thread gets to say so, which may be after the program went on: what counts is
+# that the last rank had arrived.
 _INTERVALS = """
 WITH waits AS (
     SELECT e.rank, e.step, e.start_ns, e.start_ns + e.dur_ns AS end_ns, e.call,
            c.start_ns + c.dur_ns AS call_end,
+           CASE WHEN c.backend <> 'device' THEN l.last_ns END AS last_ns,
            lead(e.start_ns) OVER (PARTITION BY e.rank ORDER BY e.start_ns) AS next_start
     FROM exposed e JOIN calls c ON c.rank = e.rank AND c.call = e.call
+        LEFT JOIN lasts l ON l.rank = e.rank AND l.call = e.call
     WHERE e.dur_ns > 0),
 spans AS (
     SELECT rank, start_ns, start_ns + dur_ns AS end_ns, 0 AS move, NULL::BIGINT AS call, dur_ns AS time, piece
     FROM pieces WHERE dur_ns > 0
     UNION ALL
     SELECT w.rank, w.start_ns, w.end_ns,
-           CASE WHEN w.end_ns >= call_end THEN 2
+           CASE WHEN w.end_ns >= call_end OR last_ns BETWEEN w.start_ns AND w.end_ns THEN 2
                 WHEN w.end_ns >= s.end_ns AND next_start = w.end_ns THEN 3 ELSE 0 END AS kind,
            CASE WHEN kind = 0 THEN NULL ELSE call END,
            CASE kind WHEN 0 THEN w.end_ns - w.start_ns
-                     WHEN 3 THEN (w.end_ns - w.start_ns) * 1000000 // (call_end - w.start_ns) ELSE 0 END, NULL
+                     WHEN 3 THEN (w.end_ns - w.start_ns) * 1000000 // (call_end - w.start_ns)
+                     ELSE greatest(0, call_end - w.end_ns) END, NULL
     FROM waits w JOIN steps s ON s.rank = w.rank AND s.step = w.step)
 SELECT * FROM spans
 UNION ALL
@@ -98,6 +103,13 @@ SELECT rank, call, target, start_ns, end_ns, dur_ns, stream, span_start,
        CASE WHEN free_ns BETWEEN 0 AND {QUEUED_NS} AND span_move <> 0 THEN 0
             ELSE start_ns - span_start END AS delay
 FROM queued ORDER BY target
+"""
+
+# When the last rank arrived, by each rank's own clock.
+_LASTS = """
+WITH met AS (SELECT number, max(arrival_ns) AS last_ns FROM matched GROUP BY number)
+SELECT m.rank, m.call, met.last_ns - m.arrival_ns + c.start_ns AS last_ns
+FROM matched m JOIN met USING (number) JOIN calls c USING (rank, call)
 """
 
 _MET = """
@@ -149,7 +161,7 @@ def moves_of(
     places = targets = pieces = 0
     for first in range(0, len(run.summaries), AT_ONCE):
         some = ManyRanks(run.name, run.summaries[first : first + AT_ONCE])
-        part = _some(some, clocks, moved)
+        part = _some(some, matched, clocks, moved)
         calls = _counted_on(_counted_on(part.calls, "place", places), "target", targets)
         table = _counted_on(_counted_on(part.moves, "place", places), "target", targets)
         table = _counted_on(table, "piece", pieces)
@@ -170,14 +182,17 @@ def moves_of(
     return Moves(ranks, moves, ask(_MET, calls=calls, matched=matched), own)
 
 
-def _some(some: ManyRanks, clocks: pa.Table, moved: pa.Table) -> Moves:
+def _some(some: ManyRanks, matched: pa.Table, clocks: pa.Table, moved: pa.Table) -> Moves:
     """The moves of some ranks: places, targets and pieces are counted from 0, and -1 is none."""
     steps, exposed, pieces = (
         ask(_SHIFTED, given=some.stacked(name), shifts=moved) for name in ("steps", "exposed", "pieces")
     )
     pieces = _numbered(pieces)
-    calls = some.stacked("calls").select(["rank", "call", "stream", "start_ns", "dur_ns"])
-    intervals = ask(_INTERVALS, steps=steps, exposed=exposed, calls=calls, pieces=pieces)
+    calls = some.stacked("calls").select(
+        ["rank", "call", "stream", "backend", "start_ns", "dur_ns"]
+    )
+    lasts = ask(_LASTS, matched=matched, calls=calls)
+    intervals = ask(_INTERVALS, steps=steps, exposed=exposed, calls=calls, pieces=pieces, lasts=lasts)
     ranks = ask(
         "SELECT row_number() OVER (ORDER BY rank) - 1 AS place, rank, "
         f"min({reference_time('i.start_ns')}) AS start_ns "

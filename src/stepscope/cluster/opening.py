@@ -161,10 +161,18 @@ def _engine(where: Where, tasks: Sequence[RankTask], stamps: Sequence[Stamp] | N
         from stepscope.cluster.ray import RayEngine
 
         return RayEngine(where.address, where.workers)
-    few = len(tasks) <= _FEW_RANKS and stamps and sum(size for _, size in stamps) <= _FEW_BYTES
-    if where.workers == 1 or few:
+    if where.workers == 1 or _are_few(tasks, stamps):
         return HereEngine()
     return LocalEngine(where.workers)
+
+
+def _are_few(tasks: Sequence[RankTask], stamps: Sequence[Stamp] | None) -> bool:
+    """Whether a second process would start no sooner than this one is done."""
+    if stamps is None:
+        return False
+    most = _FEW_BYTES if len(tasks) <= _FEW_RANKS else _FEW_BYTES // 8
+    summaries = all(one.record.summaries and not one.table for one in tasks)
+    return summaries or sum(size for _, size in stamps) <= most
 
 
 def _failed(outcome: Outcome) -> FailedRank:

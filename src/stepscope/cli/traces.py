@@ -126,6 +126,10 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
     folder = run_folder(word)
     if folder is not None:
         return choose_rank(read_run(folder), wanted.rank)
+    if wanted.rank is not None and wanted.name is None and _names_several(word):
+        from stepscope.runs.finding import find_run
+
+        return choose_rank(find_run([word]), wanted.rank)
     if wanted.rank is not None or wanted.name is not None:
         option = "--pass" if wanted.rank is None else "--rank"
         raise StepscopeError(
@@ -134,6 +138,13 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
             exit_code=2,
         )
     return None
+
+
+def _names_several(word: str) -> bool:
+    """Whether a word is more than a file: a folder, a pattern or an address with profiles of ranks."""
+    from stepscope.runs.finding import is_one_profile
+
+    return word != "-" and not is_one_profile(word)
 
 
 def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:

@@ -14,6 +14,7 @@ from stepscope.cluster.engine import Engine, Outcome
 from stepscope.cluster.keeping import KeptRun, Stamp, stamp
 from stepscope.cluster.tasks import RankTask, read_table
 from stepscope.errors import StepscopeError
+from stepscope.runs import Run
 from stepscope.runs.finding import find_run
 from stepscope.runs.many import FailedRank, ManyRanks
 from stepscope.runs.summary import read_summary
@@ -24,7 +25,7 @@ from stepscope.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stepscope.runs import RankRecord, Run
+    from stepscope.runs import RankRecord
     from stepscope.runs.summary import RankSummary
     from stepscope.streams import Progress
 
@@ -59,7 +60,7 @@ class Where:
 
 
 def open_run(
-    words: Sequence[str] | str,
+    words: Run | Sequence[str] | str,
     *,
     engine: EngineName = "local",
     address: str | None = None,
@@ -69,8 +70,8 @@ def open_run(
 ) -> ManyRanks:
     """Opens a run: a folder, pattern, URL or list of profiles, one a rank, and summarises every rank.
 
-    A rank that cannot be read is told in `failed`; the rest stands. What is known from before is read from
-    the cache, and no process is started for it.
+    Who found the run already gives that in place of words. A rank that cannot be read is told in `failed`;
+    the rest stands. What is known from before is read from the cache, and no process is started for it.
     """
     where = Where(engine, address, workers, None if store is None else Path(store))
     run, tasks = _tasks(words, where)
@@ -101,7 +102,7 @@ def open_run(
 
 
 def all_ranks(
-    words: Sequence[str] | str,
+    words: Run | Sequence[str] | str,
     name: str,
     options: Mapping[str, Any] | None = None,
     where: Where | None = None,
@@ -124,10 +125,16 @@ def all_ranks(
 
 
 def _tasks(
-    words: Sequence[str] | str, where: Where, table: str = "", options: Mapping[str, Any] | None = None
+    words: Run | Sequence[str] | str,
+    where: Where,
+    table: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[Run, list[RankTask]]:
     """The run that some words name, and what is to be done for each of its ranks."""
-    run = find_run([words] if isinstance(words, str) else list(words))
+    if isinstance(words, Run):
+        run = words
+    else:
+        run = find_run([words] if isinstance(words, str) else list(words))
     store = None if where.store is None else str(where.store.absolute())
     records = map(_absolute, run.told) if where.engine == "ray" else run.told
     return run, [RankTask(record, store, table, options or {}) for record in records]
@@ -161,10 +168,18 @@ def _engine(where: Where, tasks: Sequence[RankTask], stamps: Sequence[Stamp] | N
         from stepscope.cluster.ray import RayEngine
 
         return RayEngine(where.address, where.workers)
-    few = len(tasks) <= _FEW_RANKS and stamps and sum(size for _, size in stamps) <= _FEW_BYTES
-    if where.workers == 1 or few:
+    if where.workers == 1 or _are_few(tasks, stamps):
         return HereEngine()
     return LocalEngine(where.workers)
+
+
+def _are_few(tasks: Sequence[RankTask], stamps: Sequence[Stamp] | None) -> bool:
+    """Whether a second process would start no sooner than this one is done."""
+    if stamps is None:
+        return False
+    most = _FEW_BYTES if len(tasks) <= _FEW_RANKS else _FEW_BYTES // 8
+    summaries = all(one.record.summaries and not one.table for one in tasks)
+    return summaries or sum(size for _, size in stamps) <= most
 
 
 def _failed(outcome: Outcome) -> FailedRank:

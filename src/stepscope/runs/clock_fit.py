@@ -2,8 +2,9 @@
 
 All members of an all-reduce are done when the last one came and the transfer is over, so that their ends are
 one moment on different clocks. In each group one member is compared with every other: the median of the
-differences is the offset, and the median of slopes between its two halves the drift, if it is clear. Groups are joined through common members. Ranks on one host share a clock: if their offsets agree, they are
-fitted together; if not, a note says so.
+differences is the offset, and the median of slopes between its two halves the drift, if it is clear. Groups
+are joined through common members. Ranks on one host share a clock: if their offsets agree, they are fitted
+together; if not, a note says so.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def clock_fit(run: ManyRanks) -> ClockFit:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Line:
     """Time of another node = own time + offset + drift · (own time − since)."""
 

@@ -28,9 +28,9 @@ class Lateness:
 
     late: pa.Table
     """number, step, gid, last_rank, since (the collective that they left together, or NULL), since_ns (when
-    the last rank left that), last_arrival_ns, late_ns; for each cause by how much the last rank spent more than
-    the others, as `NAME_ns`, and `away_ns`, the same of time that was not its own; cost_ns and exposed_cost_ns,
-    what the others waited, each moment once."""
+    the last rank left that), last_arrival_ns, late_ns; for each cause by how much the last rank spent more
+    than the others, as `NAME_ns`, and `away_ns`, the same of time that was not its own; cost_ns and
+    exposed_cost_ns, what the others waited, each moment once."""
     waits: pa.Table
     """Exposed waiting of last ranks meanwhile: number, other (the collective that it waited in), wait_ns."""
     all_of: pa.Table
@@ -183,15 +183,15 @@ SELECT number, any_value(step) AS step, any_value(gid) AS gid, any_value(last_ra
              - median(arrival_ns - start_ns) FILTER (rank <> last_rank))::BIGINT AS late_ns, {_MORE}
 FROM whole GROUP BY number HAVING late_ns > any_value(error_ns) ORDER BY number
 """
-# Where a rank waits in two collectives at once, the time counts for the one that it came to first.
+# Where a rank waits in two collectives at once, the time counts for the one whose last member comes last.
 _COSTS = """
 WITH waiting AS (
     SELECT c.number, c.rank, c.arrival_ns AS since, least(c.end_ns, l.last_arrival_ns) AS until
     FROM calls c JOIN collectives l USING (number) WHERE c.kind <> 'send-receive' AND c.rank <> l.last_rank),
 once AS (
-    SELECT number, rank, until - greatest(since, coalesce(max(until) OVER (
-               PARTITION BY rank ORDER BY since, number
-               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), since)) AS wait_ns
+    SELECT number, rank, least(until, coalesce(min(since) OVER (
+               PARTITION BY rank ORDER BY until DESC, number DESC
+               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), until)) - since AS wait_ns
     FROM waiting),
 alone AS (
     SELECT e.number, sum(e.wait_ns)::BIGINT AS exposed_cost_ns FROM exposed e JOIN late l USING (number)

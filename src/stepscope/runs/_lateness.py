@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.runs._stages import across_stages
 from stepscope.runs.aligned import Aligned, aligned, on_one_clock, reference_time
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.matching import TOGETHER
@@ -28,9 +29,9 @@ class Lateness:
 
     late: pa.Table
     """number, step, gid, last_rank, since (the collective that they left together, or NULL), since_ns (when
-    the last rank left that), last_arrival_ns, late_ns; for each cause by how much the last rank spent more than
-    the others, as `NAME_ns`, and `away_ns`, the same of time that was not its own; cost_ns and exposed_cost_ns,
-    what the others waited, each moment once."""
+    the last rank left that), last_arrival_ns, late_ns; for each cause by how much the last rank spent more
+    than the others, as `NAME_ns`, and `away_ns`, the same of time that was not its own; cost_ns and
+    exposed_cost_ns, what the others waited, each moment once."""
     waits: pa.Table
     """Exposed waiting of last ranks meanwhile: number, other (the collective that it waited in), wait_ns."""
     all_of: pa.Table
@@ -50,7 +51,7 @@ def _lateness(run: ManyRanks, found: Aligned) -> Lateness:
         collectives=found.collectives,
         exposed=found.exposed,
         larger=_larger(found),
-        across=_across_stages(found),
+        across=_column("gid", across_stages(found)),
     )
     spent = ask(
         _SPENT,
@@ -77,6 +78,12 @@ def _lateness(run: ManyRanks, found: Aligned) -> Lateness:
     return Lateness(late, waits, all_of)
 
 
+def _column(name: str, values: list[int]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array(values, pa.int64())})
+
+
 def _larger(found: Aligned) -> pa.Table:
     """For each group those that have all of its ranks, itself among them."""
     import pyarrow as pa
@@ -97,23 +104,6 @@ def _larger(found: Aligned) -> pa.Table:
             "other": pa.array([other for _, other in pairs], pa.int64()),
         }
     )
-
-
-def _across_stages(found: Aligned) -> pa.Table:
-    """Groups with ranks that send to one another: stages of a pipeline wait by design, nobody is late."""
-    import pyarrow as pa
-
-    chains = [
-        frozenset(found.groups[gid].ranks)
-        for gid in ask(
-            "SELECT DISTINCT gid FROM collectives WHERE kind = 'send-receive' ORDER BY gid",
-            collectives=found.collectives,
-        )["gid"].to_pylist()
-    ]
-    across = [
-        gid for gid, group in found.groups.items() if any(len(chain & {*group.ranks}) > 1 for chain in chains)
-    ]
-    return pa.table({"gid": pa.array(across, pa.int64())})
 
 
 # The collectives that somebody can be late for, each with the last one before it that all left together.
@@ -183,15 +173,15 @@ SELECT number, any_value(step) AS step, any_value(gid) AS gid, any_value(last_ra
              - median(arrival_ns - start_ns) FILTER (rank <> last_rank))::BIGINT AS late_ns, {_MORE}
 FROM whole GROUP BY number HAVING late_ns > any_value(error_ns) ORDER BY number
 """
-# Where a rank waits in two collectives at once, the time counts for the one that it came to first.
+# Where a rank waits in two collectives at once, the time counts for the one whose last member comes last.
 _COSTS = """
 WITH waiting AS (
     SELECT c.number, c.rank, c.arrival_ns AS since, least(c.end_ns, l.last_arrival_ns) AS until
     FROM calls c JOIN collectives l USING (number) WHERE c.kind <> 'send-receive' AND c.rank <> l.last_rank),
 once AS (
-    SELECT number, rank, until - greatest(since, coalesce(max(until) OVER (
-               PARTITION BY rank ORDER BY since, number
-               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), since)) AS wait_ns
+    SELECT number, rank, least(until, coalesce(min(since) OVER (
+               PARTITION BY rank ORDER BY until DESC, number DESC
+               ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), until)) - since AS wait_ns
     FROM waiting),
 alone AS (
     SELECT e.number, sum(e.wait_ns)::BIGINT AS exposed_cost_ns FROM exposed e JOIN late l USING (number)

@@ -188,9 +188,7 @@ def _some(some: ManyRanks, matched: pa.Table, clocks: pa.Table, moved: pa.Table)
         ask(_SHIFTED, given=some.stacked(name), shifts=moved) for name in ("steps", "exposed", "pieces")
     )
     pieces = _numbered(pieces)
-    calls = some.stacked("calls").select(
-        ["rank", "call", "stream", "backend", "start_ns", "dur_ns"]
-    )
+    calls = some.stacked("calls").select(["rank", "call", "stream", "backend", "start_ns", "dur_ns"])
     lasts = ask(_LASTS, matched=matched, calls=calls)
     intervals = ask(_INTERVALS, steps=steps, exposed=exposed, calls=calls, pieces=pieces, lasts=lasts)
     ranks = ask(

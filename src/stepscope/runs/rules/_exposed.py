@@ -47,13 +47,15 @@ class ExposedKind:
 
 _KINDS = """
 WITH every AS (
-    SELECT r.rank, r.kind, c.backend, c.bytes, r.transfer_ns, r.exposed_transfer_ns, r.exposed_ns, r.arrival_ns,
+    SELECT r.rank, r.kind, c.backend, c.bytes, r.transfer_ns, r.exposed_transfer_ns, r.exposed_ns,
+           r.arrival_ns,
            lag(r.arrival_ns + r.wait_ns + r.transfer_ns) OVER by_rank AS before_end,
            lag(r.exposed_ns) OVER by_rank AS before_exposed
     FROM parts r JOIN met c USING (number) WHERE r.step IS NOT NULL AND r.transfer_ns IS NOT NULL
     WINDOW by_rank AS (PARTITION BY r.rank ORDER BY r.arrival_ns))
 SELECT kind, backend, count(*) AS calls, (count(*) FILTER (bytes < $small)) AS small_calls,
-       CASE WHEN count(bytes) = count(*) THEN avg(bytes) END AS bytes, sum(greatest(0, transfer_ns))::DOUBLE AS transfer_ns,
+       CASE WHEN count(bytes) = count(*) THEN avg(bytes) END AS bytes,
+       sum(greatest(0, transfer_ns))::DOUBLE AS transfer_ns,
        sum(exposed_transfer_ns)::DOUBLE AS exposed_ns,
        coalesce(sum(exposed_transfer_ns) FILTER (bytes < $small), 0)::DOUBLE AS small_exposed_ns,
        avg(CASE WHEN before_exposed > 0 AND arrival_ns - before_end < 20000 THEN 1.0 ELSE 0.0 END) AS in_a_row

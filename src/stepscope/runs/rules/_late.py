@@ -56,12 +56,15 @@ class LateRanks:
     def story(self, run_step: RunMeanStep, what: str) -> str:
         """Who is late for what, and what the others lose by it."""
         worst = self.worst
-        others = f"; so {'are' if len(self.rows) > 2 else 'is'} {named(self.ranks[1:])}" if self.rows[1:] else ""
+        others = (
+            f"; so {'are' if len(self.rows) > 2 else 'is'} {named(self.ranks[1:])}" if self.rows[1:] else ""
+        )
         return (
-            f"{_capital(_who(worst))} {what} and arrives {units.duration(worst.late_ns)} late in a step, last "
-            f"in {units.share(worst.last_share)} of its collectives{others}. The others together wait "
+            f"{_capital(_who(worst))} {what} and arrives {units.duration(worst.late_ns)} late in a step, "
+            f"last in {units.share(worst.last_share)} of its collectives{others}. The others together wait "
             f"{units.duration(sum(row.cost_ns for row in self.rows))} a step for "
-            f"{'it' if len(self.rows) == 1 else 'them'}; the run's step takes {units.duration(run_step.step_ns)}."
+            f"{'it' if len(self.rows) == 1 else 'them'}; the run's step takes "
+            f"{units.duration(run_step.step_ns)}."
         )
 
     @property
@@ -96,16 +99,29 @@ def late_ranks(
     The gain is played: their time for it comes down to the median rank's. At most it is what they are late,
     for nobody waits longer than that in a step.
     """
-    rows = tuple(row for row in stragglers if row.cause == cause and row.cost_ns > 0)
+    every = list(stragglers)
+    rows = tuple(row for row in every if row.cause == cause and row.cost_ns > 0)
     if not rows:
         return None
     worst = rows[0].cost_ns
     rows = tuple(row for row in rows if 10 * row.cost_ns >= worst)
     changes = changes_of([row.rank for row in rows], cause)
     most = None if run_step.simulator.is_usable else sum(row.late_ns for row in rows)
-    saving = run_step.saving(changes, most)
+    saving = _scaled(run_step.saving(changes, most), _part(every, rows))
     share = run_step.share(saving.waited_ns[1])
     return LateRanks(rows, cause, saving, share) if share >= least_share else None
+
+
+def _part(stragglers: Sequence[Straggler], rows: Sequence[Straggler]) -> float:
+    """Which part of the played time is these rows': more work and a slower device both show in computing."""
+    ranks, parts = {row.rank for row in rows}, set(OWN_TIME[rows[0].cause])
+    alike = [row for row in stragglers if row.rank in ranks and parts & set(OWN_TIME.get(row.cause, ()))]
+    return sum(row.cost_ns for row in rows) / max(1, sum(row.cost_ns for row in alike))
+
+
+def _scaled(saving: Saving, part: float) -> Saving:
+    low, high = saving.waited_ns
+    return Saving(waited_ns=(low * part, high * part))
 
 
 def changes_of(ranks: Sequence[int], cause: str) -> list[RankChange]:

@@ -46,7 +46,9 @@ def expert_imbalance(
     if len(loads) < 2 or imbalance < least_imbalance:
         return None
     mean = sum(row.received_bytes or 0 for row in loads) / len(loads)
-    busy = sorted((row for row in loads if (row.received_bytes or 0) > mean), key=lambda row: -(row.received_bytes or 0))
+    busy = sorted(
+        (row for row in loads if (row.received_bytes or 0) > mean), key=lambda row: -(row.received_bytes or 0)
+    )
     if not busy:
         return None
     ranks = tuple(sorted(row.rank for row in busy))
@@ -59,7 +61,8 @@ def expert_imbalance(
         title=f"Experts of rank {top.rank} get {imbalance:.1f} times the mean load",
         because=f"In the all-to-alls of {top.group or 'a group'} {named([row.rank for row in busy])} "
         f"{'get' if len(busy) > 1 else 'gets'} more than their part: rank {top.rank} "
-        f"{units.size(top.received_bytes)}, the mean is {units.size(mean)}. All ranks wait for the one with most.",
+        f"{units.size(top.received_bytes)}, the mean is {units.size(mean)}. All ranks "
+        "wait for the one with most.",
         saving=Saving(waited_ns=(0.0, most)),
         certainty="likely",
         fix=fix_of(_FIX),

@@ -26,7 +26,8 @@ _SCATTER = """\
 block.set_modules_to_backward_prefetch([block_before])    # FSDP2; FSDP1: BackwardPrefetch.BACKWARD_PRE
 model.set_requires_gradient_sync(is_last_micro_step)    # with gradient accumulation"""
 _REDUCE = (
-    "model = DistributedDataParallel(model, device_ids=[local_rank], bucket_cap_mb={cap}, gradient_as_bucket_view=True)"
+    "model = DistributedDataParallel("
+    "model, device_ids=[local_rank], bucket_cap_mb={cap}, gradient_as_bucket_view=True)"
 )
 _ASYNC = """\
 work = dist.{call}(…, async_op=True)    # on a stream of its own; torch waits for it where you say
@@ -61,8 +62,8 @@ def exposed_transfer(
     main = kinds[0]
     return Advice(
         title="Transfers do not overlap with compute on any rank",
-        because=f"When all ranks have arrived, they still do nothing but transfer for {units.duration(exposed)} of "
-        f"a step ({units.share(run_step.share(exposed))}), mostly in {times(main.calls, main.kind)}"
+        because="When all ranks have arrived, they still do nothing but transfer for "
+        f"{units.duration(exposed)} of a step ({units.share(run_step.share(exposed))}), mostly in {times(main.calls, main.kind)}"
         + (f" of {units.size(main.bytes)}" if main.bytes else "")
         + f": {units.share(main.exposed_share)} of their transfer time has nothing beside it.{_why(main)}",
         saving=Saving(waited_ns=(0.0, saving.waited_ns[1])),

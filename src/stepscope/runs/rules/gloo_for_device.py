@@ -52,9 +52,9 @@ def gloo_for_device(
     sure = len(run_facts.hosts) == 1 and main.bytes is not None
     return Advice(
         title="Tensors of GPUs are sent through the host (gloo)",
-        because=f"{often(main.calls, main.kind)} of gloo: after the last rank has arrived, a rank does nothing but "
-        f"transfer for {units.duration(exposed)} of a step ({units.share(run_step.share(exposed))}). The ranks "
-        f"have {run_facts.devices[0]}, between which NCCL sends directly.",
+        because=f"{often(main.calls, main.kind)} of gloo: after the last rank has arrived, a rank does "
+        f"nothing but transfer for {units.duration(exposed)} of a step ({units.share(run_step.share(exposed))}). The "
+        f"ranks have {run_facts.devices[0]}, between which NCCL sends directly.",
         saving=Saving(waited_ns=(0.75 * most if sure else 0.0, most)),
         certainty="likely",
         fix=fix_of(line(Change.BACKEND, _FIX)),

@@ -13,7 +13,10 @@ from stepscope.tables import Table
 
 __all__ = ["host_bound_rank"]
 
-_PYTHON = "# what that rank alone does between operators (logging, metrics, a progress bar): less often, or in a thread"
+_PYTHON = (
+    "# what that rank alone does between operators (logging, metrics, a progress bar):"
+    " less often, or in a thread"
+)
 
 
 @rule(category=Category.HOST)
@@ -41,11 +44,15 @@ def host_bound_rank(
     if late is None or seldom_late(rank_steps, late.worst.rank):
         return None
     rank, host = late.worst.rank, late.worst.host
-    look = f"{f'ssh {host} ' if host else ''}top -H    # other programs, too few cores for the loader's workers"
+    look = (
+        f"{f'ssh {host} ' if host else ''}top -H    # other programs, too few cores for the loader's workers"
+    )
     bind = "torchrun --nproc-per-node … train.py    # with numactl or taskset: each rank next to its device"
     return Advice(
         title=f"The host of rank {rank} is late, and the others wait",
-        because=late.story(run_step, "spends more time in Python, operators and launches than the median rank"),
+        because=late.story(
+            run_step, "spends more time in Python, operators and launches than the median rank"
+        ),
         saving=late.saving,
         certainty="likely",
         fix=fix_of(_PYTHON, line(Change.MACHINE, look), line(Change.MACHINE, bind)),

@@ -11,7 +11,9 @@ from stepscope.tables import Table
 
 __all__ = ["input_imbalance"]
 
-_WORKERS = "loader = DataLoader(…, num_workers=8, prefetch_factor=4, persistent_workers=True, pin_memory=True)"
+_WORKERS = (
+    "loader = DataLoader(…, num_workers=8, prefetch_factor=4, persistent_workers=True, pin_memory=True)"
+)
 
 
 @rule(category=Category.INPUT)
@@ -34,7 +36,8 @@ def input_imbalance(
     if late is None:
         return None
     rank = late.worst.rank
-    where = f"df -h; iostat -x 5    # on {late.worst.host or 'its machine'}: its disk or its link, files of its shard"
+    machine = late.worst.host or "its machine"
+    where = f"df -h; iostat -x 5    # on {machine}: its disk or its link, files of its shard"
     return Advice(
         title=f"Rank {rank} waits for its data, and the others for it",
         because=late.story(run_step, "waits for its data longer than the median rank"),

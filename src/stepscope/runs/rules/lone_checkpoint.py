@@ -59,8 +59,8 @@ def lone_checkpoint(
         if saves
         else f"Rank {worst.rank} holds up all others in a few steps",
         because=f"In {units.counted(len(steps), 'step')} of {run_step.steps} rank {worst.rank} spends up to "
-        f"{units.duration(longest)} more than usual on the host, which no other rank does, and the others wait "
-        f"{units.duration(worst.cost_ns)} for it in the mean step."
+        f"{units.duration(longest)} more than usual on the host, which no other rank does, and the others "
+        f"wait {units.duration(worst.cost_ns)} for it in the mean step."
         + ("" if saves else " A checkpoint, an evaluation or logging by one rank looks like this."),
         saving=Saving(waited_ns=(0.0, late.saving.waited_ns[1])),
         certainty="likely" if saves else "possible",

@@ -14,7 +14,7 @@ from stepscope.tables import Table
 __all__ = ["pipeline_bubbles"]
 
 _FIX = """\
-schedule = ScheduleInterleaved1F1B(stages, n_microbatches={more})    # torch.distributed.pipelining; or ScheduleZBVZeroBubble
+schedule = ScheduleInterleaved1F1B(stages, n_microbatches={more})    # or ScheduleZBVZeroBubble
 # as many layers' time on every stage: the first and the last have embedding and loss"""
 
 
@@ -24,7 +24,7 @@ def pipeline_bubbles(
 ) -> Advice | None:
     """Stages of a pipeline are idle while they wait for micro-batches of the others.
 
-    Gain: with as many micro-batches as m, of p equal stages each waits for (p − 1) / (m + p − 1) of the step.
+    Gain: with m micro-batches, each of p equal stages waits for (p − 1) / (m + p − 1) of the step.
 
     - at most: the bubble of the stage that has least, for the busiest stage sets the pace; and no more than
       what a play of all ranks without waiting loses.
@@ -44,11 +44,11 @@ def pipeline_bubbles(
         title=f"Stages of the pipeline idle for {units.share(least.bubble_share)} of a step or more",
         because=f"A pipeline of {units.counted(len(stages), 'stage')}"
         + (f" with {units.counted(batches, 'micro-batch')}" if batches else "")
-        + f" ({worst.schedule}) leaves its stages idle for {units.between(least.bubble_ns, worst.bubble_ns)} of a "
-        f"step of {units.duration(run_step.step_ns)}."
+        + f" ({worst.schedule}) leaves its stages idle for "
+        f"{units.between(least.bubble_ns, worst.bubble_ns)} of a step of {units.duration(run_step.step_ns)}."
         + (
-            f" Stage {worst.stage} waits {units.duration(uneven)} longer than stage {least.stage}: the stages do "
-            "not have the same work."
+            f" Stage {worst.stage} waits {units.duration(uneven)} longer than stage {least.stage}: the "
+            "stages do not have the same work."
             if uneven > 0.1 * run_step.step_ns
             else ""
         ),

@@ -18,7 +18,7 @@ _LARGE = 4 << 20
 _REACHED = 0.6
 """What NCCL reaches of a link at least for large messages: 60 to 90 %."""
 _FIX = """\
-NCCL_DEBUG=INFO torchrun … train.py 2>&1 | grep ' via '    # P2P and NET/IB are right; SHM and NET/Socket are slow
+NCCL_DEBUG=INFO torchrun … train.py 2>&1 | grep ' via '    # P2P and NET/IB are right; SHM and Socket are slow
 nvidia-smi topo -m    # NV… between all GPUs of a machine, not PIX, PHB or SYS
 NCCL_SOCKET_IFNAME=… NCCL_IB_HCA=…    # between machines: the fast network; all_reduce_perf measures it"""
 
@@ -42,7 +42,11 @@ def slow_link(
     - at most: as fast as the whole link, or as the fastest such group.
     - at least: nothing. Whether another path exists, the machine has to say.
     """
-    sized = [row for row in collectives_by_size if row.bytes and row.bytes / row.calls >= _LARGE and row.transfer_ns]
+    sized = [
+        row
+        for row in collectives_by_size
+        if row.bytes and row.bytes / row.calls >= _LARGE and row.transfer_ns
+    ]
     found = max(
         (one for row in sized if (one := _slow(row, sized, most_link_share, far_slower))),
         key=lambda one: one[0].transfer_ns * (1 - one[1]),

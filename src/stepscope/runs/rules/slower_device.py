@@ -21,8 +21,8 @@ def slower_device(
     Its clock is held back by heat or power, another program uses the device, or it is faulty. Without an
     accelerator, other programs have its cores.
 
-    Gain: all ranks are played together, with the computing of the slow rank brought down to that of the median
-    rank.
+    Gain: all ranks are played together, with the computing of the slow rank brought down to that of the
+    median rank.
 
     - at most: what the run's step loses if that is done in every step by itself, with 1/5 more.
     - at least: what it loses if only what the rank takes longer over all steps goes, less 15 % and less the
@@ -35,10 +35,11 @@ def slower_device(
     rank, host = late.worst.rank, late.worst.host
     on = f"ssh {host} " if host else ""
     if run_facts.devices:
-        look = f"{on}nvidia-smi -q -d TEMPERATURE,PERFORMANCE,POWER,ECC    # clocks held back, errors, other jobs"
+        look = f"{on}nvidia-smi -q -d TEMPERATURE,PERFORMANCE,POWER,ECC    # clocks held back, errors"
     else:
         look = f"{on}top    # other programs on its cores; threads of torch: OMP_NUM_THREADS"
-    swap = f"torchrun … --nnodes … # without {host or 'that machine'}: if the late rank moves away, it was the device"
+    machine = host or "that machine"
+    swap = f"torchrun --nnodes … train.py    # without {machine}: is no rank late then, it was the device"
     return Advice(
         title=f"Rank {rank}'s {'GPU' if run_facts.devices else 'processor'} is slower than the others",
         because=late.story(run_step, "runs the same kernels as the others, but takes longer for them"),

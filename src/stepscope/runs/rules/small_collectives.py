@@ -50,8 +50,8 @@ def small_collectives(
         return None
     return Advice(
         title=f"Many small {main.kind}s cost mostly latency",
-        because=f"A step has {times(main.small_calls, main.kind)} of less than 1 MiB. After the last rank has "
-        f"arrived they take {units.duration(main.small_exposed_ns)} of it with nothing beside them, "
+        because=f"A step has {times(main.small_calls, main.kind)} of less than 1 MiB. After the last rank "
+        f"has arrived they take {units.duration(main.small_exposed_ns)} of it with nothing beside them, "
         f"{units.share(run_step.share(main.small_exposed_ns))} of the step: "
         f"{units.duration(main.small_exposed_ns / main.small_calls)} each.",
         saving=Saving(waited_ns=(0.0, most)),

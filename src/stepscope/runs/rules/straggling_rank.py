@@ -13,13 +13,19 @@ __all__ = ["straggling_rank"]
 
 _SAID = {
     "more work": ("does more work than the others", "has more to compute or to copy than the median rank"),
-    "memory": ("waits for memory of the driver", "allocates or frees memory of the driver more than the others"),
-    "compiling": ("compiles while the others wait", "compiles, tunes or captures graphs more than the others"),
+    "memory": (
+        "waits for memory of the driver",
+        "allocates or frees memory of the driver more than the others",
+    ),
+    "compiling": (
+        "compiles while the others wait",
+        "compiles, tunes or captures graphs more than the others",
+    ),
     "other": ("is late", "is late for a reason that its profile does not tell"),
 }
 _FIXES: dict[str, tuple[FixLine | str, ...]] = {
     "more work": (
-        "sampler = DistributedSampler(dataset, drop_last=True)    # as many samples on every rank\n"
+        "sampler = DistributedSampler(dataset, drop_last=True)    # as many samples on every rank",
         "batches = sorted(samples, key=len)    # of one length in a step, or packed to a number of tokens",
         "# work of one rank alone (evaluation, logging, metrics): less often, or in a thread of its own",
     ),

@@ -40,8 +40,8 @@ def unsynchronised_collector(
 
     - at most: all ranks are played together without any pause, with 1/5 more.
     - at least: the longest pause of each step, summed up, less all pauses of the rank that has most: so much
-      goes if all collect in the same steps. Or, if more, what the play loses if ranks pause no longer than the
-      median rank over all steps. Both less 15 %.
+      goes if all collect in the same steps. Or, if more, what the play loses if ranks pause no longer than
+      the median rank over all steps. Both less 15 %.
     """
     pauses: dict[int, dict[int, int]] = defaultdict(dict)
     for row in rank_steps:
@@ -67,9 +67,9 @@ def unsynchronised_collector(
     told = named(ranks).capitalize()
     return Advice(
         title="Garbage collections of one rank stop all of them",
-        because=f"Python's garbage collector runs in {units.counted(len(hit), 'step')} of {run_step.steps}, on "
-        f"{told[0].lower()}{told[1:]}, for up to {units.duration(longest)}. A step waits for its slowest rank, "
-        f"so that the pauses cost {units.duration(most)} of the mean step"
+        because=f"Python's garbage collector runs in {units.counted(len(hit), 'step')} of {run_step.steps}, "
+        f"on {told[0].lower()}{told[1:]}, for up to {units.duration(longest)}. A step waits for its slowest "
+        f"rank, so that the pauses cost {units.duration(most)} of the mean step"
         + (
             f"; in the same step on all ranks they would cost {units.duration(most - apart)}."
             if apart > 0.1 * most

@@ -30,6 +30,7 @@ class JudgedRun:
     replaced: tuple[Replaced, ...]
     advices: Mapping[str, Advice]
     """By the name of the rule; those that yield, too."""
+    rules: Mapping[str, Rule]
 
 
 def judged_run(run: ManyRanks, *, thresholds: Thresholds | None = None) -> JudgedRun:
@@ -61,4 +62,5 @@ def judged_run(run: ManyRanks, *, thresholds: Thresholds | None = None) -> Judge
         not_run=tuple(not_run),
         replaced=tuple(Replaced(rule_id(name), rule_id(by)) for name, by in yielding.items()),
         advices=advices,
+        rules=rules,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
 from stepscope.store import leftovers
-from stepscope.store.layout import explained, is_store, read_meta, remove
+from stepscope.store.layout import META, explained, is_store, read_meta, remove
 from stepscope.store.sums import DamagedStore
 from stepscope.streams import files_in, is_url
 
@@ -25,7 +26,9 @@ __all__ = [
     "folder_for",
     "left_behind",
     "limit",
+    "plain",
     "root",
+    "size_of_url",
     "stamps",
     "touch",
     "versions",
@@ -86,7 +89,7 @@ def folder_for(source: str, where: Path, known: Sequence[str] | None) -> Path | 
     if known is None:
         return None
     digest = hashlib.sha256(f"format {FORMAT} {' '.join(known)}".encode())
-    return where / f"{_plain(source.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
+    return where / f"{plain(source.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
 
 
 def stamps(words: Sequence[str]) -> list[object]:
@@ -153,7 +156,20 @@ def _url_version(source: str) -> bytes | None:
     return hashlib.sha256(f"{source} {info.get('size')} {version}".encode()).digest()
 
 
-def _plain(name: str) -> str:
+def size_of_url(source: str) -> int | None:
+    """How many bytes lie at a URL; None if its file system does not tell."""
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(source)
+        size = system.info(path).get("size")
+    except (OSError, ValueError, ImportError):
+        return None
+    return int(size) if size is not None else None
+
+
+def plain(name: str) -> str:
+    """A name of a profile or run as the name of a folder begins with it."""
     return re.sub(r"[^\w.-]", "_", name.partition(".json")[0])[:60] or "trace"
 
 
@@ -194,7 +210,16 @@ def _source_of(folder: Path) -> str:
     except DamagedStore as damage:
         return f"(damaged: {damage.file})"
     except StepscopeError:
-        return "(another format)"
+        return _run_of(folder) or "(another format)"
+
+
+def _run_of(folder: Path) -> str:
+    """What a run is called whose own store that is; empty for anything else."""
+    try:
+        told = json.loads((folder / META).read_bytes())
+        return str(told["source"]) if str(told["format"]).startswith("run ") else ""
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def left_behind(where: Path) -> list[Entry]:

@@ -63,7 +63,8 @@ def exposed_transfer(
     return Advice(
         title="Transfers do not overlap with compute on any rank",
         because="When all ranks have arrived, they still do nothing but transfer for "
-        f"{units.duration(exposed)} of a step ({units.share(run_step.share(exposed))}), mostly in {times(main.calls, main.kind)}"
+        f"{units.duration(exposed)} of a step ({units.share(run_step.share(exposed))}), mostly in "
+        f"{times(main.calls, main.kind)}"
         + (f" of {units.size(main.bytes)}" if main.bytes else "")
         + f": {units.share(main.exposed_share)} of their transfer time has nothing beside it.{_why(main)}",
         saving=Saving(waited_ns=(0.0, saving.waited_ns[1])),

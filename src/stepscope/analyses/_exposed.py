@@ -76,8 +76,8 @@ _ON_DEVICE = f"""
         SELECT l.call, greatest(l.start_ns, f.start_ns) AS start_ns, least(l.end_ns, f.end_ns) AS end_ns
         FROM foremost l JOIN pauses f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
 """
-# The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself. The
-# range of a collective ends when its thread gets to say so: where cores are scarce, after the host went on.
+# The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself.
+# The range of a collective ends when its thread gets to say so: if cores are scarce, after the host went on.
 _ON_HOST = f"""
     waited AS (
         SELECT call, arg_max(since, until - since) AS start_ns, arg_max(until, until - since) AS end_ns

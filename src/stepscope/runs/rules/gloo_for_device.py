@@ -54,7 +54,8 @@ def gloo_for_device(
         title="Tensors of GPUs are sent through the host (gloo)",
         because=f"{often(main.calls, main.kind)} of gloo: after the last rank has arrived, a rank does "
         f"nothing but transfer for {units.duration(exposed)} of a step "
-        f"({units.share(run_step.share(exposed))}). The ranks have {run_facts.devices[0]}, between which NCCL sends directly.",
+        f"({units.share(run_step.share(exposed))}). The ranks have {run_facts.devices[0]}, "
+        "between which NCCL sends directly.",
         saving=Saving(waited_ns=(0.75 * most if sure else 0.0, most)),
         certainty="likely",
         fix=fix_of(line(Change.BACKEND, _FIX)),

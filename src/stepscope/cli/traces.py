@@ -145,7 +145,7 @@ def run_of(words: Sequence[str]) -> Run | None:
     """The run that some words name; None if they name one profile, or nothing that is there."""
     from glob import has_magic
 
-    from stepscope.cluster.opening import find
+    from stepscope.runs.finding import find_run
     from stepscope.runs.reading import run_folder
     from stepscope.streams import is_url
 
@@ -154,7 +154,7 @@ def run_of(words: Sequence[str]) -> Run | None:
         there = is_url(first) or has_magic(first) or Path(first).exists()
         if not there or not _names_several(first):
             return None
-    return find(words)
+    return find_run(words)
 
 
 def _names_several(word: str) -> bool:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from stepscope.findings.build import Judged
     from stepscope.findings.report import Report
     from stepscope.findings.thresholds import Thresholds
-    from stepscope.runs import RankRecord, Run
+    from stepscope.runs import PassName, RankRecord, Run
     from stepscope.runs.many import ManyRanks
     from stepscope.streams import Progress
 
@@ -39,13 +39,12 @@ class _Depth:
     store: str | Path | None
     progress: Progress | None
 
-    def passes(self, rank: int) -> dict[str, Judged]:
+    def passes(self, rank: int) -> dict[PassName, Judged]:
         """What the rules say of a rank that `stepscope run` recorded, by pass."""
         chosen = choose_rank(self.run, rank)
-        found = judged_passes(
+        return judged_passes(
             chosen, thresholds=self.thresholds, tables=self.tables, store=self.store, progress=self.progress
         )
-        return {str(name): one for name, one in found.items()}
 
     def profile(self, record: RankRecord) -> Judged:
         """What they say of its last profile."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from stepscope import units
@@ -24,14 +25,12 @@ from stepscope.tables import Table
 
 __all__ = ["RUN_TABLES", "InDepth", "in_depth", "judged_from_summaries", "of_run", "with_run"]
 
-RUN_TABLES = ("stragglers", "clocks", "process_groups", "rank_steps", "run_steps", "critical_ranks")
+RUN_TABLES = ("stragglers", "clocks", "rank_steps", "run_steps", "critical_ranks")
 """The tables over all ranks that a report shows."""
 STRAGGLES_SHARE = 0.03
 """Others that lose this part of the step to one rank wait for it."""
 IMBALANCED_SHARE = 0.10
 """If they lose this part of it, that is what limits the run."""
-_ALIKE = 0.5
-"""A finding of both ranks holds for all if the usual one gains this part of what the other one does."""
 _CLEAR_SHARE = 0.3
 """Where only summaries tell, what takes this part of the step is named."""
 _PLACE_SHARE = 0.3
@@ -106,7 +105,7 @@ def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDept
     most = chosen.late_ns / step.step_ns if step.step_ns and usual is not None else 1.0
     ours = {}
     for name, advice in judged.advices.items():
-        only = usual is not None and not _holds_for_all(name, judged, usual)
+        only = usual is not None and name not in usual.advices
         ours[name] = _at_most(advice, judged, most) if only else advice
     place = _place(judged, usual, chosen)
     runs = {name: _in_terms_of(step, told, one) for name, one in told.advices.items()}
@@ -127,14 +126,6 @@ def _in_terms_of(step: MeanStep, told: JudgedRun, advice: Advice) -> Advice:
     """An advice about the run as the same part of the step of a rank."""
     gain = told.mean_step.gain(advice.saving)
     return replace(advice, saving=of_shares(step, gain.low_share, gain.high_share))
-
-
-def _holds_for_all(name: str, judged: Judged, usual: Judged) -> bool:
-    ours, theirs = judged.advices[name], usual.advices.get(name)
-    if theirs is None:
-        return False
-    gained = judged.mean_step.gain(ours.saving).high_share
-    return usual.mean_step.gain(theirs.saving).high_share >= _ALIKE * gained
 
 
 def _at_most(advice: Advice, judged: Judged, most_share: float) -> Advice:
@@ -215,16 +206,15 @@ def with_run(
         report = replace(report, overview=replace(report.overview, found_by="marks"))
         verdict = Verdict(*_from_summaries(run, tables), verdict.promise)
     findings = tuple(_of_ranks(one, usual, chosen) for one in report.findings)
-    return replace(report, verdict=verdict, findings=findings, run=_facts(run, chosen, tables))
+    facts = replace(report.facts, source=PurePath(run.name).name or run.name, world_size=run.world_size)
+    told = _facts(run, chosen, tables)
+    return replace(report, facts=facts, verdict=verdict, findings=findings, run=told)
 
 
 def _of_ranks(finding: Finding, usual: Judged | None, chosen: InDepth) -> Finding:
+    """A finding that a usual rank does not have is one of the judged rank alone."""
     name = finding.id.replace("-", "_")
-    if usual is None or name not in usual.rules:
-        return finding
-    theirs = usual.advices.get(name)
-    gained = usual.mean_step.gain(theirs.saving).high_share if theirs else 0.0
-    if theirs is not None and gained >= _ALIKE * finding.gain.high_share:
+    if usual is None or name not in usual.rules or name in usual.advices:
         return finding
     return replace(finding, ranks=(chosen.judged,))
 
@@ -301,14 +291,6 @@ def _facts(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]]) ->
         judged_rank=chosen.judged,
         judged_because=chosen.because,
         compared_rank=chosen.compared,
-        notes=(*_missing(run), *run.notes),
+        notes=run.notes,
         tables=tables,
     )
-
-
-def _missing(run: ManyRanks) -> tuple[str, ...]:
-    if not run.missing:
-        return ()
-    listed = ", ".join(map(str, run.missing[:8])) + (", …" if len(run.missing) > 8 else "")
-    few = f"Rank {listed} has" if len(run.missing) == 1 else f"Ranks {listed} have"
-    return (f"{few} no profile: what the others wait for may be there.",)

@@ -77,7 +77,12 @@ def test_a_faster_link() -> None:
 
 def test_pauses_in_different_steps_are_seen_by_one_bound_alone() -> None:
     pauses = Own("collector", {(rank, rank): 1000 * US for rank in range(3)})
-    program = [pauses, Own("compute", {}, 500 * US), Call("sum", 100 * US), Wait("sum")]
+    program: list[Own | Call | Wait] = [
+        pauses,
+        Own("compute", {}, 500 * US),
+        Call("sum", 100 * US),
+        Wait("sum"),
+    ]
     played = simulator(played_forward(program, ranks=3, steps=3))
     change = [RankChange(None, "collector", like="median rank")]
     assert played.steps([]) == [1600 * US] * 3

@@ -75,10 +75,14 @@ _ON_DEVICE = f"""
         FROM foremost l JOIN pauses f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
 """
 # The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself.
+# The range of a collective ends when its thread gets to say so: if cores are scarce, after the host went on.
 _ON_HOST = f"""
     waited AS (
-        SELECT c.call, greatest(c.start_ns, p.start_ns) AS start_ns, c.end_ns
-        FROM timed c ASOF JOIN pauses p ON c.end_ns > p.start_ns WHERE c.end_ns <= p.end_ns),
+        SELECT call, arg_max(since, until - since) AS start_ns, arg_max(until, until - since) AS end_ns
+        FROM (SELECT c.call, c.end_ns, greatest(c.start_ns, p.start_ns) AS since,
+                     least(c.end_ns, p.end_ns) AS until
+              FROM timed c JOIN pauses p ON p.start_ns < c.end_ns AND p.end_ns > c.start_ns)
+        WHERE until + (until - since) // 2 >= end_ns GROUP BY call),
     alone AS ({_FOREMOST.format(among="waited")})
 """
 _EXPOSED = """

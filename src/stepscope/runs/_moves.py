@@ -71,7 +71,7 @@ spans AS (
     FROM pieces WHERE dur_ns > 0
     UNION ALL
     SELECT w.rank, w.start_ns, w.end_ns,
-           CASE WHEN w.end_ns >= call_end OR last_ns BETWEEN w.start_ns AND w.end_ns THEN 2
+           CASE WHEN w.end_ns >= call_end OR last_ns <= w.end_ns THEN 2
                 WHEN w.end_ns >= s.end_ns AND next_start = w.end_ns THEN 3 ELSE 0 END AS kind,
            CASE WHEN kind = 0 THEN NULL ELSE call END,
            CASE kind WHEN 0 THEN w.end_ns - w.start_ns

@@ -169,7 +169,8 @@ def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
     from stepscope.runs.choosing import choose_pass
 
     one = choose_pass(chosen, wanted.name, wanted.needed)
-    said = f"{one.name} pass of rank {chosen.record.rank}: {one.path}"
+    kind = "profile" if one.name == "profile" else f"{one.name} pass"
+    said = f"{kind} of rank {chosen.record.rank}: {one.word}"
     others = {other.name for other in chosen.record.passes} - {one.name}
     if wanted.needed and wanted.name is None and others:
         said += f", for only it has {wanted.needed} (--pass light takes the other)"

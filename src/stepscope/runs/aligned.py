@@ -111,7 +111,7 @@ WITH kept AS (
     SELECT id, min(arrival_ns) AS start_ns FROM rows
     WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM wrong) GROUP BY id),
 numbers AS (SELECT id, row_number() OVER (ORDER BY start_ns, id) - 1 AS number FROM kept)
-SELECT number, rows.* EXCLUDE (id) FROM rows LEFT JOIN numbers USING (id) ORDER BY rank, call
+SELECT number, rows.* EXCLUDE (id) FROM rows LEFT JOIN numbers USING (id)
 """
 _COLLECTIVES = """
 WITH lasts AS (
@@ -137,5 +137,5 @@ waits AS (
         LEFT JOIN lasts l ON l.number = c.number)
 SELECT rank, step, call, number, since AS start_ns, CASE WHEN number IS NOT NULL THEN wait_ns END AS wait_ns,
        CASE WHEN number IS NOT NULL THEN dur_ns - wait_ns END AS transfer_ns, dur_ns
-FROM waits ORDER BY rank, call, step
+FROM waits
 """

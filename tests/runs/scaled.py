@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +30,7 @@ def many_times(run: ManyRanks, times: int, per_host: int = 8) -> ManyRanks:
 
 def _moved(one: RankSummary, rank: int, size: int, everyone: str, host: int) -> RankSummary:
     """A rank under another number, on a host whose clock is late by some milliseconds."""
-    tables = {}
+    tables: dict[str, Table[Any]] = {}
     for name, table in one.tables.items():
         arrow = table.arrow
         for column in ("start_ns", "end_ns", "asked_ns"):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.runs._groups import GroupFinder, MatchedGroup
+from stepscope.runs._splitting import split_groups
 from stepscope.runs._step_numbers import StepShifts, step_shifts
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.rank_lists import ranks_in
@@ -71,9 +72,9 @@ def _matched(run: ManyRanks) -> Matched:
         }
     )
     told = ask(_TOLD, calls=calls, members=finder.members)
-    rows = _with_ids(told, steps, moved)
+    rows, split = split_groups(run, _with_ids(told, steps, moved), finder.groups, TOGETHER)
     rows, found = _agreeing_steps(rows, shifts)
-    notes = [*finder.notes, *shifts.notes, *found, *_notes(rows, finder.groups)]
+    notes = [*finder.notes, *shifts.notes, *split, *found, *_notes(rows, finder.groups)]
     return Matched(rows, finder.groups, shifts.by_rank, tuple(notes))
 
 

@@ -37,11 +37,11 @@ lint: develop
 
 PYTEST := $(BIN)/python -m pytest -q -n auto --durations=10
 
-unit: develop $(VENV)/.torch $(VENV)/.frameworks $(VENV)/.browser
+unit: develop $(VENV)/.torch $(VENV)/.frameworks $(VENV)/.browser $(VENV)/.ray
 	$(PYTEST)
 
 # Before a release: every recording through everything, and ten times as many random tries.
-exhaustive: develop $(VENV)/.torch $(VENV)/.frameworks $(VENV)/.browser
+exhaustive: develop $(VENV)/.torch $(VENV)/.frameworks $(VENV)/.browser $(VENV)/.ray
 	$(PYTEST) -m "" --hypothesis-profile=exhaustive
 
 # The part of the tests that another Python could change.
@@ -118,7 +118,7 @@ attack: develop
 
 -include $(wildcard build/fuzz/*/*.d build/fuzz/*/fuzz/*.d)
 
-bench: develop
+bench: develop $(VENV)/.ray
 	$(BIN)/python -m benchmarks
 
 # Programs with known faults: what the report finds in them, against what fixing them gained.
@@ -168,3 +168,7 @@ $(VENV)/.torch: pyproject.toml | $(VENV)/.dev
 # The same for the libraries that have callbacks. What torch they find is the one above.
 $(VENV)/.frameworks: pyproject.toml | $(VENV)/.torch
 	$(PIP) install --quiet --group frameworks && touch $@ || echo "make: the frameworks could not be installed" >&2
+
+# And for the cluster on which ranks are read.
+$(VENV)/.ray: pyproject.toml | $(VENV)/.dev
+	$(PIP) install --quiet --group ray && touch $@ || echo "make: ray could not be installed" >&2

@@ -7,14 +7,27 @@ import os
 import re
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from stepscope.errors import OutOfMemoryError, StepscopeError
 
-__all__ = ["address_space", "data_limited", "is_lack_of_memory", "not_enough", "share_for_database"]
+__all__ = [
+    "address_space",
+    "available",
+    "data_limited",
+    "is_lack_of_memory",
+    "limit_database",
+    "not_enough",
+    "share_for_database",
+    "share_of_workers",
+    "workers_that_fit",
+]
 
 _DATABASE_BYTES = 600_000_000
 """What DuckDB may take; the rest of a report stays below 400 MB, so that all of it is below 1 GiB."""
+_BESIDE_BYTES = 400_000_000
+"""What a process takes beside its database, at most."""
 _LEAST_BYTES = 64_000_000
 _WORDS = (
     "bad_alloc",
@@ -37,13 +50,54 @@ def address_space() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+_limit: list[int] = []
+"""What the database of this process may take, where it has to share the machine with others."""
+
+
 def share_for_database() -> int:
     """How many bytes the database may take: a third of what is left where the address space is limited."""
+    most = _limit[-1] if _limit else _DATABASE_BYTES
     limit = address_space()
     if limit is None:
-        return _DATABASE_BYTES
+        return most
     left = limit - _addresses_in_use()
-    return max(_LEAST_BYTES, min(_DATABASE_BYTES, left // 3))
+    return max(_LEAST_BYTES, min(most, left // 3))
+
+
+def limit_database(n_bytes: int) -> None:
+    """From now on databases of this process take at most so much."""
+    _limit[:] = [n_bytes]
+
+
+def available() -> int | None:
+    """How many bytes can be had on this machine, and in its container; None if nobody tells."""
+    found = []
+    with suppress(OSError, ValueError):
+        told = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text(encoding="ascii"))
+        found += [int(told[1]) * 1024] if told else []
+    for most, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        with suppress(OSError, ValueError):  # `max` for no limit is no number
+            place = Path("/sys/fs/cgroup")
+            limit = int((place / most).read_text(encoding="ascii"))
+            found.append(limit - int((place / used).read_text(encoding="ascii")))
+    return max(0, min(found)) if found else None
+
+
+def workers_that_fit(most: int) -> int:
+    """How many processes that read profiles fit into memory side by side: at least one, at most so many."""
+    here = available()
+    return most if here is None else max(1, min(most, here // (_BESIDE_BYTES + _LEAST_BYTES)))
+
+
+def share_of_workers(workers: int) -> int:
+    """What the database of each of so many processes may take."""
+    here = available()
+    if here is None:
+        return _DATABASE_BYTES
+    return max(_LEAST_BYTES, min(_DATABASE_BYTES, here // max(workers, 1) - _BESIDE_BYTES))
 
 
 def _addresses_in_use() -> int:

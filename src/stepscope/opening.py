@@ -28,13 +28,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from stepscope.compare import Comparison
+    from stepscope.findings.build import Judged
     from stepscope.findings.report import Report
     from stepscope.findings.thresholds import Thresholds
-    from stepscope.runs import Pass
+    from stepscope.runs import Pass, PassName
     from stepscope.sources import Source
     from stepscope.streams import Progress
 
-__all__ = ["check_pipes", "diff", "open_pass", "open_trace", "recordings_of", "report", "report_on_run"]
+__all__ = [
+    "check_pipes",
+    "diff",
+    "judged_passes",
+    "open_pass",
+    "open_trace",
+    "recordings_of",
+    "report",
+    "report_on_run",
+]
 
 Maker = Callable[[Path], None]
 """Makes a store in a folder."""
@@ -108,7 +118,7 @@ def open_pass(
 ) -> Trace:
     """Opens a profile of a run, which then knows the step that was measured without the profiler."""
     added = (*chosen.also, *also)
-    trace = open_trace(one.path, also=added, store=store, refresh=refresh, progress=progress)
+    trace = open_trace(one.word, also=added, store=store, refresh=refresh, progress=progress)
     trace.measured = chosen.record.measured
     return trace
 
@@ -123,14 +133,31 @@ def report_on_run(
     progress: Progress | None = None,
 ) -> Report:
     """The report on a rank of a run, from some of its passes, or from all that it has."""
-    from stepscope.findings.build import judged
     from stepscope.runs.merging import merged_report
 
-    found = {}
+    found = judged_passes(
+        chosen, passes, thresholds=thresholds, tables=tables, store=store, progress=progress
+    )
+    return merged_report(chosen, found)
+
+
+def judged_passes(
+    chosen: ChosenRank,
+    passes: Sequence[Pass] = (),
+    *,
+    thresholds: Thresholds | None = None,
+    tables: Sequence[str] = (),
+    store: str | Path | None = None,
+    progress: Progress | None = None,
+) -> dict[PassName, Judged]:
+    """What the rules say of the passes of a rank."""
+    from stepscope.findings.build import judged
+
+    found: dict[PassName, Judged] = {}
     for one in passes or filter(None, (chosen.light, chosen.full)):
         trace = open_pass(chosen, one, store=store, progress=progress)
         found[one.name] = judged(trace, thresholds=thresholds, tables=tables, progress=progress)
-    return merged_report(chosen, found)
+    return found
 
 
 def _opened(folder: Path, made_of: Callable[[], list[str]], progress: Progress | None) -> Trace:

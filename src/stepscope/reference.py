@@ -122,17 +122,27 @@ def _analyses() -> str:
         "with `from stepscope.analyses.NAME import NAME`. `--format json` and `csv` give the columns below,\n"
         "unrounded. A type with `?` may be absent (NULL, `null`, `None`)."
     )
-    return _page("Analyses", lead, [_analysis(name) for name, _ in registry.names("analyses")])
+    sections = [_analysis("analyses", name) for name, _ in registry.names("analyses")]
+    of_runs = [_analysis("runs.analyses", name) for name, _ in registry.names("runs.analyses")]
+    return _page("Analyses", lead, [*sections, f"# Of runs\n\n{_OF_RUNS}", *of_runs])
 
 
-def _analysis(name: str) -> str:
-    function = registry.load("analyses", name)
+_OF_RUNS = (
+    "These look at all ranks of a run: `stepscope show NAME RUN`. RUN is the folder of a run, a folder or\n"
+    "pattern of profiles, or a prefix of URLs. Every analysis above does so, too, with `--rank all`. Times are\n"
+    "on the clock of the reference rank."
+)
+
+
+def _analysis(folder: str, name: str) -> str:
+    function = registry.load(folder, name)
     reads = [f"`{view}`" for view in getattr(function, "reads", {})]
     rows = [
         (_code(column.name), column.type + "?" * column.nullable, column.description)
         for column in columns_of(row_of(function))
     ]
-    parts = [f"## {name}", inspect.getdoc(function) or "", f"Reads {', '.join(reads)}."]
+    parts = [f"## {name}", inspect.getdoc(function) or ""]
+    parts += [f"Reads {', '.join(reads)}."] if reads else []
     if options := arguments(function, options_only=True):
         parts.append(_argument_grid(options))
     return "\n\n".join([*parts, _grid(("column", "type", "meaning"), rows)])

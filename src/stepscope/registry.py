@@ -12,7 +12,7 @@ import difflib
 import importlib
 import json
 import keyword
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from stepscope.errors import StepscopeError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
-__all__ = ["FOLDERS", "MANIFEST", "file_of", "load", "names", "scan"]
+__all__ = ["FOLDERS", "MANIFEST", "among", "file_of", "load", "names", "scan"]
 
 FOLDERS = {
     "sources": "source",
@@ -64,10 +64,18 @@ def load(folder: str, name: str) -> Callable[..., Any]:
                 plugin = point.load()
                 break
         else:
-            raise _unknown(folder, name)
+            raise _unknown([folder], name)
     if not callable(plugin):
         raise TypeError(f"the plug-in {name!r} of stepscope.{folder} is no function")
     return plugin  # type: ignore[no-any-return]  # callable() tells mypy nothing of the result
+
+
+def among(folders: Sequence[str], name: str) -> str:
+    """The first of some folders that has a plug-in of that name."""
+    for folder in folders:
+        if name in _manifest()[folder] or any(point.name == name for point in _entry_points(folder)):
+            return folder
+    raise _unknown(folders, name)
 
 
 def scan() -> dict[str, dict[str, str]]:
@@ -110,14 +118,14 @@ def _asked(entry_points: Callable[..., EntryPoints], folder: str) -> EntryPoints
     return entry_points(group=f"stepscope.{folder}")
 
 
-def _unknown(folder: str, name: str) -> StepscopeError:
-    known = [known for known, _ in names(folder, installed=True)]
+def _unknown(folders: Sequence[str], name: str) -> StepscopeError:
+    known = [known for folder in folders for known, _ in names(folder, installed=True)]
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         hint = f"did you mean {close[0]}?"
     else:
         hint = f"there are: {', '.join(known)}" if known else ""
-    return StepscopeError(f"unknown {FOLDERS[folder]} {name!r}", hint=hint, exit_code=2)
+    return StepscopeError(f"unknown {FOLDERS[folders[0]]} {name!r}", hint=hint, exit_code=2)
 
 
 def _first_line(path: Path) -> str:

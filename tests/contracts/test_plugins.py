@@ -18,6 +18,8 @@ from stepscope.tables import columns_of
 
 PLUGINS = [(folder, name) for folder in registry.FOLDERS for name, _ in registry.names(folder)]
 ANALYSES = [name for folder, name in PLUGINS if folder == "analyses"]
+RUN_ANALYSES = [name for folder, name in PLUGINS if folder == "runs.analyses"]
+EVERY_ANALYSIS = [(folder, name) for folder, name in PLUGINS if folder in ("analyses", "runs.analyses")]
 RULES = [name for folder, name in PLUGINS if folder == "findings.rules"]
 
 
@@ -47,18 +49,22 @@ def test_a_plug_in_is_documented(folder: str, name: str) -> None:
     assert len(first_line) <= 100
 
 
-@pytest.mark.parametrize("name", ANALYSES)
-def test_every_column_of_an_analysis_has_a_description(name: str) -> None:
-    (row,) = get_args(result_of(name))
+def test_no_analysis_of_runs_is_named_like_one_of_traces() -> None:
+    assert not set(ANALYSES) & set(RUN_ANALYSES)
+
+
+@pytest.mark.parametrize("folder,name", EVERY_ANALYSIS)
+def test_every_column_of_an_analysis_has_a_description(folder: str, name: str) -> None:
+    (row,) = get_args(result_of(folder, name))
     columns = columns_of(row)
     assert columns
     assert all(column.description.strip() for column in columns)
 
 
-@pytest.mark.parametrize("name", ANALYSES)
-def test_options_of_an_analysis_are_none_of_show(name: str) -> None:
-    trace, *options = inspect.signature(plain("analyses", name)).parameters.values()
-    assert trace.name == "trace"
+@pytest.mark.parametrize("folder,name", EVERY_ANALYSIS)
+def test_options_of_an_analysis_are_none_of_show(folder: str, name: str) -> None:
+    first, *options = inspect.signature(plain(folder, name)).parameters.values()
+    assert first.name == ("trace" if folder == "analyses" else "run")
     assert all(
         option.kind is option.KEYWORD_ONLY and option.default is not option.empty for option in options
     )
@@ -99,9 +105,9 @@ def test_importing_stepscope_imports_nothing_heavy() -> None:
     assert not heavy & set(done.stdout.split())
 
 
-def result_of(name: str) -> Any:
+def result_of(folder: str, name: str) -> Any:
     """What an analysis returns: `Table[Row]`. Its other annotations may exist for type checkers only."""
-    function = plain("analyses", name)
+    function = plain(folder, name)
 
     def carrier() -> None: ...
 

@@ -37,7 +37,8 @@ class ProgressLine:
         self._shown, self._written = now, True
         spent = (now - self._began) * 1e9
         parts = [doing, units.size(n_bytes), units.rate(n_bytes, spent)] if n_bytes else [doing]
-        parts.append(f"{units.count(events)} events")
+        if events or not done:
+            parts.append(f"{units.count(events)} events")
         if done:
             parts.append(f"{units.share(done)}, about {units.duration(spent * (1 - done) / done)} left")
         sys.stderr.write(Styled(_ERASE + printable("  ".join(parts))))

@@ -47,11 +47,14 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
-def with_options_of(folder: str, parameter: str) -> Callable[[CommandT], CommandT]:
-    """Gives a command with `**options` the options of the plug-in that the named parameter names."""
+def with_options_of(folders: str | tuple[str, ...], parameter: str) -> Callable[[CommandT], CommandT]:
+    """Gives a command with `**options` the options of the plug-in that the named parameter names.
+
+    It is one of a folder, or of the first of several that has one of that name.
+    """
 
     def mark(command: CommandT) -> CommandT:
-        command.options_of = (folder, parameter)  # type: ignore[attr-defined]
+        command.options_of = ((folders,) if isinstance(folders, str) else folders, parameter)  # type: ignore[attr-defined]
         return command
 
     return mark
@@ -194,6 +197,20 @@ class _Type:
     folder: str = ""
     written: bool = False
     rest: bool = False
+    words: tuple[str, ...] = ()
+    """What may stand in place of a number."""
+
+    @property
+    def read(self) -> Callable[[str], Any]:
+        """Makes a value of a text."""
+        if not self.words:
+            return self.convert
+
+        def number_or_word(text: str) -> Any:
+            return text if text in self.words else self.convert(text)
+
+        number_or_word.__name__ = self.value  # argparse names it where it fails
+        return number_or_word
 
     @property
     def value(self) -> str:
@@ -204,7 +221,8 @@ class _Type:
             return f"{{{','.join(map(str, self.choices))}}}"
         if self.folder:
             return "NAME"
-        return " ".join([self.convert.__name__.upper() if self.convert is not str else "TEXT"] * self.each)
+        name = self.convert.__name__.upper() if self.convert is not str else "TEXT"
+        return " ".join(["|".join((name, *self.words))] * self.each)
 
     @classmethod
     def of(cls, parameter: inspect.Parameter) -> _Type:
@@ -217,12 +235,14 @@ class _Type:
             folder = next((extra.folder for extra in extras if isinstance(extra, NameIn)), "")
             written = any(isinstance(extra, Written) for extra in extras)
             rest = any(isinstance(extra, Rest) for extra in extras)
-        optional, many, each = False, False, 1
+        optional, many, each, words = False, False, 1, ()
         if get_origin(annotation) in (Union, UnionType):
             inner = [option for option in get_args(annotation) if option is not NoneType]
-            if len(inner) != 1:
-                raise TypeError(f"{parameter}: an option has one type, or that type or None")
             annotation, optional = inner[0], True
+            if len(inner) == 2 and inner[0] is int and get_origin(inner[1]) is Literal:
+                words = get_args(inner[1])
+            elif len(inner) != 1:
+                raise TypeError(f"{parameter}: an option has one type, a number may be a word, or None")
         if get_origin(annotation) is tuple:
             annotation, many = get_args(annotation)[0], True
             if get_origin(annotation) is tuple:
@@ -232,7 +252,7 @@ class _Type:
             return cls(type(choices[0]), choices, optional, many, each, text, short)
         if annotation not in _READABLE:
             raise TypeError(f"{parameter}: cannot be read from a command line")
-        return cls(annotation, (), optional, many, each, text, short, folder, written, rest)
+        return cls(annotation, (), optional, many, each, text, short, folder, written, rest, words)
 
 
 def _listings(parameters: Parameters) -> Iterator[str]:
@@ -246,15 +266,15 @@ def _listings(parameters: Parameters) -> Iterator[str]:
 
 def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Callable[..., Any] | None:
     """The plug-in whose options the command takes over, found in a first reading of the arguments."""
-    folder, parameter = getattr(command, "options_of", (None, ""))
-    if folder is None:
+    folders, parameter = getattr(command, "options_of", ((), ""))
+    if not folders:
         return None
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     _add_all(parser, parameters)
     known, _ = parser.parse_known_intermixed_args(argv)
     name = getattr(known, parameter)
-    return None if name is None else registry.load(folder, name)
+    return None if name is None else registry.load(registry.among(folders, name), name)
 
 
 def _parameters(function: Callable[..., Any]) -> Parameters:
@@ -302,7 +322,7 @@ def _add_all(parser: argparse._ActionsContainer, parameters: Parameters) -> None
 def _add_positional(parser: argparse._ActionsContainer, name: str, parameter: inspect.Parameter) -> None:
     found = _Type.of(parameter)
     has_default = parameter.default is not parameter.empty
-    settings: dict[str, Any] = {"type": found.convert, "help": _help(found.help), "metavar": name.upper()}
+    settings: dict[str, Any] = {"type": found.read, "help": _help(found.help), "metavar": name.upper()}
     if found.many:
         settings["nargs"] = "*" if has_default else "+"
     elif has_default:
@@ -324,7 +344,7 @@ def _add_option(parser: argparse._ActionsContainer, name: str, parameter: inspec
         return
     settings: dict[str, Any] = {
         "dest": name,
-        "type": found.convert,
+        "type": found.read,
         "required": required,
         "help": _help(found.help),
     }

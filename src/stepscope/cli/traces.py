@@ -12,27 +12,45 @@ from stepscope.cli.output import notice
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
+    from stepscope.cluster.opening import EngineName, Where
     from stepscope.compare import Comparison
     from stepscope.runs import Pass, PassName
     from stepscope.runs.choosing import ChosenRank
+    from stepscope.runs.many import ManyRanks
     from stepscope.store.trace import Trace
 
 __all__ = [
     "DEMO",
+    "AddressOption",
+    "EngineOption",
     "PassOption",
     "RankOption",
+    "RanksOption",
     "WantedPass",
+    "WorkersOption",
+    "at_work",
     "chosen_rank",
     "compared",
     "here",
+    "open_run_with_progress",
     "open_with_progress",
 ]
 
 RankOption = Annotated[int | None, "of a run, the rank; default: the lowest with a profile"]
+RanksOption = Annotated[
+    int | Literal["all"] | None, "of a run, the rank, or all of them; default: the lowest with a profile"
+]
 PassOption = Annotated[
     Literal["light", "full"] | None, "of a run, the profile; default: light for times, full for places"
 ]
 """What commands take whose TRACE may be the folder of a run."""
+
+EngineOption = Annotated[
+    Literal["local", "ray"], "what reads the ranks of a run: processes on this machine, or a cluster of Ray"
+]
+AddressOption = Annotated[str | None, "the cluster of Ray; default: $RAY_ADDRESS, or one on this machine"]
+WorkersOption = Annotated[int | None, "how many ranks are read at a time; default: as fit the machine"]
+"""What commands take that look at all ranks of a run."""
 
 DEMO = Path(__file__).parent.parent / "demo" / "slow_item.pt.trace.json.gz"
 """A real profile in the package: ten steps on an H200 of a loop that reads a scalar in every layer."""
@@ -61,6 +79,31 @@ def open_with_progress(
         one = _told(chosen, wanted)
         return open_pass(chosen, one, also=also, store=store, refresh=refresh, progress=ProgressLine())
     return stepscope.open(source, also=also, store=store, refresh=refresh, progress=ProgressLine())
+
+
+def at_work(engine: EngineName, address: str | None, workers: int | None, store: Path | None) -> Where:
+    """Where the ranks of a run are read, as the options say."""
+    from stepscope.cluster.opening import Where
+
+    return Where(engine, address, workers, store)
+
+
+def open_run_with_progress(run: str | Sequence[str], where: Where) -> ManyRanks:
+    """Opens a run, and says which of its ranks could not be read."""
+    from stepscope.cli.progress import ProgressLine
+    from stepscope.cluster.opening import open_run
+
+    opened = open_run(
+        run,
+        engine=where.engine,
+        address=where.address,
+        workers=where.workers,
+        store=where.store,
+        progress=ProgressLine(),
+    )
+    for one in opened.failed:
+        notice(f"rank {one.rank} could not be read: {one.reason} ({one.source})")
+    return opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,19 @@ from stepscope.findings import Finding
 from stepscope.findings.report import Report
 from stepscope.store.measured import MeasuredStep
 
-__all__ = ["SCHEMA", "Change", "Comparison", "Interval", "Part", "Run", "Side", "State", "Word", "walked"]
+__all__ = [
+    "SCHEMA",
+    "Comparison",
+    "Interval",
+    "RanksOfSide",
+    "Run",
+    "Side",
+    "State",
+    "StepChange",
+    "StepPart",
+    "Word",
+    "walked",
+]
 
 SCHEMA = "stepscope.diff/1"
 
@@ -37,6 +49,24 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RanksOfSide:
+    """What all ranks of a side show together, in the mean step; one of them is compared in depth."""
+
+    ranks: int
+    step_ns: int
+    """From the first start of a rank to the last end."""
+    wait_ns: int
+    """Exposed waiting for other ranks, on average over the ranks."""
+    transfer_ns: int
+    """Exposed transfer, on average over the ranks."""
+    late_rank: int | None
+    """The rank that the others wait for; None if no one is late."""
+    late_ns: int
+    cause: str
+    """What makes it late, most of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """What was recorded once or several times, to be compared with another side."""
 
@@ -51,6 +81,8 @@ class Side:
     """How many samples and tokens a step handles; those that all runs tell."""
     measured_ns: int | None = None
     """The mean step without the profiler; None unless all runs of all sides measured it."""
+    ranks: RanksOfSide | None = None
+    """Of a side with many ranks, what they show together; None for a side that is one rank."""
 
     @property
     def true_ns(self) -> int:

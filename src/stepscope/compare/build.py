@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import mean
 from typing import Any
 
-from stepscope.compare import Comparison, Run, Side, StepChange
+from stepscope.compare import Comparison, RanksOfSide, Run, Side, StepChange
 from stepscope.compare.attribution import Spent, by_op, by_part, by_phase
 from stepscope.compare.caveats import caveats_between
 from stepscope.compare.intervals import interval_of
@@ -34,9 +34,13 @@ def compare(
     sides: Sequence[tuple[str, Sequence[Trace]]],
     *,
     thresholds: Thresholds | None = None,
+    ranks: Sequence[RanksOfSide | None] = (),
     progress: Progress | None = None,
 ) -> Comparison:
-    """Compares sides in their order; each has a name and is one trace, or several of the same program."""
+    """Compares sides in their order; each has a name and is one trace, or several of the same program.
+
+    `ranks` is what is known of all ranks of each side, if the traces are of one among many.
+    """
     built = [
         _side(
             name,
@@ -48,6 +52,8 @@ def compare(
         for name, traces in sides
     ]
     built = _measured(built)
+    if ranks:
+        built = [replace(side, ranks=known) for side, known in zip(built, ranks, strict=True)]
     changes = tuple(_change(before, after) for before, after in pairwise(built))
     overall = _change(built[0], built[-1]) if len(built) > 2 else None
     return Comparison(tuple(built), changes, overall)

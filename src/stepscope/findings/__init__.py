@@ -172,6 +172,8 @@ class Finding:
     severity: Severity
     shares_time_with: tuple[str, ...] = field(default=())
     """Findings above it that want to save some of the same time."""
+    ranks: tuple[int, ...] = field(default=())
+    """Of a run, the ranks that it holds for, if it does not for all."""
 
 
 class NotKnown(Exception):  # noqa: N818  # no error: an answer

@@ -24,6 +24,7 @@ __all__ = [
     "PhaseShare",
     "Replaced",
     "Report",
+    "RunFacts",
     "ServedKind",
     "Verdict",
 ]
@@ -190,6 +191,34 @@ class Passes:
 
 
 @dataclass(frozen=True, slots=True)
+class RunFacts:
+    """A run of several ranks, all of which were looked at."""
+
+    name: str
+    ranks: tuple[int, ...]
+    """Those that could be read."""
+    missing: tuple[int, ...]
+    """Those of which there is no profile."""
+    failed: tuple[str, ...]
+    """Profiles that could not be read, and why, as sentences."""
+    hosts: Mapping[str, tuple[int, ...]]
+    """The ranks of each machine; one without a name stands for those of unknown machines."""
+    steps: int
+    step_ns: int
+    """The mean step of the run: from the first start of a rank to the last end."""
+    judged_rank: int
+    """The rank that the rest of the report is about."""
+    judged_because: str
+    """Why it was chosen: `sets the pace`, or `typical`."""
+    compared_rank: int | None
+    """A usual rank, which tells what holds for all of them from what holds for the judged one alone."""
+    notes: tuple[str, ...]
+    """What has to be said about the run."""
+    tables: Mapping[str, Table[Any]]
+    """Tables over all ranks, by name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Everything that a format of the report shows."""
 
@@ -206,3 +235,5 @@ class Report:
     replaced: tuple[Replaced, ...] = ()
     passes: Passes | None = None
     """Of a run, what comes from which of its recordings; None for a single profile."""
+    run: RunFacts | None = None
+    """Of several ranks, what was seen of all of them; None for a report on one profile or rank."""

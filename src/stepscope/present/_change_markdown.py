@@ -12,6 +12,7 @@ from stepscope.present._changes import (
     how_a_kernel_changed,
     kernels,
     part_name,
+    ranks,
     rates,
     reasons,
     sentence,
@@ -34,7 +35,7 @@ def verdict(change: StepChange) -> Iterator[str]:
     yield f"**{escaped(sentence(change))}** {escaped(reasons(change))}".rstrip()
     yield ""
     basis = change.truth.basis if change.truth else ""
-    said = " ".join(filter(None, (unprofiled(change), basis)))
+    said = " ".join(filter(None, (ranks(change), unprofiled(change), basis)))
     if said:
         yield escaped(said)
         yield ""

@@ -16,10 +16,12 @@ def side_of(side: Side) -> dict[str, Any]:
     """A side with its runs."""
     overview = side.report.overview
     measured = {} if side.measured_ns is None else {"measured_step_ns": side.measured_ns}
+    ranks = {} if side.ranks is None else {"run": dataclasses.asdict(side.ranks)}
     return {
         "name": side.name,
         "step_ns": side.step_ns,
         **measured,
+        **ranks,
         "unprofiled_step_ns": list(side.unprofiled_step_ns),
         "steps": side.steps,
         "rates": side.rates,

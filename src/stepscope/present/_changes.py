@@ -19,6 +19,7 @@ __all__ = [
     "how_a_kernel_changed",
     "kernels",
     "part_name",
+    "ranks",
     "rates",
     "reasons",
     "sentence",
@@ -125,6 +126,32 @@ def _cause(part: StepPart, inner: StepPart) -> str:
     if inner is part or inner.name in (part.name, name) or part.name in ("data", *_EXPOSED):
         return name
     return f"{inner.name} {name}" if part.name == "kernels" else f"{name}: {inner.name}"
+
+
+def ranks(change: StepChange) -> str:
+    """How all ranks changed together; empty where sides are single ranks."""
+    before, after = change.before.ranks, change.after.ranks
+    if before is None or after is None:
+        return ""
+    told = [
+        f"{name} {units.duration(getattr(before, field))} → {units.duration(getattr(after, field))}"
+        for field, name in _OF_RANKS.items()
+    ]
+    late = [
+        "no rank is late" if one.late_rank is None
+        else f"rank {one.late_rank} is {units.duration(one.late_ns)} late ({one.cause})"
+        for one in (before, after)
+    ]  # fmt: skip
+    changed = f"before, {late[0]}; after, {late[1]}" if late[0] != late[1] else late[0]
+    size = units.count(before.ranks) if before.ranks == after.ranks else f"{before.ranks} → {after.ranks}"
+    return f"All {size} ranks: {', '.join(told)}; {changed}."
+
+
+_OF_RANKS = {
+    "step_ns": "step of the run",
+    "wait_ns": "exposed wait for others",
+    "transfer_ns": "exposed transfer",
+}
 
 
 def headline(comparison: Comparison) -> list[str]:

@@ -8,7 +8,20 @@ from math import ceil, floor, log2, log10
 
 from stepscope.present._markup import Markup, el, joined
 
-__all__ = ["Piece", "Point", "area", "axis", "bar", "columns", "floating", "interval", "stacked", "ticks"]
+__all__ = [
+    "Cell",
+    "Piece",
+    "Point",
+    "area",
+    "axis",
+    "bar",
+    "columns",
+    "floating",
+    "heat_row",
+    "interval",
+    "stacked",
+    "ticks",
+]
 
 _LABELLED = 0.13
 """A piece is this wide or wider where its share is written on it: so it fits on a telephone."""
@@ -35,6 +48,35 @@ class Point:
     y: float
     over: float | None = None
     """A second value, drawn as a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a heat map: how dark it is, from 0 to 1, and what it says when pointed at."""
+
+    value: float | None
+    """None where nothing is known."""
+    says: str
+
+
+def heat_row(cells: Sequence[Cell], colour: str, says: str) -> Markup:
+    """A row of a heat map: cells side by side, the darker the larger."""
+    width = 1 / max(1, len(cells))
+    drawn = [
+        el(
+            "rect",
+            el("title", cell.says),
+            x=_cent(place * width),
+            width=_cent(width),
+            height=14,
+            class_="track" if cell.value is None else "mark",
+            fill_opacity=None
+            if cell.value is None
+            else f"{0.06 + 0.94 * min(1.0, max(0.0, cell.value)):.3f}",
+        )
+        for place, cell in enumerate(cells)
+    ]
+    return _svg(says, 14, drawn, colour)
 
 
 def stacked(pieces: Sequence[Piece], whole: float, says: str, *, height: int = 30) -> Markup:

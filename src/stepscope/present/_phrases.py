@@ -15,6 +15,7 @@ __all__ = [
     "inflation",
     "insides",
     "not_judged",
+    "only_ranks",
     "passes",
     "phase_shares",
     "recorded_with",
@@ -60,6 +61,8 @@ def headline(report: Report) -> list[str]:
 
 def world(report: Report) -> str:
     """Which rank of how many; empty for a program of one process."""
+    if report.run:
+        return f"in depth: rank {report.run.judged_rank}, which {report.run.judged_because}"
     size = report.facts.world_size or 1
     if size <= 1:
         return ""
@@ -178,6 +181,14 @@ def insides(place: Location) -> list[str]:
         str(one) if one.share >= _NEARLY_ALL else f"{one} ({units.share(one.share)} of it)"
         for one in place.inside
     ]
+
+
+def only_ranks(finding: Finding) -> str:
+    """Which ranks a finding holds for; empty for all of them."""
+    if not finding.ranks:
+        return ""
+    listed = ", ".join(map(str, finding.ranks[:8])) + (", …" if len(finding.ranks) > 8 else "")
+    return f"only rank {listed}" if len(finding.ranks) == 1 else f"only ranks {listed}"
 
 
 def not_judged(report: Report) -> list[tuple[str, list[str]]]:

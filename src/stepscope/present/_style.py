@@ -153,6 +153,7 @@ svg .dashed { stroke-dasharray: 5 3; }
 figure + figure { margin-top: 14px; }
 .rows { display: grid; gap: 5px 12px; align-items: center; font-size: 13px; }
 .rows.steps { grid-template-columns: max-content 1fr max-content; }
+.rows.heat { gap: 2px 12px; }
 .rows.phases { grid-template-columns: max-content minmax(40px, 1fr) 52px minmax(40px, 1fr) 52px; }
 .rows .head { color: var(--muted); font-size: 12.5px; }
 .rows .head.over { grid-column: span 2; }

@@ -16,9 +16,10 @@ from typing import Literal
 
 from stepscope.store.measured import MeasuredStep
 
-__all__ = ["MeasuredStep", "Pass", "PassName", "RankRecord", "Run"]
+__all__ = ["FailedRank", "MeasuredStep", "Pass", "PassName", "RankRecord", "Run"]
 
-PassName = Literal["light", "full"]
+PassName = Literal["light", "full", "profile"]
+"""What a profile of a rank is: light or full if `stepscope run` wrote it, else just a profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,16 @@ class Pass:
 
     name: PassName
     path: Path
-    """Where it lies; inside the folder of the run."""
+    """Where it lies; inside the folder of the run, if that has a record."""
     steps: tuple[int, int] | None = None
     """The first and the last step that it recorded, as the capture counted; None if it did not say."""
+    url: str = ""
+    """Its address, if it is not a file of this machine."""
+
+    @property
+    def word(self) -> str:
+        """What to open: its path or its address."""
+        return self.url or str(self.path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +60,31 @@ class RankRecord:
     """What a step of the program is, as a sentence."""
     notes: tuple[str, ...] = ()
     """What was left out or cut short, as sentences."""
+    rank_source: str = "run.json"
+    """Where its number comes from: run.json, metadata, file name, order."""
+    summaries: tuple[str, ...] = ()
+    """Files of `stepscope summarize` about it: they are read in place of its profiles."""
+
+    @property
+    def spans(self) -> tuple[Pass, ...]:
+        """The profiles that tell its times, one after the other: the light ones, or else all of one kind."""
+        for name in ("light", "profile", "full"):
+            if found := tuple(one for one in self.passes if one.name == name):
+                return found
+        return ()
 
     def named(self, name: PassName) -> Pass | None:
         """The pass of that name; of several the last."""
         return next((one for one in reversed(self.passes) if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRank:
+    """A profile of the run that could not be read."""
+
+    rank: int | None
+    source: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +99,17 @@ class Run:
     world_size: int
     ranks: tuple[RankRecord, ...]
     """In the order of their numbers."""
+    name: str = ""
+    """What the user named; empty for its folder."""
+    failed: tuple[FailedRank, ...] = ()
+    """Files that should be profiles of it and cannot be read."""
+    notes: tuple[str, ...] = ()
+    """How ranks were told apart, which are missing, what was left out, as sentences."""
+
+    @property
+    def called(self) -> str:
+        """As the user named it, or its folder."""
+        return self.name or str(self.folder)
 
     @property
     def again(self) -> str:
@@ -81,3 +121,8 @@ class Run:
     def profiled(self) -> tuple[RankRecord, ...]:
         """The ranks that have a profile."""
         return tuple(one for one in self.ranks if one.passes)
+
+    @property
+    def told(self) -> tuple[RankRecord, ...]:
+        """The ranks that have a profile or a summary."""
+        return tuple(one for one in self.ranks if one.passes or one.summaries)

@@ -45,7 +45,7 @@ def choose_rank(run: Run, rank: int | None = None) -> ChosenRank:
     if rank is not None:
         record = next((one for one in run.ranks if one.rank == rank), None)
         if record is None:
-            raise StepscopeError(f"{run.folder} has no rank {rank}", hint=f"it has: {known}", exit_code=2)
+            raise StepscopeError(f"{run.called} has no rank {rank}", hint=f"it has: {known}", exit_code=2)
     else:
         record = next(iter(run.profiled), run.ranks[0])
     if not record.passes:
@@ -60,7 +60,7 @@ def choose_pass(chosen: ChosenRank, name: PassName | None = None, needed: str = 
         if found is None:
             there = chosen.record.passes[0].name
             raise StepscopeError(
-                f"rank {chosen.record.rank} of {chosen.run.folder} has no {name} pass",
+                f"rank {chosen.record.rank} of {chosen.run.called} has no {name} pass",
                 hint=f"--pass {there}",
                 exit_code=2,
             )
@@ -71,7 +71,7 @@ def choose_pass(chosen: ChosenRank, name: PassName | None = None, needed: str = 
 
 def _no_profile(run: Run, record: RankRecord) -> StepscopeError:
     others = [one.rank for one in run.profiled]
-    said = f"rank {record.rank} of {run.folder} has no profile"
+    said = f"rank {record.rank} of {run.called} has no profile"
     if record.measured:
         said += f", only times: a step takes {record.measured.said} without the profiler"
     said += "".join(f". {note.rstrip('.')}" for note in record.notes[:3])

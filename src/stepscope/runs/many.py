@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope import registry
+from stepscope.runs import FailedRank
 from stepscope.runs.summary import SUMMARY_TABLES, RankSummary
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FailedRank", "ManyRanks"]
+__all__ = ["FailedRank", "ManyRanks", "Shelf"]
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRank:
-    """A profile of the run that could not be read."""
+class Shelf(Protocol):
+    """Where tables over all ranks are kept between commands."""
 
-    rank: int | None
-    source: str
-    reason: str
+    def table(
+        self, name: str, options: Mapping[str, Any], row: type, make: Callable[[], Table[Any]]
+    ) -> Table[Any]:
+        """A table with rows of that class: the one that was kept, or a new one."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class ManyRanks:
     failed: tuple[FailedRank, ...] = ()
     notes: tuple[str, ...] = ()
     """What has to be said of the run: how ranks were told apart, what is doubled or left out."""
+    shelf: Shelf | None = None
+    """Keeps the tables of analyses; None where nothing is kept."""
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     @property

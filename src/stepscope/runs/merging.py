@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Advice, analysis_of
@@ -27,7 +27,7 @@ from stepscope.runs.choosing import ChosenRank
 from stepscope.runs.needs import SEES_MORE, needed_by_analysis
 from stepscope.tables import Table
 
-__all__ = ["merged_report"]
+__all__ = ["merged_passes", "merged_report"]
 
 _ASKS_FOR_MORE = re.compile(
     r"\s*Record (?:once more )?with (?:with_stack|record_shapes|profile_memory)=True[^.]*\."
@@ -37,13 +37,18 @@ _ANSWERED = ("missing record", "profiler options")
 """Caveats about what a pass lacks or costs: the other pass makes up for it."""
 
 
-def merged_report(chosen: ChosenRank, judged: Mapping[PassName, Judged]) -> Report:
-    """The report on a rank from what the rules say of its passes, by the names of these."""
+def merged_report(
+    chosen: ChosenRank,
+    judged: Mapping[PassName, Judged],
+    in_run: Callable[[Judged], Judged] = lambda found: found,
+) -> Report:
+    """The report on a rank from what the rules say of its passes, by the names of these.
+
+    `in_run` adds what is known of the rank as one of many.
+    """
+    times, places = _both(judged)
     light, full = judged.get("light"), judged.get("full")
-    times, places = light or full, full or light
-    if times is None or places is None:
-        raise ValueError("a report needs a pass")
-    found = merged(times, places) if times is not places else times
+    found = in_run(merged_passes(judged))
     run = chosen.run.folder.resolve().name or str(chosen.run.folder)
     whole = replace(
         found, facts=replace(found.facts, source=run, world_size=_world_size(chosen, found.facts))
@@ -65,6 +70,21 @@ def merged_report(chosen: ChosenRank, judged: Mapping[PassName, Judged]) -> Repo
     return replace(report, passes=told, next_steps=steps)
 
 
+def merged_passes(judged: Mapping[PassName, Judged]) -> Judged:
+    """What the passes of a rank say together."""
+    times, places = _both(judged)
+    return merged(times, places) if times is not places else times
+
+
+def _both(judged: Mapping[PassName, Judged]) -> tuple[Judged, Judged]:
+    """What times are from, and what places are from."""
+    light, full = judged.get("light"), judged.get("full")
+    times, places = light or full, full or light
+    if times is None or places is None:
+        raise ValueError("a report needs a pass")
+    return times, places
+
+
 def _in_words_of_runs(step: NextStep, chosen: ChosenRank, first: str | None) -> NextStep:
     """What to do next, for a program that the capture can run again."""
     folder = shlex.quote(str(chosen.run.folder))
@@ -81,7 +101,8 @@ def _in_words_of_runs(step: NextStep, chosen: ChosenRank, first: str | None) -> 
 
 
 def _facts(one: Pass, judged: Judged) -> PassFacts:
-    return PassFacts(one.name, one.path.name, judged.mean_step.steps, round(judged.mean_step.step_ns))
+    name: Literal["light", "full"] = "full" if one.name == "full" else "light"
+    return PassFacts(name, one.path.name, judged.mean_step.steps, round(judged.mean_step.step_ns))
 
 
 def _world_size(chosen: ChosenRank, facts: Facts) -> int | None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any, cast, get_args
+from typing import Any
 
 from stepscope.errors import StepscopeError
 from stepscope.runs import MeasuredStep, Pass, PassName, RankRecord, Run
@@ -28,6 +28,7 @@ _MOST_STEPS = 10_000_000
 _LONGEST_NS = 10**16
 """No step takes four months."""
 _LONGEST_TEXT = 10_000
+_PASSES: dict[str, PassName] = {"light": "light", "full": "full"}
 _RECORD = "record a run: stepscope run train.py"
 
 
@@ -216,14 +217,14 @@ def _record(folder: Path, told: _Document) -> RankRecord:
 def _pass(folder: Path, told: _Document) -> Pass | str | None:
     """A profile; its name where its file is not there; None for what is no profile, as a snapshot."""
     name, named = told.text("pass"), told.text("path")
-    if name not in get_args(PassName):
+    if name not in _PASSES:
         return None
     path = _inside(folder, named, told)
     if not path.is_file():
         return named
     steps = told.wholes("steps")
     ends = (steps[0], steps[1]) if len(steps) == 2 and steps[0] <= steps[1] else None
-    return Pass(cast("PassName", name), path, ends)
+    return Pass(_PASSES[name], path, ends)
 
 
 def _inside(folder: Path, named: str, told: _Document) -> Path:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import units
@@ -12,15 +16,30 @@ from stepscope.analyses.collective_calls import collective_calls
 from stepscope.analyses.exposed_parts import exposed_parts
 from stepscope.analyses.step_pieces import step_pieces
 from stepscope.analyses.work_shapes import work_shapes
+from stepscope.errors import StepscopeError
 from stepscope.findings.facts import facts_of
-from stepscope.runs.summary import SUMMARY_TABLES, RankFacts, RankSummary, SummaryStep
+from stepscope.runs.summary import (
+    MOST_BYTES,
+    SUMMARY_TABLES,
+    RankFacts,
+    RankSummary,
+    SummaryStep,
+    read_summary,
+    written_summary,
+)
 from stepscope.store.trace import Trace
+from stepscope.streams import open_stream
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_CALLS", "MOST_TABLE_BYTES", "joined", "summarize"]
+    from stepscope.runs import Pass, RankRecord
+
+__all__ = ["MOST_CALLS", "MOST_TABLE_BYTES", "joined", "kept_summary", "summarize", "summary_of"]
+
+KEPT = "rank.2.summary"
+"""The file in a store. Its number is raised when the tables of a summary come to mean something else."""
 
 MOST_CALLS = 40_000
 MOST_TABLE_BYTES = 4 << 20
@@ -28,17 +47,41 @@ MOST_TABLE_BYTES = 4 << 20
 _STEPS = "SELECT step, start_ns, end_ns FROM steps ORDER BY start_ns"
 
 
-def summarize(
-    trace: Trace, *, rank: int | None = None, rank_source: str = "", host: str = "", source: str = ""
-) -> RankSummary:
+def summary_of(record: RankRecord, opened: Callable[[Pass], Trace]) -> RankSummary:
+    """The summary of a rank: out of its files of `stepscope summarize`, or else made of its profiles.
+
+    `opened` opens a profile. Made ones are kept in the stores of the profiles.
+    """
+    if record.summaries:
+        found = [read_summary(_content(word), word) for word in record.summaries]
+    else:
+        found = [kept_summary(opened(one), record) for one in record.spans]
+    if not found:
+        raise StepscopeError(f"rank {record.rank} has no profile", hint="take another rank")
+    return joined(found)
+
+
+def kept_summary(trace: Trace, record: RankRecord | None = None) -> RankSummary:
+    """The same as `summarize`, kept in the store of the trace for the next time."""
+    place = trace.folder / KEPT
+    try:
+        made = read_summary(place.read_bytes(), str(place))
+    except (OSError, StepscopeError):
+        made = _made(trace)
+        _keep(place, written_summary(made))
+    return _known_as(made, trace, record)
+
+
+def summarize(trace: Trace, record: RankRecord | None = None) -> RankSummary:
     """What the head of a run needs of one rank: its steps, collectives, own time and work.
 
-    What the caller knows better than the profile can be told: the rank, the machine, how it is called.
+    What is known about the rank beside its profile is in its record: its number, if the metadata of the
+    profile do not say it, and its machine.
     """
-    facts = _facts(trace)
-    if rank is not None:
-        facts = replace(facts, rank=rank, rank_source=rank_source)
-    facts = replace(facts, host=host or facts.host, source=source or facts.source)
+    return _known_as(_made(trace), trace, record)
+
+
+def _made(trace: Trace) -> RankSummary:
     steps = trace.reading({"steps": ("step", "start_ns", "end_ns")}, ours=True).query(SummaryStep, _STEPS)
     tables: dict[str, Table[Any]] = {
         "steps": steps,
@@ -47,6 +90,7 @@ def summarize(
         "pieces": step_pieces(trace),
         "work": work_shapes(trace),
     }
+    facts = _facts(trace)
     facts = replace(
         facts,
         kernel_ns=_kernel_ns(tables["calls"].arrow),
@@ -54,6 +98,45 @@ def summarize(
         notes=(*facts.notes, *tables["exposed"].notes),
     )
     return _limited(RankSummary(facts, {name: one.with_notes(()) for name, one in tables.items()}))
+
+
+def _known_as(made: RankSummary, trace: Trace, record: RankRecord | None) -> RankSummary:
+    """A summary with what is known beside the profile, which may be another than when it was made."""
+    measured = trace.measured
+    facts = replace(
+        made.facts,
+        source=trace.path,
+        measured_ns=(measured.low_ns, measured.mean_ns, measured.high_ns) if measured else None,
+    )
+    if record is not None:
+        facts = replace(
+            facts, host=record.host or facts.host, device=facts.device or ", ".join(record.devices)
+        )
+    if record is not None and trace.meta.rank_source != "distributedInfo":
+        facts = replace(facts, rank=record.rank, rank_source=record.rank_source)
+    elif record is not None and record.rank != facts.rank:
+        said = f"Rank {record.rank} by its {record.rank_source} is rank {facts.rank} by its metadata."
+        facts = replace(facts, notes=(*facts.notes, said))
+    return replace(made, facts=facts)
+
+
+def _content(word: str) -> bytes:
+    """The bytes of a file or address, up to more than a summary has."""
+    got = bytearray()
+    with closing(iter(open_stream(word))) as pieces:  # type: ignore[type-var]  # a generator
+        for piece in pieces:
+            got += piece
+            if len(got) > MOST_BYTES:
+                break
+    return bytes(got)
+
+
+def _keep(place: Path, content: bytes) -> None:
+    """Puts a summary into a store, if that may be written to: it is of use, and not needed."""
+    aside = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    with suppress(OSError):
+        aside.write_bytes(content)
+        aside.replace(place)
 
 
 def _kernel_ns(calls: pa.Table) -> int:
@@ -66,29 +149,35 @@ def _facts(trace: Trace) -> RankFacts:
     found, told = facts_of(trace), rank_file_of(trace) or {}
     versions = mapping(mapping(told.get("environment")).get("versions"))
     names = dict.fromkeys(one.name for one in found.devices if one.name)
-    measured = trace.measured
     damage = tuple(f"{units.counted(one.count, 'time')}: {one.reason}" for one in trace.meta.damage)
     return RankFacts(
         rank=trace.rank,
         rank_source=trace.meta.rank_source,
         world_size=found.world_size,
-        host=text(told.get("host")) or "",
+        host=text(told.get("host")) or text(trace.meta.metadata.get("host_name")) or "",
         device=", ".join(names),
         vendor=found.vendor.value,
         torch=text(versions.get("torch")) or "",
         source=trace.path,
-        measured_ns=(measured.low_ns, measured.mean_ns, measured.high_ns) if measured else None,
         notes=damage,
     )
 
 
 def joined(spans: Sequence[RankSummary]) -> RankSummary:
-    """Profiles of one rank that follow each other in time, as one."""
+    """Profiles of one rank that follow each other in time, as one; an error if they do not."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if len(spans) == 1:
         return spans[0]
+    spans = sorted(spans, key=lambda one: _extent(one)[0])
+    for before, after in pairwise(spans):
+        if _extent(before)[1] > _extent(after)[0]:
+            raise StepscopeError(
+                f"{before.facts.source} and {after.facts.source} are both of rank {after.facts.rank} and "
+                "overlap in time",
+                hint="name one of them, or move the other to another folder",
+            )
     tables: dict[str, list[pa.Table]] = {name: [] for name in SUMMARY_TABLES}
     calls = 0
     for one in spans:
@@ -114,6 +203,13 @@ def joined(spans: Sequence[RankSummary]) -> RankSummary:
         notes=tuple(dict.fromkeys(note for one in spans for note in one.facts.notes)),
     )
     return _limited(RankSummary(facts, whole))
+
+
+def _extent(summary: RankSummary) -> tuple[int, int]:
+    """From when to when a summary tells anything."""
+    steps = summary.tables["steps"].arrow
+    starts, ends = steps["start_ns"].to_pylist(), steps["end_ns"].to_pylist()
+    return (min(starts), max(ends)) if starts else (0, 0)
 
 
 def _limited(summary: RankSummary) -> RankSummary:

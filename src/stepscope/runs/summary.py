@@ -7,7 +7,9 @@ the one who wrote it: what does not fit is refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from typing import Annotated, Any
 
@@ -22,6 +24,9 @@ from stepscope.tables import Table
 
 __all__ = [
     "CAUSES",
+    "HEAD_BYTES",
+    "MOST_BYTES",
+    "SUMMARY_ENDING",
     "SUMMARY_TABLES",
     "CollectiveCall",
     "ExposedPart",
@@ -30,13 +35,19 @@ __all__ = [
     "RankSummary",
     "SummaryStep",
     "WorkShape",
+    "is_summary",
     "read_summary",
+    "summary_facts",
     "written_summary",
 ]
 
 _MAGIC = b"stepscope.summary/1\n"
-_MOST_BYTES = 64 << 20
-_MOST_HEADER = 1 << 20
+SUMMARY_ENDING = ".summary"
+HEAD_BYTES = 1 << 20
+"""So many of its first bytes tell the facts of a summary."""
+_SUM = 8
+MOST_BYTES = 64 << 20
+_MOST_HEADER = HEAD_BYTES - 64
 _WRONG = (
     ArithmeticError, AttributeError, LookupError, MemoryError, NotImplementedError, OSError, RecursionError,
     TypeError, ValueError,
@@ -102,7 +113,7 @@ class RankSummary:
 
 
 def written_summary(summary: RankSummary) -> bytes:
-    """A summary as bytes: a line of JSON, then its tables, compressed."""
+    """A summary as bytes: a checksum, a line of JSON, then its tables, compressed."""
     import pyarrow as pa
 
     plain = {name: packed(summary.tables[name]) for name in SUMMARY_TABLES}
@@ -112,13 +123,31 @@ def written_summary(summary: RankSummary) -> bytes:
         for name in SUMMARY_TABLES
     }
     header = {"facts": asdict(summary.facts), "tables": tables}
-    return b"".join((_MAGIC, json.dumps(header).encode(), b"\n", *small.values()))
+    content = b"".join((json.dumps(header).encode(), b"\n", *small.values()))
+    return b"".join((_MAGIC, _checksum(content), b"\n", content))
+
+
+def is_summary(head: bytes) -> bool:
+    """Whether a file begins as a summary."""
+    return head.startswith(_MAGIC)
+
+
+def summary_facts(head: bytes, name: str) -> RankFacts:
+    """The facts of a summary out of its first bytes, without its tables and without its checksum."""
+    with _explained(name):
+        return _facts(_header(head)[0]["facts"])
 
 
 def read_summary(given: bytes, name: str) -> RankSummary:
     """A summary out of its bytes; `name` says in errors where they came from."""
-    try:
+    with _explained(name):
         return _read(given)
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    try:
+        yield
     except _WRONG as error:
         why = str(error).partition("\n")[0][:200] or type(error).__name__
         raise StepscopeError(
@@ -129,16 +158,12 @@ def read_summary(given: bytes, name: str) -> RankSummary:
 def _read(given: bytes) -> RankSummary:
     import pyarrow as pa
 
-    if not given.startswith(_MAGIC) or len(given) > _MOST_BYTES:
-        raise ValueError("it does not begin as one, or is too large")
-    line_end = given.find(b"\n", len(_MAGIC), len(_MAGIC) + _MOST_HEADER)
-    if line_end < 0:
-        raise ValueError("it is cut short")
-    header = json.loads(given[len(_MAGIC) : line_end])
+    header, place = _header(given)
+    if given[len(_MAGIC) : len(_MAGIC) + _SUM] != _checksum(memoryview(given)[len(_MAGIC) + _SUM + 1 :]):
+        raise ValueError("it is damaged: its checksum differs")
     facts, told = _facts(header["facts"]), header["tables"]
-    if sum(_size(told[name]["plain"]) for name in SUMMARY_TABLES) > _MOST_BYTES:
+    if sum(_size(told[name]["plain"]) for name in SUMMARY_TABLES) > MOST_BYTES:
         raise ValueError("its tables are too large")
-    place = line_end + 1
     tables: dict[str, Table[Any]] = {}
     for name, row in SUMMARY_TABLES.items():
         plain, size = _size(told[name]["plain"]), _size(told[name]["packed"])
@@ -152,8 +177,23 @@ def _read(given: bytes) -> RankSummary:
     return RankSummary(facts, tables)
 
 
+def _header(given: bytes) -> tuple[dict[str, Any], int]:
+    """What it says of itself, and where its tables begin."""
+    if not is_summary(given) or len(given) > MOST_BYTES:
+        raise ValueError("it does not begin as one, or is too large")
+    begin = len(_MAGIC) + _SUM + 1
+    line_end = given.find(b"\n", begin, begin + _MOST_HEADER)
+    if line_end < 0 or given[begin - 1 : begin] != b"\n":
+        raise ValueError("it is cut short")
+    return json.loads(given[begin:line_end]), line_end + 1
+
+
+def _checksum(content: bytes | memoryview) -> bytes:
+    return b"%08x" % zlib.crc32(content)
+
+
 def _size(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_BYTES:
+    if type(value) is not int or not 0 <= value <= MOST_BYTES:
         raise ValueError("a size that cannot be")
     return value
 

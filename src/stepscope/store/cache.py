@@ -25,7 +25,9 @@ __all__ = [
     "folder_for",
     "left_behind",
     "limit",
+    "plain",
     "root",
+    "size_of_url",
     "stamps",
     "touch",
     "versions",
@@ -86,7 +88,7 @@ def folder_for(source: str, where: Path, known: Sequence[str] | None) -> Path | 
     if known is None:
         return None
     digest = hashlib.sha256(f"format {FORMAT} {' '.join(known)}".encode())
-    return where / f"{_plain(source.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
+    return where / f"{plain(source.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
 
 
 def stamps(words: Sequence[str]) -> list[object]:
@@ -153,7 +155,20 @@ def _url_version(source: str) -> bytes | None:
     return hashlib.sha256(f"{source} {info.get('size')} {version}".encode()).digest()
 
 
-def _plain(name: str) -> str:
+def size_of_url(source: str) -> int | None:
+    """How many bytes lie at a URL; None if its file system does not tell."""
+    try:
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(source)
+        size = system.info(path).get("size")
+    except (OSError, ValueError, ImportError):
+        return None
+    return int(size) if size is not None else None
+
+
+def plain(name: str) -> str:
+    """A name of a profile or run as the name of a folder begins with it."""
     return re.sub(r"[^\w.-]", "_", name.partition(".json")[0])[:60] or "trace"
 
 

@@ -14,6 +14,7 @@ from stepscope.present._changes import (
     how_a_kernel_changed,
     kernels,
     part_name,
+    ranks,
     rates,
     reasons,
     sentence,
@@ -92,7 +93,9 @@ def _verdict(change: StepChange) -> Markup:
         el("h2", badge(change.word, colour)),
         el("p", sentence(change), class_="sentence"),
         el("p", reasons(change), class_="promise") if reasons(change) else None,
-        el("p", " ".join(filter(None, (unprofiled(change), basis))), class_="note small muted"),
+        el(
+            "p", " ".join(filter(None, (ranks(change), unprofiled(change), basis))), class_="note small muted"
+        ),
         class_=f"panel verdict {colour}",
     )
 

@@ -14,6 +14,7 @@ from stepscope.present._changes import (
     how_a_kernel_changed,
     kernels,
     part_name,
+    ranks,
     rates,
     reasons,
     sentence,
@@ -90,7 +91,7 @@ def _verdict(change: StepChange, width: int) -> Iterator[Line]:
     for line in said[1:]:
         yield styled(" " * indent, (line, "bold"))
     basis = change.truth.basis if change.truth else ""
-    for more in (reasons(change), unprofiled(change), basis):
+    for more in (reasons(change), ranks(change), unprofiled(change), basis):
         yield from wrapped(more, width, indent=indent)
 
 

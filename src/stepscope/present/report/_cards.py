@@ -69,6 +69,7 @@ def _card(rank: int, finding: Finding, sharing: str) -> Markup:
         badge(severity, severity),
         el("a", badge(advice.certainty, "other", plain=True), href="#word-certainty", class_="word"),
         badge("risk", "high", plain=True) if advice.risk else None,
+        badge(phrases.only_ranks(finding), "other", plain=True) if finding.ranks else None,
         el("span", _gain(finding), class_="gain"),
     )
     fix = el("div", el("h4", "What to change"), code(advice.fix, f"the fix of finding {rank}"))

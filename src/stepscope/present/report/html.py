@@ -12,6 +12,7 @@ from stepscope.present.formats import format
 from stepscope.present.report._cards import findings
 from stepscope.present.report._details import TABLES, details
 from stepscope.present.report._overview import head, step, verdict
+from stepscope.present.report._ranks import ranks
 from stepscope.present.report._words import linked, words
 
 __all__ = ["html"]
@@ -23,6 +24,7 @@ _STATES = {"pass": "pass", "fail": "high", "info": "other", "not known": "other"
 def html(report: Report) -> str:
     """One page with charts, which needs no other file and no network."""
     sections = {
+        "ranks": ("Ranks", ranks(report.run)),
         "step": ("Step", step(report)),
         "findings": ("Findings", findings(report)),
         "details": ("Details", details(report.tables)),

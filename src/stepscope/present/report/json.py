@@ -7,7 +7,7 @@ from json import dumps
 from typing import Any
 
 from stepscope.findings import Finding
-from stepscope.findings.report import SCHEMA, Passes, Report
+from stepscope.findings.report import SCHEMA, Passes, Report, RunFacts
 from stepscope.present.formats import format
 
 __all__ = ["json"]
@@ -30,6 +30,8 @@ def json(report: Report) -> str:
     }
     if report.passes:
         written["passes"] = _passes(report.passes)
+    if report.run:
+        written["run"] = _run(report.run)
     return dumps(written, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -51,8 +53,34 @@ def _passes(told: Passes) -> dict[str, Any]:
     }
 
 
+_TABLES_OF_RUNS = {"groups": "process_groups", "clocks": "clocks", "stragglers": "stragglers"}
+
+
+def _run(told: RunFacts) -> dict[str, Any]:
+    """What was seen of all ranks."""
+    tables = {
+        name: told.tables[table].arrow.to_pylist() if table in told.tables else None
+        for name, table in _TABLES_OF_RUNS.items()
+    }
+    return {
+        "name": told.name,
+        "ranks": list(told.ranks),
+        "missing_ranks": list(told.missing),
+        "failed": list(told.failed),
+        "hosts": {host: list(ranks) for host, ranks in told.hosts.items()},
+        "steps": told.steps,
+        "step_ns": told.step_ns,
+        "judged_rank": told.judged_rank,
+        "judged_because": told.judged_because,
+        "compared_rank": told.compared_rank,
+        "notes": list(told.notes),
+        **tables,
+    }
+
+
 def _finding(finding: Finding) -> dict[str, Any]:
     advice = finding.advice
+    only = {"ranks": list(finding.ranks)} if finding.ranks else {}
     return {
         "id": finding.id,
         "category": finding.category.value,
@@ -67,4 +95,5 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "fix": advice.fix,
         "check": advice.check,
         "shares_time_with": list(finding.shares_time_with),
+        **only,
     }

@@ -8,7 +8,17 @@ from stepscope import units
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
 from stepscope.present._markdown import code, code_block, escaped, next_steps, rows
-from stepscope.present._phrases import PARTS, headline, insides, not_judged, served, sharing, worth
+from stepscope.present._phrases import (
+    PARTS,
+    headline,
+    insides,
+    not_judged,
+    only_ranks,
+    served,
+    sharing,
+    worth,
+)
+from stepscope.present._ranks import rank_lines, run_figures, the_rest
 from stepscope.present.formats import format
 
 __all__ = ["markdown"]
@@ -33,6 +43,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
     yield f"**{escaped(verdict.sentence)}** {escaped(verdict.promise)}".rstrip()
     yield ""
+    yield from _ranks(report)
     yield from _step(report)
     if report.findings:
         yield "## Findings"
@@ -79,6 +90,32 @@ def _step(report: Report) -> Iterator[str]:
         yield ""
 
 
+def _ranks(report: Report) -> Iterator[str]:
+    if report.run is None:
+        return
+    run = report.run
+    yield f"Ranks: {escaped('; '.join(run_figures(run)))}."
+    yield ""
+    shown, rest = the_rest(rank_lines(run), run)
+    cells = (
+        [
+            str(line.rank),
+            escaped(line.host),
+            *map(units.duration, (line.step_ns, line.own_ns, line.wait_ns, line.transfer_ns)),
+            units.duration(line.late_ns) if line.late_ns else "",
+            escaped(line.cause),
+        ]
+        for line in shown
+    )
+    heads = ["rank", "host", "step", "own time", "exposed wait", "exposed transfer", "late by", "because of"]
+    if shown:
+        yield from rows(heads, cells)
+        yield ""
+    for note in filter(None, (rest, *run.failed, *run.notes)):
+        yield escaped(note if note.endswith(".") else f"{note}.")
+        yield ""
+
+
 def _overview_of_findings(report: Report) -> Iterator[str]:
     cells = (
         [
@@ -98,7 +135,8 @@ def _finding(report: Report, place: int, finding: Finding) -> Iterator[str]:
     advice = finding.advice
     yield f"### {place}. {escaped(advice.title)}"
     yield ""
-    yield escaped(advice.because)
+    holds = f"({only_ranks(finding)}) " if finding.ranks else ""
+    yield escaped(f"{holds}{advice.because}")
     yield ""
     for location in advice.locations:
         note = f": {escaped(location.note)}" if location.note else ""

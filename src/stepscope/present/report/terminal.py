@@ -6,19 +6,21 @@ from collections.abc import Iterator
 
 from stepscope import units
 from stepscope.findings import Finding
-from stepscope.findings.report import Overview, Report
+from stepscope.findings.report import Overview, Report, RunFacts
 from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
 from stepscope.present._phrases import (
     PARTS,
     headline,
     insides,
     not_judged,
+    only_ranks,
     phase_shares,
     served,
     sharing,
     unprofiled,
     worth,
 )
+from stepscope.present._ranks import RankLine, rank_lines, run_figures, the_rest
 from stepscope.present.formats import format
 
 __all__ = ["terminal"]
@@ -65,6 +67,9 @@ def _lines(report: Report, width: int) -> Iterator[Line]:
     yield styled()
     yield from _verdict(report, width)
     yield styled()
+    if report.run:
+        yield from _ranks(report.run, width)
+        yield styled()
     yield from _step(report, width)
     yield from _words(report, width)
     shown = [
@@ -139,6 +144,47 @@ def _step(report: Report, width: int) -> Iterator[Line]:
         yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")
 
 
+_OF_RANKS = (("█", "green"), ("░", "yellow"), ("▚", "magenta"))
+"""Own time, waiting for others, transfers."""
+_RANK_BAR = 20
+
+
+def _ranks(run: RunFacts, width: int) -> Iterator[Line]:
+    """The ranks, those first that the others wait for."""
+    yield from wrapped(" · ".join(map(unbroken, run_figures(run))), width, indent=10, first=" ranks")
+    lines = rank_lines(run)
+    shown, rest = the_rest(lines, run)
+    longest = max((line.step_ns for line in lines), default=0)
+    for line in shown:
+        yield from _rank(line, longest, width)
+    yield from wrapped(rest, width, indent=10)
+    if shown:
+        keys = (("own time", 0), ("exposed wait for others", 1), ("exposed transfer", 2))
+        said = "   ".join(unbroken(f"{_OF_RANKS[place][0]} {name}") for name, place in keys)
+        yield from wrapped(said, width, indent=10)
+    for note in (*run.failed, *run.notes):
+        yield from wrapped(note, width, indent=10, style="yellow")
+
+
+def _rank(line: RankLine, longest: float, width: int) -> Iterator[Line]:
+    bar, drawn, ended = [], 0, 0.0
+    for time, (glyph, style) in zip((line.own_ns, line.wait_ns, line.transfer_ns), _OF_RANKS, strict=True):
+        ended += time
+        cells = round(ended / longest * _RANK_BAR) - drawn if longest else 0
+        drawn += cells
+        bar.append((glyph * cells, style))
+    said = f"waits {units.duration(line.wait_ns)}"
+    if line.late_ns:
+        said = f"{units.duration(line.late_ns)} late: {line.cause}"
+        if line.last_share:
+            said += f" (last at {units.share(line.last_share)} of its collectives)"
+    first = f" {f'rank {line.rank}':>9} "
+    text = broken(said, width - len(first) - _RANK_BAR - 2)
+    yield styled(first, *bar, " " * (_RANK_BAR - drawn), f"  {text[0] if text else ''}")
+    for more in text[1:]:
+        yield styled(" " * (len(first) + _RANK_BAR + 2), more)
+
+
 def _words(report: Report, width: int) -> Iterator[Line]:
     """Where to look up the words that this report uses and that not everybody knows."""
     checks = " ".join(check.name for check in report.checklist)
@@ -188,6 +234,7 @@ def _finding(report: Report, finding: Finding, width: int) -> Iterator[Line]:
     else:
         yield styled((number, "bold"), (advice.title, "bold"))
         yield styled((right.rjust(width), style))
+    yield from wrapped(only_ranks(finding), width, indent=_MARGIN, style="bright_black")
     yield from wrapped(advice.because, width, indent=_MARGIN)
     for place in advice.locations:
         note = f"  ({place.note})" if place.note else ""

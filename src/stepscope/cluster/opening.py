@@ -1,0 +1,254 @@
+"""From what a user names to a run whose ranks are summarised, and to one table of all ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+from stepscope import registry
+from stepscope.analyses import row_of
+from stepscope.cluster.engine import Engine, Outcome
+from stepscope.cluster.keeping import KeptRun, Stamp, stamp
+from stepscope.cluster.tasks import RankTask, read_table
+from stepscope.errors import StepscopeError
+from stepscope.runs.many import FailedRank, ManyRanks
+from stepscope.runs.reading import read_run, run_folder
+from stepscope.runs.summary import read_summary
+from stepscope.store import cache
+from stepscope.streams import is_url
+from stepscope.tables import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from stepscope.runs import RankRecord, Run
+    from stepscope.runs.summary import RankSummary
+    from stepscope.streams import Progress
+
+__all__ = ["EngineName", "Where", "all_ranks", "find", "open_run"]
+
+EngineName = Literal["local", "ray"]
+
+_FEW_RANKS = 4
+_FEW_BYTES = 8 << 20
+"""So few and small profiles are read by this process sooner than a second one has started."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Where:
+    """Where the work on ranks is done."""
+
+    engine: EngineName = "local"
+    address: str | None = None
+    """Of a cluster of Ray; None for the one of $RAY_ADDRESS, or one on this machine."""
+    workers: int | None = None
+    """How many ranks at a time; None for as many as there are processors and memory."""
+    store: Path | None = None
+    """Where to keep what was read; None for the cache."""
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise StepscopeError(f"--workers {self.workers} is no number of workers", exit_code=2)
+        if self.address is not None and self.engine != "ray":
+            raise StepscopeError(
+                "--address is that of a cluster of Ray", hint="add --engine ray", exit_code=2
+            )
+
+
+def open_run(
+    words: Sequence[str] | str,
+    *,
+    engine: EngineName = "local",
+    address: str | None = None,
+    workers: int | None = None,
+    store: str | Path | None = None,
+    progress: Progress | None = None,
+) -> ManyRanks:
+    """Opens a run: a folder, pattern, URL or list of profiles, one a rank, and summarises every rank.
+
+    A rank that cannot be read is told in `failed`; the rest stands. What is known from before is read from
+    the cache, and no process is started for it.
+    """
+    where = Where(engine, address, workers, None if store is None else Path(store))
+    run = find(words)
+    tasks = _tasks(run, where)
+    stamps = _stamps(tasks)
+    kept = None
+    if stamps is not None:
+        kept = KeptRun(str(run.folder), where.store or cache.root(), [text for text, _ in stamps])
+        if (known := kept.summaries()) is not None:
+            return _together(run, known, (), kept)
+    found: list[RankSummary] = []
+    failed: list[FailedRank] = []
+
+    def payloads() -> Iterator[bytes | None]:
+        for outcome in _engine(where, tasks, stamps).map(tasks, progress):
+            if outcome.payload is None:
+                failed.append(_failed(outcome))
+            else:
+                found.append(read_summary(outcome.payload, outcome.task.source))
+            yield outcome.payload
+
+    if kept is None:
+        deque(payloads(), maxlen=0)
+    else:
+        kept.collect(payloads)
+        if where.store is None:
+            cache.evict(cache.root(), keep=kept.folder)
+    return _together(run, found, failed, kept)
+
+
+def all_ranks(
+    words: Sequence[str] | str,
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    where: Where | None = None,
+    *,
+    progress: Progress | None = None,
+) -> Table[Any]:
+    """One analysis of every rank, below one another, with the column `rank` first."""
+    where = where or Where()
+    run = find(words)
+    tasks = _tasks(run, where, name, options)
+    found: dict[int, tuple[pa.Table, Sequence[str]]] = {}
+    failed: list[FailedRank] = []
+    for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
+        if outcome.payload is None:
+            failed.append(_failed(outcome))
+        else:
+            found[outcome.task.rank] = read_table(outcome.payload)
+    if not found:
+        raise _none_read(run, failed)
+    return _stacked(registry.load("analyses", name), found, failed)
+
+
+def find(words: Sequence[str] | str) -> Run:
+    """The run that some words name."""
+    named = [words] if isinstance(words, str) else list(words)
+    if len(named) == 1 and (folder := run_folder(named[0])) is not None:
+        return read_run(folder)
+    from stepscope.runs.finding import find_run
+
+    return find_run(named)
+
+
+def _tasks(
+    run: Run, where: Where, table: str = "", options: Mapping[str, Any] | None = None
+) -> list[RankTask]:
+    from stepscope.runs.needs import needed_by_analysis
+
+    store = None if where.store is None else str(where.store.absolute())
+    full = bool(table) and bool(needed_by_analysis(table, options or {}))
+    return [
+        RankTask(record, _source(record, full=full), _also(record), store, table, options or {})
+        for record in run.profiled
+    ]
+
+
+def _source(record: RankRecord, *, full: bool) -> str:
+    """The profile of a rank: the light one for times, the full one for places, or whichever there is."""
+    light, whole = record.named("light"), record.named("full")
+    chosen = (whole or light) if full else (light or whole)
+    return _place((chosen or record.passes[0]).path)
+
+
+def _also(record: RankRecord) -> tuple[str, ...]:
+    return (_place(record.path),) if record.path else ()
+
+
+def _place(path: Path | str) -> str:
+    return str(path) if is_url(str(path)) else str(Path(path).absolute())
+
+
+def _stamps(tasks: Sequence[RankTask]) -> list[Stamp] | None:
+    """What tells these versions of all files from others; None if one of them has nothing that does."""
+    found = [stamp(word) for one in tasks for word in (one.source, *one.also)]
+    return None if None in found else [one for one in found if one]
+
+
+def _engine(where: Where, tasks: Sequence[RankTask], stamps: Sequence[Stamp] | None) -> Engine:
+    """What does the tasks: for few and small ones, and for what only this process sees, this process."""
+    from stepscope.cluster.local import HereEngine, LocalEngine
+
+    if any(one.source.startswith("memory://") for one in tasks):
+        return HereEngine()
+    if where.engine == "ray":
+        from stepscope.cluster.ray import RayEngine
+
+        return RayEngine(where.address, where.workers)
+    few = len(tasks) <= _FEW_RANKS and stamps and sum(size for _, size in stamps) <= _FEW_BYTES
+    if where.workers == 1 or few:
+        return HereEngine()
+    return LocalEngine(where.workers)
+
+
+def _failed(outcome: Outcome) -> FailedRank:
+    return FailedRank(outcome.task.rank, outcome.task.source, outcome.error)
+
+
+def _together(
+    run: Run, found: Sequence[RankSummary], failed: Sequence[FailedRank], kept: KeptRun | None
+) -> ManyRanks:
+    if not found:
+        raise _none_read(run, failed)
+    ordered = sorted(found, key=lambda one: one.facts.rank)
+    lost = sorted(failed, key=lambda one: (one.rank is None, one.rank or 0))
+    return ManyRanks(
+        name=str(run.folder),
+        summaries=ordered,
+        world_size=run.world_size,
+        failed=tuple(lost),
+        shelf=kept,
+    )
+
+
+def _none_read(run: Run, failed: Sequence[FailedRank]) -> StepscopeError:
+    if not failed:
+        return StepscopeError(f"no rank of {run.folder} has a profile", hint=f"record again: {run.again}")
+    first = failed[0]
+    return StepscopeError(
+        f"none of the {len(failed)} ranks of {run.folder} could be read; rank {first.rank}: {first.reason}",
+        hint=f"look at one of them: stepscope info {first.source}",
+    )
+
+
+def _stacked(
+    analysis: Any, found: Mapping[int, tuple[pa.Table, Sequence[str]]], failed: Sequence[FailedRank]
+) -> Table[Any]:
+    """The tables of ranks below one another; what has to be said beside them is said once."""
+    import pyarrow as pa
+
+    parts = []
+    notes: dict[str, list[int]] = {}
+    for rank in sorted(found):
+        arrow, told = found[rank]
+        column = pa.repeat(pa.scalar(rank, pa.int64()), arrow.num_rows)
+        if "rank" in arrow.column_names:
+            arrow = arrow.drop_columns(["rank"])
+        parts.append(arrow.add_column(0, pa.field("rank", pa.int64(), nullable=False), column))
+        for note in told:
+            notes.setdefault(note, []).append(rank)
+    said = [note if len(ranks) == len(found) else f"{_ranks(ranks)}: {note}" for note, ranks in notes.items()]
+    said += [f"Rank {one.rank} could not be read: {one.reason}." for one in failed]
+    return Table(_with_rank(analysis), pa.concat_tables(parts), said)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    listed = ", ".join(map(str, ranks[:8]))
+    return f"Ranks {listed}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+
+
+def _with_rank(analysis: Any) -> type:
+    """The rows of an analysis with the column `rank` in front."""
+    row = row_of(analysis)
+    hints = get_type_hints(row, include_extras=True)
+    fields = [(one.name, hints[one.name]) for one in dataclasses.fields(row) if one.name != "rank"]
+    rank = ("rank", Annotated[int, "The rank."])
+    made = dataclasses.make_dataclass(row.__name__, [rank, *fields], frozen=True, slots=True)
+    made.__doc__ = row.__doc__
+    return made

@@ -41,11 +41,9 @@ COMPUTING = f"""
         FROM (
             SELECT thread, now_ns, sum(op) AS ops, sum(wait) AS waits FROM (
                 SELECT thread, unnest([start_ns, start_ns + dur_ns]) AS now_ns,
-                       unnest([1, -1]) * asks AS wait, unnest([1, -1]) * outermost AS op
-                FROM (SELECT thread, start_ns, dur_ns, (depth = 0)::INT AS outermost,
-                             regexp_matches(name, '{ASKING}')::INT AS asks
-                      FROM ops WHERE dur_ns > 0 AND list_contains($threads, thread))
-                WHERE outermost + asks > 0)
+                       unnest([1, -1]) AS op, unnest([1, -1]) * asks AS wait
+                FROM (SELECT thread, start_ns, dur_ns, regexp_matches(name, '{ASKING}')::INT AS asks
+                      FROM ops WHERE dur_ns > 0 AND list_contains($threads, thread)))
             GROUP BY thread, now_ns)
         WINDOW calls AS (PARTITION BY thread ORDER BY now_ns))
     WHERE ops > 0 AND waits = 0 AND until > now_ns

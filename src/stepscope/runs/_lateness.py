@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.runs._stages import across_stages
 from stepscope.runs.aligned import Aligned, aligned, on_one_clock, reference_time
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.matching import TOGETHER
@@ -50,7 +51,7 @@ def _lateness(run: ManyRanks, found: Aligned) -> Lateness:
         collectives=found.collectives,
         exposed=found.exposed,
         larger=_larger(found),
-        across=_across_stages(found),
+        across=_column("gid", across_stages(found)),
     )
     spent = ask(
         _SPENT,
@@ -77,6 +78,12 @@ def _lateness(run: ManyRanks, found: Aligned) -> Lateness:
     return Lateness(late, waits, all_of)
 
 
+def _column(name: str, values: list[int]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table({name: pa.array(values, pa.int64())})
+
+
 def _larger(found: Aligned) -> pa.Table:
     """For each group those that have all of its ranks, itself among them."""
     import pyarrow as pa
@@ -97,23 +104,6 @@ def _larger(found: Aligned) -> pa.Table:
             "other": pa.array([other for _, other in pairs], pa.int64()),
         }
     )
-
-
-def _across_stages(found: Aligned) -> pa.Table:
-    """Groups with ranks that send to one another: stages of a pipeline wait by design, nobody is late."""
-    import pyarrow as pa
-
-    chains = [
-        frozenset(found.groups[gid].ranks)
-        for gid in ask(
-            "SELECT DISTINCT gid FROM collectives WHERE kind = 'send-receive' ORDER BY gid",
-            collectives=found.collectives,
-        )["gid"].to_pylist()
-    ]
-    across = [
-        gid for gid, group in found.groups.items() if any(len(chain & {*group.ranks}) > 1 for chain in chains)
-    ]
-    return pa.table({"gid": pa.array(across, pa.int64())})
 
 
 # The collectives that somebody can be late for, each with the last one before it that all left together.

@@ -25,7 +25,7 @@ from stepscope.tables import Table
 
 __all__ = ["RUN_TABLES", "InDepth", "in_depth", "judged_from_summaries", "of_run", "with_run"]
 
-RUN_TABLES = ("stragglers", "clocks", "rank_steps", "run_steps", "critical_ranks")
+RUN_TABLES = ("stragglers", "clocks", "process_groups", "rank_steps", "run_steps", "critical_ranks")
 """The tables over all ranks that a report shows."""
 STRAGGLES_SHARE = 0.03
 """Others that lose this part of the step to one rank wait for it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -81,24 +80,22 @@ def open_run(
         kept = KeptRun(run.called, where.store or cache.root(), [text for text, _ in stamps])
         if (known := kept.summaries()) is not None:
             return _together(run, known, (), kept)
-    found: list[RankSummary] = []
     failed: list[FailedRank] = []
 
-    def payloads() -> Iterator[bytes | None]:
+    def found() -> Iterator[RankSummary | None]:
         for outcome in _engine(where, tasks, stamps).map(tasks, progress):
             if outcome.payload is None:
                 failed.append(_failed(outcome))
+                yield None
             else:
-                found.append(read_summary(outcome.payload, outcome.task.source))
-            yield outcome.payload
+                yield read_summary(outcome.payload, outcome.task.source)
 
     if kept is None:
-        deque(payloads(), maxlen=0)
-    else:
-        kept.collect(payloads)
-        if where.store is None:
-            cache.evict(cache.root(), keep=kept.folder)
-    return _together(run, found, failed, kept)
+        return _together(run, [one for one in found() if one], failed, None)
+    summaries = kept.collect(found)
+    if where.store is None:
+        cache.evict(cache.root(), keep=kept.folder)
+    return _together(run, summaries, failed, kept)
 
 
 def all_ranks(

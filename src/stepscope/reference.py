@@ -129,8 +129,8 @@ def _analyses() -> str:
 
 _OF_RUNS = (
     "These look at all ranks of a run: `stepscope show NAME RUN`. RUN is the folder of a run, a folder or\n"
-    "pattern of profiles, or a prefix of URLs. Every analysis above does so, too, with `--rank all`. Times are\n"
-    "on the clock of the reference rank."
+    "pattern of profiles, or a prefix of URLs. Every analysis above does so, too, with `--rank all`. Times\n"
+    "are on the clock of the reference rank."
 )
 
 

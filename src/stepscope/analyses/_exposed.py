@@ -41,38 +41,56 @@ COMPUTING = f"""
         FROM (
             SELECT thread, now_ns, sum(op) AS ops, sum(wait) AS waits FROM (
                 SELECT thread, unnest([start_ns, start_ns + dur_ns]) AS now_ns,
-                       unnest([1, -1]) * asks AS wait, unnest([1, -1]) * outermost AS op
-                FROM (SELECT thread, start_ns, dur_ns, (depth = 0)::INT AS outermost,
-                             regexp_matches(name, '{ASKING}')::INT AS asks
-                      FROM ops WHERE dur_ns > 0 AND list_contains($threads, thread))
-                WHERE outermost + asks > 0)
+                       unnest([1, -1]) AS op, unnest([1, -1]) * asks AS wait
+                FROM (SELECT thread, start_ns, dur_ns, regexp_matches(name, '{ASKING}')::INT AS asks
+                      FROM ops WHERE dur_ns > 0 AND list_contains($threads, thread)))
             GROUP BY thread, now_ns)
         WINDOW calls AS (PARTITION BY thread ORDER BY now_ns))
     WHERE ops > 0 AND waits = 0 AND until > now_ns
 """
 """When operators of some threads computed; takes `$threads`."""
+_PAUSES = """
+    SELECT coalesce(before, -{far}) AS start_ns, start_ns AS end_ns
+    FROM (SELECT start_ns, max(end_ns) OVER (ORDER BY start_ns, end_ns
+                                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+          FROM work)
+    WHERE before IS NULL OR start_ns > before
+    UNION ALL
+    SELECT coalesce(max(end_ns), -{far}), {far} FROM work
+"""
 # Of several collectives at once the last to end is waited for: whoever will end after all before it leads
 # from its start on, until the next such one begins.
-_EXPOSED = """
-    WITH calls AS ({calls}),
-    foremost AS (
-        SELECT call, start_ns, least(end_ns, coalesce(lead(start_ns) OVER (ORDER BY call), end_ns)) AS end_ns
-        FROM (SELECT *, max(end_ns) OVER (ORDER BY call ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-                        AS before
-              FROM calls WHERE dur_ns > 0)
-        WHERE before IS NULL OR end_ns > before),
-    work AS ({work}),
-    free AS (
-        SELECT coalesce(before, -{far}) AS start_ns, start_ns AS end_ns
-        FROM (SELECT start_ns, max(end_ns) OVER (ORDER BY start_ns, end_ns
-                                                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-              FROM work)
-        WHERE before IS NULL OR start_ns > before
-        UNION ALL
-        SELECT coalesce(max(end_ns), -{far}), {far} FROM work),
+_FOREMOST = """
+    SELECT call, start_ns,
+           least(end_ns, coalesce(lead(start_ns) OVER (ORDER BY start_ns, call), end_ns)) AS end_ns
+    FROM (SELECT *, max(end_ns) OVER (ORDER BY start_ns, call
+                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+          FROM {among})
+    WHERE before IS NULL OR end_ns > before
+"""
+_ON_DEVICE = f"""
+    foremost AS ({_FOREMOST.format(among="timed")}),
     alone AS (
         SELECT l.call, greatest(l.start_ns, f.start_ns) AS start_ns, least(l.end_ns, f.end_ns) AS end_ns
-        FROM foremost l JOIN free f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
+        FROM foremost l JOIN pauses f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
+"""
+# The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself.
+# The range of a collective ends when its thread gets to say so: if cores are scarce, after the host went on.
+_ON_HOST = f"""
+    waited AS (
+        SELECT call, arg_max(since, until - since) AS start_ns, arg_max(until, until - since) AS end_ns
+        FROM (SELECT c.call, c.end_ns, greatest(c.start_ns, p.start_ns) AS since,
+                     least(c.end_ns, p.end_ns) AS until
+              FROM timed c JOIN pauses p ON p.start_ns < c.end_ns AND p.end_ns > c.start_ns)
+        WHERE until + (until - since) // 2 >= end_ns GROUP BY call),
+    alone AS ({_FOREMOST.format(among="waited")})
+"""
+_EXPOSED = """
+    WITH calls AS ({calls}),
+    timed AS (FROM calls WHERE dur_ns > 0),
+    work AS ({work}),
+    pauses AS ({pauses}),
+    {alone}
     SELECT s.step, a.call, greatest(a.start_ns, s.start_ns) AS start_ns,
            least(a.end_ns, s.end_ns) - greatest(a.start_ns, s.start_ns) AS dur_ns
     FROM alone a JOIN (SELECT step, start_ns, end_ns FROM steps) s
@@ -97,15 +115,18 @@ def exposed(trace: Trace) -> pa.Table:
     """Stretches of steps in which nothing but collectives ran: step, call (its number), start_ns, dur_ns.
 
     On the device everything else that runs there counts, so that these are the communication of `steps`.
-    Without a device operators count: the host computes beside its threads that communicate.
+    Without a device operators count, for the host computes beside its threads that communicate, and of the
+    pauses between them those at whose end a collective had ended.
     """
 
     def find() -> pa.Table:
         params: dict[str, Any] = {"not_host": list(NOT_HOST)}
-        work = _WORK
+        work, alone = _WORK, _ON_DEVICE
         if not trace.has("device_work"):
-            work, params["threads"] = COMPUTING, driving_threads(trace)
-        return trace.arrow(_EXPOSED.format(calls=NUMBERED_CALLS, work=work, far=_FAR), **params)
+            work, alone, params["threads"] = COMPUTING, _ON_HOST, driving_threads(trace)
+        pauses = _PAUSES.format(far=_FAR)
+        sql = _EXPOSED.format(calls=NUMBERED_CALLS, work=work, pauses=pauses, alone=alone)
+        return trace.arrow(sql, **params)
 
     return trace.once("exposed communication", find)
 

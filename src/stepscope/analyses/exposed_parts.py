@@ -28,7 +28,7 @@ class ExposedPart:
 def exposed_parts(trace: Trace) -> Table[ExposedPart]:
     """Lists the stretches of steps in which nothing but collectives ran, and which was waited for.
 
-    With a device they sum to the communication of `steps`. Without one, time in which an operator computes
-    beside a collective is not exposed.
+    With a device they sum to the communication of `steps`. Without one, the host waits where it runs no
+    operator until a collective ends: others run beside what it computes.
     """
     return Table(ExposedPart, exposed(trace), how_steps_were_found(trace))

@@ -14,7 +14,7 @@ from stepscope.errors import StepscopeError
 if TYPE_CHECKING:
     from stepscope.cluster.opening import EngineName, Where
     from stepscope.compare import Comparison
-    from stepscope.runs import Pass, PassName
+    from stepscope.runs import Pass, PassName, Run
     from stepscope.runs.choosing import ChosenRank
     from stepscope.runs.many import ManyRanks
     from stepscope.store.trace import Trace
@@ -34,6 +34,7 @@ __all__ = [
     "here",
     "open_run_with_progress",
     "open_with_progress",
+    "run_of",
 ]
 
 RankOption = Annotated[int | None, "of a run, the rank; default: the lowest with a profile"]
@@ -138,6 +139,22 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
             exit_code=2,
         )
     return None
+
+
+def run_of(words: Sequence[str]) -> Run | None:
+    """The run that some words name; None if they name one profile, or nothing that is there."""
+    from glob import has_magic
+
+    from stepscope.runs.finding import find_run
+    from stepscope.runs.reading import run_folder
+    from stepscope.streams import is_url
+
+    (first, *more) = words
+    if not more and run_folder(first) is None:
+        there = is_url(first) or has_magic(first) or Path(first).exists()
+        if not there or not _names_several(first):
+            return None
+    return find_run(words)
 
 
 def _names_several(word: str) -> bool:

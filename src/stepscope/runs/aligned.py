@@ -33,7 +33,8 @@ class Aligned:
     """A row for each number: step, kind, backend, gid, dtype, bytes, ranks, start_ns, last_arrival_ns,
     end_ns, last_rank, wait_ns, transfer_ns, error_ns, matched_by."""
     exposed: pa.Table
-    """Exposed parts: rank, step, call, number (NULL if unmatched), wait_ns, transfer_ns, dur_ns."""
+    """Exposed parts: rank, step, call, number (NULL if unmatched), start_ns (on the reference clock),
+    wait_ns, transfer_ns, dur_ns."""
     fit: ClockFit
     groups: Mapping[int, MatchedGroup]
     shifts: Mapping[int, int]
@@ -82,7 +83,7 @@ def _aligned(run: ManyRanks) -> Aligned:
     if wrong.num_rows:
         notes.append(
             f"{counted(wrong.num_rows, 'collective')} left out: by the clocks, ranks left before others "
-            "came, so that their calls are not the same collective, or belong to groups that no profile names."
+            "came. Their calls are not the same collective, or are of groups that no profile names."
         )
     return Aligned(calls, collectives, exposed, fit, found.groups, found.shifts, tuple(notes))
 
@@ -129,12 +130,12 @@ WITH parts AS (
            {reference_time("(p.start_ns + p.dur_ns)")} AS until, p.step + k.shift AS step
     FROM stretches p JOIN clocks k USING (rank)),
 waits AS (
-    SELECT p.rank, p.step, p.call, c.number, p.dur_ns,
+    SELECT p.rank, p.step, p.call, c.number, p.since, p.dur_ns,
            least(p.dur_ns, greatest(0, least(until, last_arrival_ns) - greatest(since, arrival_ns)))
                AS wait_ns
     FROM parts p LEFT JOIN calls c ON c.rank = p.rank AND c.call = p.call
         LEFT JOIN lasts l ON l.number = c.number)
-SELECT rank, step, call, number, CASE WHEN number IS NOT NULL THEN wait_ns END AS wait_ns,
+SELECT rank, step, call, number, since AS start_ns, CASE WHEN number IS NOT NULL THEN wait_ns END AS wait_ns,
        CASE WHEN number IS NOT NULL THEN dur_ns - wait_ns END AS transfer_ns, dur_ns
 FROM waits ORDER BY rank, call, step
 """

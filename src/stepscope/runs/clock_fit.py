@@ -2,8 +2,9 @@
 
 All members of an all-reduce are done when the last one came and the transfer is over, so that their ends are
 one moment on different clocks. In each group one member is compared with every other: the median of the
-differences is the offset, and the median of slopes between its two halves the drift, if it is clear. Groups are joined through common members. Ranks on one host share a clock: if their offsets agree, they are
-fitted together; if not, a note says so.
+differences is the offset, and the median of slopes between its two halves the drift, if it is clear. Groups
+are joined through common members. Ranks on one host share a clock: if their offsets agree, they are fitted
+together; if not, a note says so.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def clock_fit(run: ManyRanks) -> ClockFit:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class _Line:
     """Time of another node = own time + offset + drift · (own time − since)."""
 
@@ -221,7 +222,8 @@ sloped AS (
         JOIN flat f ON f.gid = a.gid AND f.node = a.node GROUP BY a.gid, a.node)
 SELECT f.known, f.node, f.n, f.since, f.until, f.offset, s.slope, d.more,
        median(abs(a.apart - f.offset)) AS scale,
-       median(abs(a.apart - f.offset - d.more - s.slope * (a.own - f.since))) AS sloped_scale
+       median(abs(a.apart - f.offset - d.more - s.slope * (a.own - f.since))) AS sloped_scale,
+       quantile_cont(abs(a.apart - f.offset - d.more - s.slope * (a.own - f.since)), 0.95) AS sloped_most
 FROM apart a JOIN flat f ON f.gid = a.gid AND f.node = a.node
     LEFT JOIN slopes s ON s.gid = a.gid AND s.node = a.node
     LEFT JOIN sloped d ON d.gid = a.gid AND d.node = a.node
@@ -239,7 +241,8 @@ def _pair(row: dict[str, Any]) -> _Pair:
     # Of evenly spread points with that noise; a median is less sure than a mean.
     noise = 1.4826 * max(row["sloped_scale"], 1.0)
     unsure = 1.6 * noise * sqrt(12 / n) / span
-    if abs(slope) < _CLEAR * unsure:
+    # A drift that moves the ends by less than they vary is no better known than by the error.
+    if abs(slope) < _CLEAR * unsure or abs(slope) * span < 2 * row["sloped_most"]:
         return flat
     line = _Line(row["offset"] + round(row["more"]), row["since"], slope)
     return _Pair(row["known"], row["node"], n, line, row["sloped_scale"])

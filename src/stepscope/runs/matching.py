@@ -1,9 +1,9 @@
 """Which calls of different ranks are one collective.
 
 Calls belong together if their process group is the same (name and ranks), their kind, and their sequence
-number where the profiles have one. Else their order decides: within group, kind and bytes, over the whole run if all
-ranks recorded the same number, and else step by step. Sends and receives are told apart by their ends, and by
-order alone, for each rank numbers its own. What cannot be told stays unmatched, and a note says so.
+number where the profiles have one. Else their order decides: within group, kind and bytes, over the whole run
+if all ranks recorded equally many, and else step by step. Sends and receives are told apart by their ends,
+and by order alone, for each rank numbers its own. What cannot be told stays unmatched, and a note says so.
 """
 
 from __future__ import annotations

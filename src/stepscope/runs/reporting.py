@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from stepscope import units
 from stepscope.findings import Advice, Finding, Location
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged
-from stepscope.findings.report import Report, RunFacts, Verdict
+from stepscope.findings.facts import Facts
+from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.report import Report, RunFacts, Verdict, Word
 from stepscope.runs.judging import JudgedRun
 from stepscope.runs.many import ManyRanks
 from stepscope.tables import Table
 
-__all__ = ["RUN_TABLES", "InDepth", "in_depth", "of_run", "with_run"]
+__all__ = ["RUN_TABLES", "InDepth", "in_depth", "judged_from_summaries", "of_run", "with_run"]
 
 RUN_TABLES = ("stragglers", "clocks", "process_groups", "rank_steps", "run_steps", "critical_ranks")
 """The tables over all ranks that a report shows."""
@@ -28,8 +31,8 @@ STRAGGLES_SHARE = 0.03
 """Others that lose this part of the step to one rank wait for it."""
 IMBALANCED_SHARE = 0.10
 """If they lose this part of it, that is what limits the run."""
-_ALIKE = 0.5
-"""A finding of both ranks holds for all if the usual one gains this part of what the other one does."""
+_CLEAR_SHARE = 0.3
+"""Where only summaries tell, what takes this part of the step is named."""
 _PLACE_SHARE = 0.3
 """The function in which a late rank spends more time than a usual one must explain this part of it."""
 
@@ -102,13 +105,12 @@ def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDept
     most = chosen.late_ns / step.step_ns if step.step_ns and usual is not None else 1.0
     ours = {}
     for name, advice in judged.advices.items():
-        only = usual is not None and not _holds_for_all(name, judged, usual)
+        only = usual is not None and name not in usual.advices
         ours[name] = _at_most(advice, judged, most) if only else advice
     place = _place(judged, usual, chosen)
-    runs = {
-        name: replace(one, locations=place) if place and name == _STRAGGLING and not one.locations else one
-        for name, one in told.advices.items()
-    }
+    runs = {name: _in_terms_of(step, told, one) for name, one in told.advices.items()}
+    if place and _STRAGGLING in runs and not runs[_STRAGGLING].locations:
+        runs[_STRAGGLING] = replace(runs[_STRAGGLING], locations=place)
     return replace(
         judged,
         rules={**judged.rules, **told.rules},
@@ -120,12 +122,10 @@ def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDept
 _STRAGGLING = "straggling_rank"
 
 
-def _holds_for_all(name: str, judged: Judged, usual: Judged) -> bool:
-    ours, theirs = judged.advices[name], usual.advices.get(name)
-    if theirs is None:
-        return False
-    gained = judged.mean_step.gain(ours.saving).high_share
-    return usual.mean_step.gain(theirs.saving).high_share >= _ALIKE * gained
+def _in_terms_of(step: MeanStep, told: JudgedRun, advice: Advice) -> Advice:
+    """An advice about the run as the same part of the step of a rank."""
+    gain = told.mean_step.gain(advice.saving)
+    return replace(advice, saving=of_shares(step, gain.low_share, gain.high_share))
 
 
 def _at_most(advice: Advice, judged: Judged, most_share: float) -> Advice:
@@ -160,6 +160,38 @@ def _key(row: Any) -> tuple[Any, ...]:
     return row.file, row.line, row.function
 
 
+def judged_from_summaries(run: ManyRanks) -> Judged:
+    """A rank of which there is no profile here: nothing is known of it but its step."""
+    step_ns = _mean_step_ns(run)
+    facts = Facts(
+        source=run.name,
+        rank=run.ranks[0],
+        world_size=run.world_size,
+        backend=None,
+        devices=(),
+        stacks=False,
+        shapes=False,
+        memory=False,
+        modules=False,
+        device_work=False,
+        host_ops=False,
+        cuda=None,
+    )
+    step = MeanStep(
+        steps=len(run.table("run_steps")),
+        step_ns=step_ns,
+        unprofiled_ns=(step_ns, step_ns),
+        device=None,
+        busy_ns=0.0,
+        starved_ns=0.0,
+        latency_ns=0.0,
+        waiting_ns=0.0,
+        host_path_share=0.0,
+        steady_ns=step_ns,
+    )
+    return Judged(facts, step, rules={}, advices={}, not_run=(), shown={}, tables={})
+
+
 # ---------------------------------------------------------------- the report
 
 
@@ -170,17 +202,19 @@ def with_run(
     verdict = report.verdict
     if chosen.lost_share >= IMBALANCED_SHARE:
         verdict = Verdict("imbalanced", _lateness(run, chosen, tables), verdict.promise)
+    elif not sum(report.overview.parts.values()):
+        report = replace(report, overview=replace(report.overview, found_by="marks"))
+        verdict = Verdict(*_from_summaries(run, tables), verdict.promise)
     findings = tuple(_of_ranks(one, usual, chosen) for one in report.findings)
-    return replace(report, verdict=verdict, findings=findings, run=_facts(run, chosen, tables))
+    facts = replace(report.facts, source=PurePath(run.name).name or run.name, world_size=run.world_size)
+    told = _facts(run, chosen, tables)
+    return replace(report, facts=facts, verdict=verdict, findings=findings, run=told)
 
 
 def _of_ranks(finding: Finding, usual: Judged | None, chosen: InDepth) -> Finding:
+    """A finding that a usual rank does not have is one of the judged rank alone."""
     name = finding.id.replace("-", "_")
-    if usual is None or name not in usual.rules:
-        return finding
-    theirs = usual.advices.get(name)
-    gained = usual.mean_step.gain(theirs.saving).high_share if theirs else 0.0
-    if theirs is not None and gained >= _ALIKE * finding.gain.high_share:
+    if usual is None or name not in usual.rules or name in usual.advices:
         return finding
     return replace(finding, ranks=(chosen.judged,))
 
@@ -200,6 +234,23 @@ def _lateness(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]])
         f"{units.duration(chosen.late_ns)} late in a step of {step}{causes}. On average {loses} "
         f"{units.percent(chosen.lost_share)} of the step for it."
     )
+
+
+def _from_summaries(run: ManyRanks, tables: Mapping[str, Table[Any]]) -> tuple[Word, str]:
+    """What takes most of the step of all ranks, if only summaries tell."""
+    columns = ("step_ns", "exposed_wait_ns", "exposed_transfer_ns", "input_ns", "compute_ns")
+    sums = {name: sum(one or 0 for one in tables["rank_steps"].arrow[name].to_pylist()) for name in columns}
+    shares = {name: ns / sums["step_ns"] if sums["step_ns"] else 0.0 for name, ns in sums.items()}
+    talking = shares["exposed_wait_ns"] + shares["exposed_transfer_ns"]
+    said = (
+        f"On average over {units.counted(len(run.ranks), 'rank')}, {units.percent(shares['compute_ns'])} of "
+        f"the step is computing, {units.percent(talking)} exposed communication and "
+        f"{units.percent(shares['input_ns'])} waiting for data. Only summaries are here: ranks were not "
+        "looked at in depth."
+    )
+    if talking >= _CLEAR_SHARE:
+        return "communication-bound", said
+    return ("input-bound" if shares["input_ns"] >= _CLEAR_SHARE else "unknown"), said
 
 
 _WHY = {
@@ -240,14 +291,6 @@ def _facts(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]]) ->
         judged_rank=chosen.judged,
         judged_because=chosen.because,
         compared_rank=chosen.compared,
-        notes=(*_missing(run), *run.notes),
+        notes=run.notes,
         tables=tables,
     )
-
-
-def _missing(run: ManyRanks) -> tuple[str, ...]:
-    if not run.missing:
-        return ()
-    listed = ", ".join(map(str, run.missing[:8])) + (", …" if len(run.missing) > 8 else "")
-    few = f"Rank {listed} has" if len(run.missing) == 1 else f"Ranks {listed} have"
-    return (f"{few} no profile: what the others wait for may be there.",)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CALLS", "MOST_TABLE_BYTES", "joined", "kept_summary", "summarize", "summary_of"]
 
-KEPT = "rank.summary"
-"""The file in a store."""
+KEPT = "rank.2.summary"
+"""The file in a store. Its number is raised when the tables of a summary come to mean something else."""
 
 MOST_CALLS = 40_000
 MOST_TABLE_BYTES = 4 << 20
@@ -154,7 +154,7 @@ def _facts(trace: Trace) -> RankFacts:
         rank=trace.rank,
         rank_source=trace.meta.rank_source,
         world_size=found.world_size,
-        host=text(told.get("host")) or "",
+        host=text(told.get("host")) or text(trace.meta.metadata.get("host_name")) or "",
         device=", ".join(names),
         vendor=found.vendor.value,
         torch=text(versions.get("torch")) or "",

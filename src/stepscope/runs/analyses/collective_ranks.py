@@ -16,7 +16,7 @@ from stepscope.units import counted, duration
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CollectiveRank", "collective_ranks"]
+__all__ = ["CollectiveRank", "collective_ranks", "labels_of"]
 
 By = Literal["call", "rank", "host", "group"]
 
@@ -53,7 +53,7 @@ def collective_ranks(
     Exposed waiting and transfer of a rank's steps sum to its exposed communication, with what is unmatched.
     """
     found = aligned(run)
-    labels = _labels(run, found)
+    labels = labels_of(run, found)
     rows = ask(
         _CALLS,
         calls=found.calls,
@@ -77,7 +77,8 @@ def collective_ranks(
     return Table(CollectiveRank, rows.select(columns), notes)
 
 
-def _labels(run: ManyRanks, found: Aligned) -> dict[str, pa.Table]:
+def labels_of(run: ManyRanks, found: Aligned) -> dict[str, pa.Table]:
+    """Names of groups by gid, and of hosts by rank, for joins."""
     import pyarrow as pa
 
     groups = found.groups.values()

@@ -181,13 +181,23 @@ def test_summaries_alone_are_a_run(folder: Path, tmp_path: Path, idle: Callable[
         all_ranks(str(small), "ops")
 
 
-@pytest.mark.parametrize("name", ["ops", "steps", "collective_kinds", "devices"])
-def test_a_table_of_all_ranks_is_those_of_each(folder: Path, tmp_path: Path, name: str) -> None:
-    table = all_ranks(str(folder), name)
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("ops", {}),
+        ("ops", {"by": "shape"}),
+        ("ops", {"by": "user_frame"}),
+        ("steps", {}),
+        ("collective_kinds", {}),
+        ("devices", {}),
+    ],
+)
+def test_a_table_of_all_ranks_is_those_of_each(folder: Path, name: str, options: dict[str, str]) -> None:
+    table = all_ranks(str(folder), name, options)
     expected = []
     notes: list[Sequence[str]] = []
     for rank in range(2):
-        one = stepscope.open(folder / f"rank{rank}.json.gz").table(name)
+        one = stepscope.open(folder / f"rank{rank}.json.gz").table(name, **options)
         expected += [{"rank": rank} | row | {"rank": rank} for row in one.records()]
         notes.append(one.notes)
     assert table.records() == expected

@@ -126,7 +126,7 @@ class KeptRun:
         told = json.dumps([name, sorted(options.items())], default=str)
         file = self.folder / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}.arrow"
         with suppress(OSError, ValueError, TypeError):
-            return Table(row, *read_table(file.read_bytes()))
+            return read_table(file.read_bytes(), row)
         found = make()
         aside = file.with_name(f".{file.name}.{os.getpid()}")
         with suppress(OSError):

@@ -22,8 +22,6 @@ from stepscope.streams import is_url
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from stepscope.runs import RankRecord
     from stepscope.runs.summary import RankSummary
     from stepscope.streams import Progress
@@ -109,16 +107,17 @@ def all_ranks(
     """One analysis of every rank, below one another, with the column `rank` first."""
     where = where or Where()
     run, tasks = _tasks(words, where, name, options)
-    found: dict[int, tuple[pa.Table, Sequence[str]]] = {}
+    found: dict[int, Table[Any]] = {}
+    row = row_of(registry.load("analyses", name))
     failed: list[FailedRank] = []
     for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
         if outcome.payload is None:
             failed.append(_failed(outcome))
         else:
-            found[outcome.task.rank] = read_table(outcome.payload)
+            found[outcome.task.rank] = read_table(outcome.payload, row)
     if not found:
         raise _none_read(run, failed)
-    return _stacked(registry.load("analyses", name), found, failed)
+    return _stacked(found, (*run.failed, *failed))
 
 
 def _tasks(
@@ -210,25 +209,27 @@ def _none_read(run: Run, failed: Sequence[FailedRank]) -> StepscopeError:
     )
 
 
-def _stacked(
-    analysis: Any, found: Mapping[int, tuple[pa.Table, Sequence[str]]], failed: Sequence[FailedRank]
-) -> Table[Any]:
+def _stacked(found: Mapping[int, Table[Any]], failed: Sequence[FailedRank]) -> Table[Any]:
     """The tables of ranks below one another; what has to be said beside them is said once."""
     import pyarrow as pa
 
     parts = []
     notes: dict[str, list[int]] = {}
     for rank in sorted(found):
-        arrow, told = found[rank]
+        arrow = found[rank].arrow
         column = pa.repeat(pa.scalar(rank, pa.int64()), arrow.num_rows)
         if "rank" in arrow.column_names:
             arrow = arrow.drop_columns(["rank"])
         parts.append(arrow.add_column(0, pa.field("rank", pa.int64(), nullable=False), column))
-        for note in told:
+        for note in found[rank].notes:
             notes.setdefault(note, []).append(rank)
     said = [note if len(ranks) == len(found) else f"{_ranks(ranks)}: {note}" for note, ranks in notes.items()]
-    said += [f"Rank {one.rank} could not be read: {one.reason}." for one in failed]
-    return Table(_with_rank(analysis), pa.concat_tables(parts), said)
+    said += [
+        f"{one.source if one.rank is None else f'Rank {one.rank}'} could not be read: {one.reason}."
+        for one in failed
+    ]
+    row = next(iter(found.values())).row
+    return Table(_with_rank(row), pa.concat_tables(parts), said)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -238,9 +239,8 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"Ranks {listed}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
-def _with_rank(analysis: Any) -> type:
-    """The rows of an analysis with the column `rank` in front."""
-    row = row_of(analysis)
+def _with_rank(row: type) -> type:
+    """Rows with the column `rank` in front."""
     hints = get_type_hints(row, include_extras=True)
     fields = [(one.name, hints[one.name]) for one in dataclasses.fields(row) if one.name != "rank"]
     rank = ("rank", Annotated[int, "The rank."])

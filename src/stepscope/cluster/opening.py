@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from stepscope.runs.summary import RankSummary
     from stepscope.streams import Progress
 
-__all__ = ["EngineName", "Where", "all_ranks", "open_run"]
+__all__ = ["EngineName", "Where", "all_ranks", "each_rank", "open_run"]
 
 EngineName = Literal["local", "ray"]
 
@@ -94,6 +94,19 @@ def open_run(
     if where.store is None:
         cache.evict(cache.root(), keep=kept.folder)
     return _together(run, summaries, failed, kept)
+
+
+def each_rank(
+    run: Run, where: Where | None = None, *, progress: Progress | None = None
+) -> Iterator[tuple[RankRecord, RankSummary | FailedRank]]:
+    """The summary of every rank of a run as it comes, or why there is none."""
+    where = where or Where()
+    _, tasks = _tasks(run, where)
+    for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
+        if outcome.payload is None:
+            yield outcome.task.record, _failed(outcome)
+        else:
+            yield outcome.task.record, read_summary(outcome.payload, outcome.task.source)
 
 
 def all_ranks(

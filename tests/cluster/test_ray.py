@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.ranks import Stalled, drawn, gone, task
+from tests.cluster.ranks import Stalled, drawn, gone, run_of, task
 from tests.conftest import TORCH_PYTHON
 
+from stepscope import registry
+from stepscope.analyses.kernels import Kernel
 from stepscope.cluster.local import HereEngine, LocalEngine
+from stepscope.cluster.opening import Where, all_ranks, open_run
 from stepscope.cluster.ray import RayEngine
 from stepscope.cluster.tasks import read_table
 from stepscope.errors import StepscopeError
+from stepscope.runs.summary import SUMMARY_TABLES
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,7 +52,7 @@ def ray() -> Iterator[Any]:
 
 def calls(payload: bytes | None) -> int:
     assert payload is not None
-    found: int = read_table(payload)[0].column("calls")[0].as_py()
+    found: int = read_table(payload, Kernel).records()[0]["calls"]
     return found
 
 
@@ -64,6 +68,30 @@ def test_a_cluster_gives_what_this_process_and_the_pool_give(ray: Any, tmp_path:
     assert [calls(found[rank]) for rank in range(12)] == list(range(1, 13))
     assert told == [(number + 1) / 12 for number in range(12)]
     assert ray.is_initialized()  # what the program had, stays
+
+
+def test_a_run_of_eight_ranks_is_the_same_by_every_engine(ray: Any, tmp_path: Path) -> None:
+    folder = run_of(tmp_path / "run", 8)
+    runs = [
+        open_run(str(folder), store=tmp_path / "here", workers=1),
+        open_run(str(folder), store=tmp_path / "pool", workers=2),
+        open_run(str(folder), store=tmp_path / "ray", engine="ray"),
+    ]
+    first, *others = runs
+    assert first.ranks == tuple(range(8))
+    assert [one.offset_ns for one in first.table("clocks")][1:] != [0] * 7
+    for other in others:
+        for name in SUMMARY_TABLES:
+            assert other.stacked(name).equals(first.stacked(name))
+        for name, _ in registry.names("runs.analyses"):
+            assert other.table(name).records() == first.table(name).records()
+            assert other.table(name).notes == first.table(name).notes
+    tables = [
+        all_ranks(str(folder), "ops", {"by": "shape"}, Where(engine, store=tmp_path / engine))
+        for engine in ("local", "ray")
+    ]
+    assert tables[0].records() == tables[1].records()
+    assert tables[0].notes == tables[1].notes
 
 
 def test_one_bad_profile_costs_no_other(ray: Any, tmp_path: Path) -> None:

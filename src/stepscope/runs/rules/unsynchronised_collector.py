@@ -9,7 +9,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.runs.analyses.rank_steps import RankStep
 from stepscope.runs.mean_step import RunMeanStep
-from stepscope.runs.rules._late import WAITING, changes_of, named
+from stepscope.runs.rules._late import changes_of, claims_of, named
 from stepscope.runs.simulation import RankChange
 from stepscope.tables import Table
 
@@ -86,5 +86,5 @@ def unsynchronised_collector(
             "longest_ns": longest,
             "steps_with_pauses": len(hit),
         },
-        claims=WAITING,
+        claims=claims_of("collector"),
     )

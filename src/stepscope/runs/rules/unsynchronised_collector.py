@@ -80,6 +80,7 @@ def unsynchronised_collector(
         fix=fix_of(line(Change.COLLECTOR, _TOGETHER)),
         check="stepscope show rank_steps RUN: collector_ns is 0, or in the same steps on all ranks.",
         evidence={
+            "rank": ranks[0],
             "ranks": ",".join(map(str, ranks)),
             "pause_ns": round(most),
             "apart_ns": round(apart),

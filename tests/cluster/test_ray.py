@@ -153,9 +153,9 @@ HEAD = """
     from tests.cluster.ranks import task
     from stepscope.cluster.ray import RayEngine
     folder = Path(sys.argv[1])
-    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(3)]
+    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(4)]
     for one in RayEngine(workers=2).map(tasks):
-        assert one.payload, one.error
+        assert (one.payload is None) == (one.task.rank == 3), one.error
 """
 
 

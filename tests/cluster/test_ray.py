@@ -171,6 +171,35 @@ def test_a_cluster_of_our_own_is_quiet_and_goes(tmp_path: Path) -> None:
     assert gone(daemons() - before)
 
 
+INTERRUPTED = """
+    import sys
+    from pathlib import Path
+    from tests.cluster.ranks import task
+    from stepscope import interrupts
+    from stepscope.cluster.ray import RayEngine
+    interrupts.watch()
+    try:
+        list(RayEngine(workers=2).map([task(0, Path(sys.argv[1]), Path(sys.argv[2]))]))
+    except KeyboardInterrupt:
+        sys.exit(interrupts.exit_code())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_cluster_of_our_own(tmp_path: Path, number: int) -> None:
+    if sys.version_info[:2] != TORCH_PYTHON:
+        pytest.skip("Ray is installed on Python {}.{} only".format(*TORCH_PYTHON))
+    stalled = Stalled(tmp_path / "stalled.json", drawn(tmp_path, 9))
+    before = daemons()
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(stalled.path), str(tmp_path / "store")]
+    head = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with stalled.begun() as pid:
+        head.send_signal(number)
+        said, complained = head.communicate(timeout=60)
+        assert gone({pid, *(daemons() - before)})
+    assert (head.returncode, said, complained) == (128 + number, b"", b"")
+
+
 def daemons() -> set[int]:
     """The processes of clusters on this machine."""
     found = set()

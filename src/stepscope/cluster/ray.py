@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -101,6 +102,7 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
     asked = address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     made = {} if asked else {"include_dashboard": False, "num_cpus": workers or None}
+    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         _knock(asked or "")
         ray.init(address=asked or "local", **quiet, **made)
@@ -112,6 +114,9 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
             hint="ray status shows whether one runs; --engine local does without",
         ) from error
     try:
+        with suppress(ValueError):  # signals are for the main thread
+            for one, handler in handlers.items():
+                signal.signal(one, handler)  # Ray has put its own in their place
         yield
     finally:
         ray.shutdown()

@@ -128,7 +128,7 @@ def test_the_header_names_the_only_group(tmp_path: Path) -> None:
 def test_ranks_of_a_group_may_stand_in_the_header(tmp_path: Path) -> None:
     """torch cuts long lists short in arguments."""
     members = list(range(0, 1024, 8))
-    cut = {"Process Group Ranks": "[0, 8, 16, ...]", "Group size": 128}
+    cut: dict[str, Any] = {"Process Group Ranks": "[0, 8, 16, ...]", "Group size": 128}
     drawing = Drawing().mark(1, 0, 100).kernel(GENERIC, 0, 5, args=told("allreduce", 8, **cut))
     info = {"rank": 0, "world_size": 1024}
     groups = [{"pg_name": "dp", "ranks": members}, {"pg_name": "tp", "ranks": [0, 1]}]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
 
 from stepscope.runs.many import ManyRanks
-from stepscope.runs.summary import CAUSES, SUMMARY_TABLES, RankFacts, RankSummary
+from stepscope.runs.summary import CAUSES, SUMMARY_TABLES, CollectiveCall, RankFacts, RankSummary
 from stepscope.tables import Table
 
 __all__ = ["Call", "Own", "PlayedForward", "Wait", "played_forward"]
@@ -133,7 +133,7 @@ def _own(rank: _Rank, step: int, cause: str, ns: int) -> None:
 
 
 def _call(call: int, step: int, stream: str, arrival: int, end: int) -> dict[str, Any]:
-    known = dict.fromkeys(SUMMARY_TABLES["calls"].__dataclass_fields__)
+    known: dict[str, Any] = dict.fromkeys(one.name for one in fields(CollectiveCall))
     return known | {
         "call": call,
         "step": step,

@@ -24,7 +24,7 @@ def simulator(drawn: PlayedForward) -> RunSimulator:
 def late_input(late_us: int, *, ranks: int = 4, late: int = 2) -> PlayedForward:
     """One rank waits for its data before each step; backward hides the first of two all-reduces."""
     extra = {(late, step): late_us * US for step in range(3)}
-    program = [
+    program: list[Own | Call | Wait] = [
         Own("input", extra),
         Own("compute", {}, 1000 * US),
         Call("first", 300 * US),
@@ -99,7 +99,13 @@ def test_a_play_that_is_off_is_not_used() -> None:
 
 
 def test_an_order_in_which_some_wait_for_ever_is_not_used() -> None:
-    program = [Call("a", 10), Wait("a"), Own("compute", {}, 10), Call("b", 10), Wait("b")]
+    program: list[Own | Call | Wait] = [
+        Call("a", 10),
+        Wait("a"),
+        Own("compute", {}, 10),
+        Call("b", 10),
+        Wait("b"),
+    ]
     drawn = played_forward(program, ranks=2, steps=1)
     # Each rank's first call is taken for the other's second.
     crossed = [

@@ -13,7 +13,7 @@ from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     from stepscope.cluster.opening import EngineName, Where
-    from stepscope.compare import Comparison
+    from stepscope.compare import Comparison, RanksOfSide
     from stepscope.runs import Pass, PassName, Run
     from stepscope.runs.choosing import ChosenRank
     from stepscope.runs.many import ManyRanks
@@ -169,7 +169,8 @@ def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
     from stepscope.runs.choosing import choose_pass
 
     one = choose_pass(chosen, wanted.name, wanted.needed)
-    said = f"{one.name} pass of rank {chosen.record.rank}: {one.path}"
+    kind = "profile" if one.name == "profile" else f"{one.name} pass"
+    said = f"{kind} of rank {chosen.record.rank}: {one.word}"
     others = {other.name for other in chosen.record.passes} - {one.name}
     if wanted.needed and wanted.name is None and others:
         said += f", for only it has {wanted.needed} (--pass light takes the other)"
@@ -182,18 +183,66 @@ def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
 
 
 def compared(words: Sequence[str], *, store: Path | None = None, rank: int | None = None) -> Comparison:
-    """Compares the sides of a command line, each a word that names one recording or several."""
+    """Compares the sides of a command line, each a word that names one recording or several.
+
+    Of runs with many ranks, the rank that sets the pace of the first is compared in depth.
+    """
     from stepscope.cli.progress import ProgressLine
     from stepscope.compare.build import compare, names_of
     from stepscope.findings.thresholds import nearest_thresholds
     from stepscope.opening import check_pipes, recordings_of
 
     thresholds = nearest_thresholds(here())
-    found = [recordings_of(word) for word in words]
+    runs = [_ranks_of(word) for word in words]
+    ranks: list[RanksOfSide | None] = []
+    if rank is None and all(runs):
+        rank, ranks = _together([one for one in runs if one], words, store)
+    found = [[word] if run else recordings_of(word) for word, run in zip(words, runs, strict=True)]
     check_pipes([one for side in found for one in side])
-    traces = [[_side(one, store, rank) for one in side] for side in found]
+    traces = [
+        [_rank_of(run, rank, store)] if run else [_side(one, store, rank) for one in side]
+        for run, side in zip(runs, found, strict=True)
+    ]
     named = zip(names_of(words), traces, strict=True)
-    return compare(list(named), thresholds=thresholds, progress=ProgressLine())
+    return compare(list(named), thresholds=thresholds, ranks=ranks, progress=ProgressLine())
+
+
+def _ranks_of(word: str) -> Run | None:
+    """The run of several ranks that a word names; None for one profile, and for repetitions of one."""
+    from contextlib import suppress
+
+    if "," in word or word == "-":
+        return None
+    run = None
+    with suppress(StepscopeError):  # two profiles of one rank are repetitions
+        run = run_of([word])
+    return run if run is not None and len(run.told) > 1 else None
+
+
+def _together(
+    runs: Sequence[Run], words: Sequence[str], store: Path | None
+) -> tuple[int, list[RanksOfSide | None]]:
+    """The rank to compare in depth, and what all ranks of each side show together."""
+    from stepscope.runs.mean_step import run_mean_step_of
+    from stepscope.runs.reporting import in_depth, side_of
+
+    opened = [open_run_with_progress(word, at_work("local", None, None, store)) for word in words]
+    chosen = [in_depth(one, run_mean_step_of(one)) for one in opened]
+    common = set.intersection(*({one.rank for one in run.profiled} for run in runs))
+    if not common:
+        raise StepscopeError("the runs have no rank in common", hint="name the profiles of one rank each")
+    rank = chosen[0].judged if chosen[0].judged in common else min(common)
+    return rank, [side_of(one, depth) for one, depth in zip(opened, chosen, strict=True)]
+
+
+def _rank_of(run: Run, rank: int | None, store: Path | None) -> Trace:
+    """A rank of a run to compare."""
+    from stepscope.cli.progress import ProgressLine
+    from stepscope.opening import open_pass
+    from stepscope.runs.choosing import choose_rank
+
+    chosen = choose_rank(run, rank)
+    return open_pass(chosen, _told(chosen, WantedPass(rank)), store=store, progress=ProgressLine())
 
 
 def _side(word: str, store: Path | None, rank: int | None) -> Trace:

@@ -64,7 +64,7 @@ def report_on_ranks(
 ) -> Report:
     """The report on all ranks of a run."""
     told = judged_run(many, thresholds=thresholds)
-    chosen = in_depth(many)
+    chosen = in_depth(many, told.mean_step)
     depth = _Depth(run, thresholds, tuple(dict.fromkeys((*tables, _FOR_PLACES))), store, progress)
     records = {record.rank: record for record in run.ranks}
     shown = {name: many.table(name) for name in RUN_TABLES}

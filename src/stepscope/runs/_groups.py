@@ -98,12 +98,8 @@ class GroupFinder:
         said = f"the group {name}" if name else f"the group of {rows[0]['kind']} calls"
         if size is not None and max(map(len, parts.values())) > size:
             self.notes.append(
-                f"{counted(len(everyone), 'rank')} say that {said} has {size} ranks and not which: its calls "
-                "are not matched."
+                f"{counted(len(everyone), 'rank')} say that {said} has {size} ranks, and not which."
             )
-            for row in rows:
-                self._add(row, self._gid(name, (row["rank"],), size, recorded=False, apart=row["kind"]))
-            return
         if len(parts) > 1:
             lists = "; ".join(ranks_text(ranks) for ranks in sorted(parts.values())[:8])
             self.notes.append(

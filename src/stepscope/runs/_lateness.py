@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Lateness", "lateness"]
 
+_ENOUGH = 64
+"""Of larger groups every so manieth rank is what the last one is held against: so many tell a median."""
+
 
 @dataclass(frozen=True)
 class Lateness:
@@ -129,8 +132,14 @@ _BEFORE = ", ".join(
     f"AS before_{name}"
     for name in _NAMES
 )
-_UNTIL = ", ".join(f"round(coalesce(before_{name} + {name} * part, 0))::BIGINT AS {name}" for name in _NAMES)
-_BETWEEN = ", ".join(f"b.{name} - a.{name} AS {name}" for name in _NAMES)
+_BETWEEN = ", ".join(
+    f"coalesce(b.before_{name} + round(b.{name} * {{b}})::BIGINT, 0)"
+    f" - coalesce(a.before_{name} + round(a.{name} * {{a}})::BIGINT, 0) AS {name}"
+    for name in _NAMES
+).format(
+    a="least(1.0, (w.since_ns - a.start_ns) / greatest(1, a.dur_ns))",
+    b="least(1.0, (w.arrival_ns - b.start_ns) / greatest(1, b.dur_ns))",
+)
 _OWN = " + ".join(_NAMES)
 # What each member spent between the collective that they left together, and its arrival at this one.
 _SPENT = f"""
@@ -144,19 +153,14 @@ windows AS (
     SELECT t.number, c.rank, c.arrival_ns,
            least(c.arrival_ns, coalesce(p.end_ns, begun.first, c.arrival_ns)) AS since_ns
     FROM together t JOIN calls c USING (number) LEFT JOIN begun ON begun.number = t.number
-        LEFT JOIN calls p ON p.number = t.since AND p.rank = c.rank),
+        LEFT JOIN calls p ON p.number = t.since AND p.rank = c.rank
+    WHERE c.rank = t.last_rank OR t.ranks <= {_ENOUGH} OR hash(c.rank) % (t.ranks // {_ENOUGH}) = 0),
 sums AS (
     SELECT rank, {reference_time("start_ns")} AS start_ns, dur_ns, {", ".join(_NAMES)}, {_BEFORE}
-    FROM pieces JOIN clocks k USING (rank)),
-moments AS (SELECT rank, since_ns AS moment FROM windows UNION SELECT rank, arrival_ns FROM windows),
-known AS (
-    SELECT rank, moment, {_UNTIL} FROM (
-        SELECT m.rank, m.moment, s.* EXCLUDE (rank),
-               least(1.0, (m.moment - s.start_ns) / greatest(1, s.dur_ns)) AS part
-        FROM moments m ASOF LEFT JOIN sums s ON s.rank = m.rank AND m.moment >= s.start_ns))
+    FROM pieces JOIN clocks k USING (rank) WHERE rank IN (SELECT rank FROM windows))
 SELECT w.number, w.rank, w.since_ns, w.arrival_ns, {_BETWEEN}
-FROM windows w JOIN known a ON a.rank = w.rank AND a.moment = w.since_ns
-    JOIN known b ON b.rank = w.rank AND b.moment = w.arrival_ns
+FROM windows w ASOF LEFT JOIN sums a ON a.rank = w.rank AND w.since_ns >= a.start_ns
+    ASOF LEFT JOIN sums b ON b.rank = w.rank AND w.arrival_ns >= b.start_ns
 """
 _MORE = ", ".join(
     f"(any_value({name}) FILTER (rank = last_rank) - median({name}) FILTER (rank <> last_rank))::BIGINT "

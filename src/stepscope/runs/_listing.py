@@ -64,13 +64,9 @@ def _of_word(word: str) -> Iterator[str | Path]:
             "a run cannot be read from standard input", hint="name its folder, or a pattern", exit_code=2
         )
     path = Path(word)
-    try:
-        is_folder, there = path.is_dir(), os.path.lexists(path)
-    except ValueError as error:
-        raise StepscopeError(f"{word[:200]!r} is no path: {error}", hint="check the name") from error
-    if is_folder:
+    if path.is_dir():
         yield from _in_folder(path)
-    elif there:
+    elif os.path.lexists(path):
         yield word
     elif glob.has_magic(word):
         found = sorted(glob.glob(word, recursive=True))  # noqa: PTH207  # a pattern may begin anywhere

@@ -69,7 +69,7 @@ def _aligned(run: ManyRanks) -> Aligned:
     found, fit = matched(run), clock_fit(run)
     clocks = fit.table
     rows = ask(_ON_ONE_CLOCK, rows=found.calls, clocks=clocks)
-    wrong = ask(_IMPOSSIBLE, rows=rows)
+    wrong = ask(_IMPOSSIBLE, rows=rows, supposed=_supposed(found.groups))
     calls = ask(_NUMBERED, rows=rows, wrong=wrong)
     collectives = ask(_COLLECTIVES, calls=calls)
     exposed = ask(
@@ -88,6 +88,14 @@ def _aligned(run: ManyRanks) -> Aligned:
     return Aligned(calls, collectives, exposed, fit, found.groups, found.shifts, tuple(notes))
 
 
+def _supposed(groups: Mapping[int, MatchedGroup]) -> pa.Table:
+    """Groups whose ranks follow from their calls alone."""
+    import pyarrow as pa
+
+    gids = [gid for gid, one in groups.items() if not one.recorded and one.name is None]
+    return pa.table({"gid": pa.array(gids, pa.int64())})
+
+
 _ON_ONE_CLOCK = f"""
 SELECT r.id, r.rank, r.call, r.step, r.kind, r.backend, r.gid, r.dtype, r.bytes, r.from_rank, r.to_rank,
        {reference_time("r.start_ns")} AS arrival_ns, {reference_time("(r.start_ns + r.dur_ns)")} AS end_ns,
@@ -95,23 +103,28 @@ SELECT r.id, r.rank, r.call, r.step, r.kind, r.backend, r.gid, r.dtype, r.bytes,
 FROM rows r JOIN clocks k USING (rank)
 """
 # Of a group whose match fails now and then, those times; of one where it often does, all that order tells.
+# Who is in a group that no profile names must leave it together.
 _IMPOSSIBLE = f"""
 WITH met AS (
     SELECT id, gid, kind, matched_by, max(arrival_ns) - min(end_ns) AS early, min(dur_ns) AS shortest,
-           4 * max(error_ns) + 10000 AS unsure, min(part) <> max(part) AS apart
+           max(end_ns) - min(end_ns) AS spread, 4 * max(error_ns) + 10000 AS unsure,
+           min(part) <> max(part) AS apart
     FROM rows WHERE id IS NOT NULL GROUP BY id, gid, kind, matched_by),
 judged AS (SELECT *, early > greatest(unsure, shortest // 2) AND kind IN {TOGETHER} AS wrong FROM met),
 often AS (
-    SELECT gid, kind, matched_by, avg(CASE WHEN wrong THEN 1 ELSE 0 END) AS share FROM judged GROUP BY ALL)
+    SELECT gid, kind, matched_by, avg(CASE WHEN wrong THEN 1 ELSE 0 END) AS share,
+           kind IN {TOGETHER} AND gid IN (SELECT gid FROM supposed)
+               AND median(spread) > greatest(20000, median(shortest) / 2) AS never
+    FROM judged GROUP BY gid, kind, matched_by)
 SELECT id FROM judged JOIN often USING (gid, kind, matched_by)
-WHERE wrong OR apart OR (matched_by = 'order' AND share > 0.2) ORDER BY id
+WHERE wrong OR apart OR never OR (matched_by = 'order' AND share > 0.2) ORDER BY id
 """
 _NUMBERED = """
 WITH kept AS (
     SELECT id, min(arrival_ns) AS start_ns FROM rows
     WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM wrong) GROUP BY id),
 numbers AS (SELECT id, row_number() OVER (ORDER BY start_ns, id) - 1 AS number FROM kept)
-SELECT number, rows.* EXCLUDE (id) FROM rows LEFT JOIN numbers USING (id) ORDER BY rank, call
+SELECT number, rows.* EXCLUDE (id) FROM rows LEFT JOIN numbers USING (id)
 """
 _COLLECTIVES = """
 WITH lasts AS (
@@ -137,5 +150,5 @@ waits AS (
         LEFT JOIN lasts l ON l.number = c.number)
 SELECT rank, step, call, number, since AS start_ns, CASE WHEN number IS NOT NULL THEN wait_ns END AS wait_ns,
        CASE WHEN number IS NOT NULL THEN dur_ns - wait_ns END AS transfer_ns, dur_ns
-FROM waits ORDER BY rank, call, step
+FROM waits
 """

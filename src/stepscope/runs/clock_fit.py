@@ -33,6 +33,8 @@ _LEAST_FOR_DRIFT = 8
 """Collectives that a drift must be seen in."""
 _CLEAR = 4.0
 """A drift counts if it is so many times its own uncertainty."""
+_ENOUGH = 256
+"""Collectives of a group that are enough for the fit."""
 _FEW = 3
 """Of fewer collectives, residuals tell nothing."""
 _TIMESTAMP_NS = 10_000
@@ -105,11 +107,7 @@ class _Line:
 
 
 def _fit(run: ManyRanks, calls: Matched) -> ClockFit:
-    ends = ask(
-        f"SELECT id, gid, rank, start_ns + dur_ns AS end_ns, dur_ns FROM rows "
-        f"WHERE id IS NOT NULL AND kind IN {TOGETHER}",
-        rows=calls.calls,
-    )
+    ends = ask(_ENDS, rows=calls.calls)
     alone = {rank: rank for rank in run.ranks}
     first = _tree(_pairs(ends, alone), run.ranks)
     nodes, notes = _hosts(run, first, _residuals(ends, first))
@@ -194,6 +192,16 @@ def _pairs(ends: pa.Table, nodes: Mapping[int, int]) -> list[_Pair]:
     return [_pair(row) for row in rows]
 
 
+# Of many collectives of a group some, evenly spread: a few hundred tell a clock as well as all of them.
+_ENDS = f"""
+WITH all_of AS (
+    SELECT id, gid, row_number() OVER (PARTITION BY gid ORDER BY moment, id) AS place,
+           count(*) OVER (PARTITION BY gid) AS n
+    FROM (SELECT id, gid, min(start_ns) AS moment FROM rows
+          WHERE id IS NOT NULL AND kind IN {TOGETHER} GROUP BY id, gid)),
+spread AS (SELECT id FROM all_of WHERE place % greatest(1, n // {_ENOUGH}) = 0)
+SELECT id, gid, rank, start_ns + dur_ns AS end_ns, dur_ns FROM rows SEMI JOIN spread USING (id)
+"""
 _PAIRS = """
 WITH met AS (
     SELECT id, gid, node, quantile_disc(end_ns, 0.5) AS end_ns FROM ends JOIN places USING (rank)

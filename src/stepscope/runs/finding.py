@@ -114,7 +114,8 @@ def _ranks(profiles: Sequence[Peek]) -> tuple[list[tuple[int, str]], list[str]]:
     """For each profile its rank and where that comes from; and what has to be said of it."""
     names = [rank_in_name(one.word) for one in profiles]
     unknown = [place for place, one in enumerate(profiles) if one.rank is None]
-    if unknown and all(names[place] is None for place in unknown):
+    # The number of a machine is no rank.
+    if unknown and all(names[place] is None and not profiles[place].host for place in unknown):
         numbered = _numbered([profiles[place].name for place in unknown])
         for place, number in zip(unknown, numbered, strict=True):
             names[place] = number
@@ -138,8 +139,10 @@ def _how(profiles: Sequence[Peek], found: Sequence[tuple[int, str]]) -> list[str
     counts = Counter(source for _, source in found)
     notes = []
     if counts["file name"]:
-        who = "Their" if counts["file name"] == len(found) else f"{units.count(counts['file name'])} of their"
-        notes.append(f"{who} profiles have no rank in the metadata: it is taken from the file names.")
+        some, all_of = counts["file name"], len(found)
+        who = "The profiles" if some == all_of else f"{units.count(some)} of {units.count(all_of)} profiles"
+        verb, names = ("has", "file name") if some == 1 else ("have", "file names")
+        notes.append(f"{who} {verb} no rank in the metadata: it is taken from the {names}.")
     if counts["order"]:
         named = [
             f"{one.name} is rank {rank}"
@@ -147,8 +150,8 @@ def _how(profiles: Sequence[Peek], found: Sequence[tuple[int, str]]) -> list[str
             if source == "order"
         ]
         notes.append(
-            f"Neither metadata nor file names tell the rank of {units.counted(counts['order'], 'profile')}: "
-            f"they are numbered in the order of their names ({_some(named)})."
+            f"Neither metadata nor file name tells the rank of {units.counted(counts['order'], 'profile')}: "
+            f"numbered in the order of names ({_some(named)})."
         )
     return notes
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.runs._groups import GroupFinder, MatchedGroup
+from stepscope.runs._splitting import split_groups
 from stepscope.runs._step_numbers import StepShifts, step_shifts
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.rank_lists import ranks_in
@@ -70,9 +71,10 @@ def _matched(run: ManyRanks) -> Matched:
             "shift": pa.array(list(shifts.by_rank.values()), pa.int64()),
         }
     )
-    rows = ask(_MATCH, calls=calls, members=finder.members, steps=steps, shifts=moved)
+    told = ask(_TOLD, calls=calls, members=finder.members)
+    rows, split = split_groups(run, _with_ids(told, steps, moved), finder.groups, TOGETHER)
     rows, found = _agreeing_steps(rows, shifts)
-    notes = [*finder.notes, *shifts.notes, *found, *_notes(rows, finder.groups)]
+    notes = [*finder.notes, *shifts.notes, *split, *found, *_notes(rows, finder.groups)]
     return Matched(rows, finder.groups, shifts.by_rank, tuple(notes))
 
 
@@ -100,49 +102,65 @@ def _slim(run: ManyRanks) -> pa.Table:
     return pa.concat_tables(tables).replace_schema_metadata(metadata)
 
 
-_MATCH = f"""
+_TOLD = """
+SELECT c.* EXCLUDE (listed, "group", group_size), m.gid,
+       CASE WHEN c.kind <> 'send-receive' THEN -1 WHEN source IS NULL THEN c.rank ELSE source END
+           AS from_rank,
+       CASE WHEN c.kind <> 'send-receive' THEN -1 WHEN source IS NULL THEN target ELSE c.rank END AS to_rank,
+       CASE WHEN sequence IS NOT NULL AND c.kind <> 'send-receive' THEN 'sequence' ELSE 'order' END
+           AS matched_by
+FROM calls c JOIN members m ON m.rank = c.rank AND m.kind = c.kind AND m.name IS NOT DISTINCT FROM c."group"
+    AND m.listed IS NOT DISTINCT FROM c.listed AND m.size IS NOT DISTINCT FROM c.group_size
+"""
+_NTH = "row_number() OVER (PARTITION BY rank, gid, kind, sequence ORDER BY start_ns, call)"
+# Several of one number are the parts of one collective: as the profiler writes them, in their order.
+_NUMBERED = f"""
+WITH twice AS (
+    SELECT DISTINCT gid, kind FROM (
+        SELECT gid, kind FROM told WHERE matched_by = 'sequence'
+        GROUP BY gid, kind, rank, sequence HAVING count(*) > 1)),
+nths AS (
+    SELECT *, 1 AS nth FROM told ANTI JOIN twice USING (gid, kind) WHERE matched_by = 'sequence'
+    UNION ALL BY NAME
+    SELECT *, {_NTH} AS nth FROM told SEMI JOIN twice USING (gid, kind) WHERE matched_by = 'sequence'),
+ids AS (
+    SELECT row_number() OVER (ORDER BY gid, kind, sequence, nth) - 1 AS id, gid, kind, sequence, nth
+    FROM nths GROUP BY gid, kind, sequence, nth HAVING count(*) > 1)
+SELECT nths.* EXCLUDE (nth), ids.id FROM nths LEFT JOIN ids USING (gid, kind, sequence, nth)
+"""
+_ORDERED = f"""
 WITH spans AS (
     SELECT rank, min(step) AS first_step, max(step) AS last_step FROM steps GROUP BY rank),
-told AS (
-    SELECT c.*, m.gid, coalesce(h.shift, 0) AS shift,
-           2 * (first_step + coalesce(h.shift, 0)) + 1 AS first_part,
-           2 * (last_step + coalesce(h.shift, 0)) + 1 AS last_part,
-           CASE WHEN c.kind <> 'send-receive' THEN -1 WHEN source IS NULL THEN c.rank ELSE source END
-               AS from_rank,
-           CASE WHEN c.kind <> 'send-receive' THEN -1 WHEN source IS NULL THEN target ELSE c.rank END
-               AS to_rank
-    FROM calls c
-    JOIN members m ON m.rank = c.rank AND m.kind = c.kind AND m.name IS NOT DISTINCT FROM c."group"
-        AND m.listed IS NOT DISTINCT FROM c.listed AND m.size IS NOT DISTINCT FROM c.group_size
-    LEFT JOIN shifts h ON h.rank = c.rank LEFT JOIN spans p ON p.rank = c.rank),
+begun AS (
+    SELECT t.*, coalesce(h.shift, 0) AS shift, 2 * (first_step + coalesce(h.shift, 0)) + 1 AS first_part,
+           2 * (last_step + coalesce(h.shift, 0)) + 1 AS last_part
+    FROM told t LEFT JOIN shifts h ON h.rank = t.rank LEFT JOIN spans p ON p.rank = t.rank
+    WHERE matched_by = 'order'),
 placed AS (
     SELECT t.*, CASE WHEN t.step IS NOT NULL THEN 2 * (t.step + shift) + 1
                      WHEN s.step IS NOT NULL THEN 2 * (s.step + shift) + 2
                      ELSE first_part - 1 END AS part
-    FROM told t ASOF LEFT JOIN (SELECT rank, step, start_ns FROM steps) s
+    FROM begun t ASOF LEFT JOIN (SELECT rank, step, start_ns FROM steps) s
         ON s.rank = t.rank AND t.start_ns >= s.start_ns),
 sized AS (
     SELECT *, CASE WHEN kind IN {_UNEVEN} OR bool_or(bytes IS NULL) OVER (PARTITION BY gid, kind) THEN -1
-                   ELSE bytes END AS sized,
-           CASE WHEN sequence IS NOT NULL AND kind <> 'send-receive' THEN 'sequence' ELSE 'order' END
-               AS matched_by
+                   ELSE bytes END AS sized
     FROM placed),
--- Of those without a number: how many has a rank, in all and in this part of the run?
+-- How many has a rank, in all and in this part of the run?
 counted AS (
-    SELECT *, count(*) OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank, matched_by) AS n,
-           count(*) OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank, matched_by, part) AS few,
-           row_number() OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank, matched_by
+    SELECT *, count(*) OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank) AS n,
+           count(*) OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank, part) AS few,
+           row_number() OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank
                               ORDER BY start_ns, call) AS place,
-           row_number() OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank, matched_by, part
-                              ORDER BY start_ns, call) AS few_place,
-           row_number() OVER (PARTITION BY rank, gid, kind, sequence ORDER BY start_ns, call) AS nth
+           row_number() OVER (PARTITION BY rank, gid, kind, sized, from_rank, to_rank, part
+                              ORDER BY start_ns, call) AS few_place
     FROM sized),
 alike AS (
     SELECT gid, kind, sized, from_rank, to_rank,
            min(n) = max(n) AND min(first_part) = max(first_part) AND min(last_part) = max(last_part) AS whole
-    FROM counted WHERE matched_by = 'order' GROUP BY ALL),
-most AS (SELECT gid, kind, sized, from_rank, to_rank, part, max(few) AS most
-         FROM counted WHERE matched_by = 'order' GROUP BY ALL),
+    FROM counted GROUP BY ALL),
+most AS (
+    SELECT gid, kind, sized, from_rank, to_rank, part, max(few) AS most FROM counted GROUP BY ALL),
 -- Who has fewer began to record within this part, or stopped in it: else nothing tells which are missing.
 parts AS (
     SELECT gid, kind, sized, from_rank, to_rank, part, any_value(most) AS most,
@@ -150,30 +168,44 @@ parts AS (
                 WHEN bool_and(few = most OR part <= first_part) AND bool_or(part < last_part) THEN 'back'
                 WHEN bool_and(few = most OR part >= last_part) AND bool_or(part > first_part) THEN 'ahead'
                 END AS way
-    FROM counted JOIN most USING (gid, kind, sized, from_rank, to_rank, part)
-    WHERE matched_by = 'order' GROUP BY ALL),
+    FROM counted JOIN most USING (gid, kind, sized, from_rank, to_rank, part) GROUP BY ALL),
 keyed AS (
-    SELECT c.rank, c.call, c.step + c.shift AS step, c.kind, c.backend, c.gid, c.dtype, c.bytes, c.start_ns,
-           c.dur_ns, c.exposed_ns, c.from_rank, c.to_rank, c.matched_by, c.step AS own_step,
-           CASE WHEN c.matched_by = 'sequence' THEN [c.gid, -1, -1, -1, c.sequence, nth]
-                WHEN c.kind = 'send-receive' AND c.from_rank IS NOT DISTINCT FROM c.to_rank THEN NULL
-                WHEN a.whole THEN [c.gid, c.sized, c.from_rank, c.to_rank, -1, place]
-                WHEN p.way = 'ahead' THEN [c.gid, c.sized, c.from_rank, c.to_rank, c.part, few_place]
-                WHEN p.way = 'back'
-                    THEN [c.gid, c.sized, c.from_rank, c.to_rank, c.part, most - few + few_place]
-                END AS key
+    SELECT c.*, CASE WHEN a.whole THEN -1 ELSE c.part END AS within,
+           CASE WHEN c.kind = 'send-receive' AND c.from_rank IS NOT DISTINCT FROM c.to_rank THEN NULL
+                WHEN a.whole THEN place
+                WHEN p.way = 'ahead' THEN few_place
+                WHEN p.way = 'back' THEN most - few + few_place END AS nth
     FROM counted c
-    LEFT JOIN alike a ON c.matched_by = 'order' AND a.gid = c.gid AND a.kind = c.kind AND a.sized = c.sized
+    LEFT JOIN alike a ON a.gid = c.gid AND a.kind = c.kind AND a.sized = c.sized
         AND a.from_rank = c.from_rank AND a.to_rank = c.to_rank
-    LEFT JOIN parts p ON c.matched_by = 'order' AND p.gid = c.gid AND p.kind = c.kind AND p.sized = c.sized
+    LEFT JOIN parts p ON p.gid = c.gid AND p.kind = c.kind AND p.sized = c.sized
         AND p.from_rank = c.from_rank AND p.to_rank = c.to_rank AND p.part = c.part),
 ids AS (
-    SELECT row_number() OVER (ORDER BY kind, matched_by, key) - 1 AS id, kind, matched_by, key
-    FROM keyed WHERE key IS NOT NULL GROUP BY kind, matched_by, key HAVING count(*) > 1)
-SELECT rank, call, step, kind, backend, gid, dtype, bytes, start_ns, dur_ns, exposed_ns,
-       nullif(from_rank, -1) AS from_rank, nullif(to_rank, -1) AS to_rank, matched_by, id
-FROM keyed LEFT JOIN ids USING (kind, matched_by, key) ORDER BY rank, call
+    SELECT row_number() OVER (ORDER BY gid, kind, sized, from_rank, to_rank, within, nth) - 1 + $first AS id,
+           gid, kind, sized, from_rank, to_rank, within, nth
+    FROM keyed WHERE nth IS NOT NULL
+    GROUP BY gid, kind, sized, from_rank, to_rank, within, nth HAVING count(*) > 1)
+SELECT k.*, ids.id FROM keyed k LEFT JOIN ids USING (gid, kind, sized, from_rank, to_rank, within, nth)
 """
+_BOTH = """
+SELECT rank, call, step + coalesce(shift, 0) AS step, kind, backend, gid, dtype, bytes, start_ns, dur_ns,
+       exposed_ns, nullif(from_rank, -1) AS from_rank, nullif(to_rank, -1) AS to_rank, matched_by, id
+FROM rows LEFT JOIN shifts USING (rank)
+"""
+
+
+def _with_ids(told: pa.Table, steps: pa.Table, shifts: pa.Table) -> pa.Table:
+    """The calls with the numbers of their collectives: by sequence, and by order where there is none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbered = ask(_NUMBERED, told=told)
+    parts = [ask(_BOTH, rows=numbered, shifts=shifts)]
+    if numbered.num_rows < told.num_rows:
+        first = (pc.max(numbered["id"]).as_py() or 0) + 1
+        ordered = ask(_ORDERED, {"first": first}, told=told, steps=steps, shifts=shifts)
+        parts.append(ask(_BOTH, rows=ordered.drop_columns(["shift"]), shifts=shifts))
+    return pa.concat_tables(parts)
 
 
 def _agreeing_steps(rows: pa.Table, shifts: StepShifts) -> tuple[pa.Table, list[str]]:
@@ -189,8 +221,7 @@ def _agreeing_steps(rows: pa.Table, shifts: StepShifts) -> tuple[pa.Table, list[
         shifts.by_rank[rank] = shifts.by_rank.get(rank, 0) - by
     ranks = ", ".join(map(str, sorted(found)))
     rows = ask(
-        "SELECT rows.* REPLACE (step - coalesce(moved.by, 0) AS step) FROM rows LEFT JOIN moved USING (rank) "
-        "ORDER BY rank, call",
+        "SELECT rows.* REPLACE (step - coalesce(moved.by, 0) AS step) FROM rows LEFT JOIN moved USING (rank)",
         rows=rows,
         moved=moved,
     )

@@ -13,7 +13,8 @@ from pathlib import PurePath
 from typing import Any
 
 from stepscope import units
-from stepscope.findings import Advice, Finding, Location
+from stepscope.compare import RanksOfSide
+from stepscope.findings import Advice, Finding, Gain, Location
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged
 from stepscope.findings.facts import Facts
@@ -21,16 +22,18 @@ from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.report import Report, RunFacts, Verdict, Word
 from stepscope.runs.judging import JudgedRun
 from stepscope.runs.many import ManyRanks
+from stepscope.runs.mean_step import RunMeanStep
+from stepscope.runs.simulation import RankChange
 from stepscope.tables import Table
 
-__all__ = ["RUN_TABLES", "InDepth", "in_depth", "judged_from_summaries", "of_run", "with_run"]
+__all__ = ["RUN_TABLES", "InDepth", "in_depth", "judged_from_summaries", "of_run", "side_of", "with_run"]
 
 RUN_TABLES = ("stragglers", "clocks", "process_groups", "rank_steps", "run_steps", "critical_ranks")
 """The tables over all ranks that a report shows."""
 STRAGGLES_SHARE = 0.03
 """Others that lose this part of the step to one rank wait for it."""
 IMBALANCED_SHARE = 0.10
-"""If they lose this part of it, that is what limits the run."""
+"""If the run could gain this part of it, that is what limits the run."""
 _CLEAR_SHARE = 0.3
 """Where only summaries tell, what takes this part of the step is named."""
 _PLACE_SHARE = 0.3
@@ -47,7 +50,14 @@ class InDepth:
     late_ns: float = 0.0
     """How late the judged one is, in a step."""
     lost_share: float = 0.0
-    """Part of the step that each of the others loses by that."""
+    """Part of the step that each of the others waits for it, on average, whatever else it does meanwhile."""
+    gain: Gain | None = None
+    """What the run gains if it comes as early as the median rank, played; None if that cannot be played."""
+
+    @property
+    def most_share(self) -> float:
+        """Part of the step that the run can gain at most by that."""
+        return self.lost_share if self.gain is None else self.gain.high_share
 
     @property
     def because(self) -> str:
@@ -60,7 +70,7 @@ class InDepth:
         return (self.judged,) if self.compared is None else (self.judged, self.compared)
 
 
-def in_depth(run: ManyRanks) -> InDepth:
+def in_depth(run: ManyRanks, step: RunMeanStep) -> InDepth:
     """Which ranks to look at in depth."""
     own = _mean_own(run)
     usual = _middle(own)
@@ -76,7 +86,11 @@ def in_depth(run: ManyRanks) -> InDepth:
     lost = costs[worst] / (len(run.ranks) - 1) / step_ns
     if lost < STRAGGLES_SHARE:
         return InDepth(usual, None)
-    return InDepth(worst, _middle({rank: ns for rank, ns in own.items() if rank != worst}), late[worst], lost)
+    usual = _middle({rank: ns for rank, ns in own.items() if rank != worst})
+    gain = None
+    if step.simulator.is_usable:
+        gain = step.gain(step.saving([RankChange((worst,), like="median rank")]))
+    return InDepth(worst, usual, late[worst], lost, gain)
 
 
 def _mean_own(run: ManyRanks) -> dict[int, float]:
@@ -102,11 +116,10 @@ def _mean_step_ns(run: ManyRanks) -> float:
 def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDepth) -> Judged:
     """What the rules say of the rank in depth, and those about runs of all ranks."""
     step = judged.mean_step
-    most = chosen.late_ns / step.step_ns if step.step_ns and usual is not None else 1.0
     ours = {}
     for name, advice in judged.advices.items():
         only = usual is not None and name not in usual.advices
-        ours[name] = _at_most(advice, judged, most) if only else advice
+        ours[name] = _at_most(advice, judged, chosen.most_share) if only else advice
     place = _place(judged, usual, chosen)
     runs = {name: _in_terms_of(step, told, one) for name, one in told.advices.items()}
     if place and _STRAGGLING in runs and not runs[_STRAGGLING].locations:
@@ -200,9 +213,12 @@ def with_run(
 ) -> Report:
     """The report on a rank as one on its run."""
     verdict = report.verdict
-    if chosen.lost_share >= IMBALANCED_SHARE:
-        verdict = Verdict("imbalanced", _lateness(run, chosen, tables), verdict.promise)
-    elif not sum(report.overview.parts.values()):
+    late = "" if chosen.compared is None else _lateness(run, chosen, tables)
+    if chosen.most_share >= IMBALANCED_SHARE:
+        verdict = Verdict("imbalanced", late, verdict.promise)
+    elif sum(report.overview.parts.values()):
+        verdict = replace(verdict, sentence=" ".join(filter(None, (verdict.sentence, late))))
+    else:
         report = replace(report, overview=replace(report.overview, found_by="marks"))
         verdict = Verdict(*_from_summaries(run, tables), verdict.promise)
     findings = tuple(_of_ranks(one, usual, chosen) for one in report.findings)
@@ -226,13 +242,34 @@ def _lateness(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]])
     where = f" (on {host})" if host else ""
     last = max(row.last_share for row in rows)
     causes = _causes(rows)
-    step = units.duration(_mean_step_ns(run))
-    others = len(run.ranks) - 1
-    loses = "the other rank waits" if others == 1 else f"each of the {units.count(others)} other ranks waits"
-    return (
+    step_ns = _mean_step_ns(run)
+    said = (
         f"Rank {chosen.judged}{where} comes last to {units.percent(last)} of its collectives, "
-        f"{units.duration(chosen.late_ns)} late in a step of {step}{causes}. On average {loses} "
-        f"{units.percent(chosen.lost_share)} of the step for it."
+        f"{units.duration(chosen.late_ns)} late in a step of {units.duration(step_ns)}{causes}."
+    )
+    if chosen.gain is None:
+        others = len(run.ranks) - 1
+        who = "the other rank waits" if others == 1 else f"each of the {units.count(others)} others waits"
+        return f"{said} On average {who} {units.percent(chosen.lost_share)} of the step for it."
+    ends = (step_ns * (1 - chosen.gain.high_share), step_ns * (1 - chosen.gain.low_share))
+    return f"{said} As early as the median rank, it would bring the step to {units.between(*ends)}."
+
+
+def side_of(run: ManyRanks, chosen: InDepth) -> RanksOfSide:
+    """What all ranks show together, for a comparison with another run."""
+    means = run.table("rank_steps").arrow.to_pydict()
+    count = max(1, len(means["rank"]))
+    rows = [row for row in run.table("stragglers") if row.rank == chosen.judged]
+    first = max(rows, key=lambda row: row.late_ns, default=None)
+    is_late = chosen.compared is not None
+    return RanksOfSide(
+        ranks=len(run.ranks),
+        step_ns=round(_mean_step_ns(run)),
+        wait_ns=sum(one or 0 for one in means["exposed_wait_ns"]) // count,
+        transfer_ns=sum(one or 0 for one in means["exposed_transfer_ns"]) // count,
+        late_rank=chosen.judged if is_late else None,
+        late_ns=round(chosen.late_ns),
+        cause=first.cause if first and is_late else "",
     )
 
 

@@ -183,7 +183,7 @@ def _header(given: bytes) -> tuple[dict[str, Any], int]:
         raise ValueError("it does not begin as one, or is too large")
     begin = len(_MAGIC) + _SUM + 1
     line_end = given.find(b"\n", begin, begin + _MOST_HEADER)
-    if line_end < 0:
+    if line_end < 0 or given[begin - 1 : begin] != b"\n":
         raise ValueError("it is cut short")
     return json.loads(given[begin:line_end]), line_end + 1
 

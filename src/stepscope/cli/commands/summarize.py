@@ -42,8 +42,6 @@ def summarize(
     Type it where the profiles lie, as on every node of a cluster, and copy the files rankN.summary into one
     folder: stepscope report FOLDER then reads them in place of the profiles, which need not travel.
     """
-    if not profiles:
-        raise StepscopeError("no profile given", hint="stepscope summarize PROFILE -o FILE", exit_code=2)
     where = at_work(engine, address, workers, store)
     wrote, failed = 0, 0
     for name, beside, made in _summaries(profiles, output, where):

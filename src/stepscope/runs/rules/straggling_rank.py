@@ -45,7 +45,7 @@ _FIXES: dict[str, tuple[FixLine | str, ...]] = {
 }
 
 
-@rule(category=Category.COMMUNICATION)
+@rule(category=Category.COMMUNICATION, yields_to=("expert_imbalance",))
 def straggling_rank(
     run_step: RunMeanStep, stragglers: Table[Straggler], *, least_share: float = 0.02
 ) -> Advice | None:

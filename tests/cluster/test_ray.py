@@ -153,9 +153,9 @@ HEAD = """
     from tests.cluster.ranks import task
     from stepscope.cluster.ray import RayEngine
     folder = Path(sys.argv[1])
-    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(3)]
+    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(4)]
     for one in RayEngine(workers=2).map(tasks):
-        assert one.payload, one.error
+        assert (one.payload is None) == (one.task.rank == 3), one.error
 """
 
 
@@ -169,6 +169,35 @@ def test_a_cluster_of_our_own_is_quiet_and_goes(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     assert gone(daemons() - before)
+
+
+INTERRUPTED = """
+    import sys
+    from pathlib import Path
+    from tests.cluster.ranks import task
+    from stepscope import interrupts
+    from stepscope.cluster.ray import RayEngine
+    interrupts.watch()
+    try:
+        list(RayEngine(workers=2).map([task(0, Path(sys.argv[1]), Path(sys.argv[2]))]))
+    except KeyboardInterrupt:
+        sys.exit(interrupts.exit_code())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_cluster_of_our_own(tmp_path: Path, number: int) -> None:
+    if sys.version_info[:2] != TORCH_PYTHON:
+        pytest.skip("Ray is installed on Python {}.{} only".format(*TORCH_PYTHON))
+    stalled = Stalled(tmp_path / "stalled.json", drawn(tmp_path, 9))
+    before = daemons()
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(stalled.path), str(tmp_path / "store")]
+    head = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with stalled.begun() as pid:
+        head.send_signal(number)
+        said, complained = head.communicate(timeout=60)
+        assert gone({pid, *(daemons() - before)})
+    assert (head.returncode, said, complained) == (128 + number, b"", b"")
 
 
 def daemons() -> set[int]:

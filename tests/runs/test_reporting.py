@@ -15,8 +15,8 @@ from stepscope.cli.main import main
 Sample = Callable[[str], Path]
 
 
-def report(*words: object, capsys: pytest.CaptureFixture[str], format: str = "json") -> str:
-    assert main(["report", *map(str, words), "--format", format]) == 0
+def report(*words: object, capsys: pytest.CaptureFixture[str], shape: str = "json") -> str:
+    assert main(["report", *map(str, words), "--format", shape]) == 0
     return capsys.readouterr().out
 
 
@@ -35,13 +35,13 @@ def test_a_real_run_names_the_rank_that_is_late(sample: Sample, capsys: pytest.C
     assert run["groups"][0]["ranks"] == "0,1,2,3"
     assert "Rank 3 comes last to 100 % of its collectives" in told["verdict"]["sentence"]
     assert any("rank" in one["id"] for one in told["findings"])
-    text = report(sample("ranks/ddp_mi300_4"), capsys=capsys, format="terminal")
+    text = report(sample("ranks/ddp_mi300_4"), capsys=capsys, shape="terminal")
     assert "in depth: rank 3, which sets the pace" in " ".join(text.split())
     assert all(len(line) <= 80 for line in text.split("\n 1  ")[0].splitlines())
-    page = report(sample("ranks/ddp_mi300_4"), capsys=capsys, format="html")
+    page = report(sample("ranks/ddp_mi300_4"), capsys=capsys, shape="html")
     for heading in ("Who waits for whom", "Rank by step", "The critical path across ranks", "Clocks"):
         assert heading in page
-    assert "| rank |" in report(sample("ranks/ddp_mi300_4"), capsys=capsys, format="markdown")
+    assert "| rank |" in report(sample("ranks/ddp_mi300_4"), capsys=capsys, shape="markdown")
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def test_summaries_alone_make_a_report(
     for name in ("ranks", "stragglers", "clocks", "groups", "step_ns"):
         assert told["run"][name] == whole[name]
     assert "Only summaries are here" in told["verdict"]["sentence"] or "Rank 3" in told["verdict"]["sentence"]
-    assert "IMBALANCED" in (text := report(tmp_path, capsys=capsys, format="terminal")) or "rank 3" in text
+    assert "IMBALANCED" in (text := report(tmp_path, capsys=capsys, shape="terminal")) or "rank 3" in text
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ COMPUTING = f"""
     WHERE ops > 0 AND waits = 0 AND until > now_ns
 """
 """When operators of some threads computed; takes `$threads`."""
+_FAR = 1 << 62
 _PAUSES = """
     SELECT coalesce(before, -{far}) AS start_ns, start_ns AS end_ns
     FROM (SELECT start_ns, max(end_ns) OVER (ORDER BY start_ns, end_ns
@@ -68,33 +69,35 @@ _FOREMOST = """
           FROM {among})
     WHERE before IS NULL OR end_ns > before
 """
-_ON_DEVICE = f"""
-    foremost AS ({_FOREMOST.format(among="timed")}),
-    alone AS (
-        SELECT l.call, greatest(l.start_ns, f.start_ns) AS start_ns, least(l.end_ns, f.end_ns) AS end_ns
-        FROM foremost l JOIN pauses f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
-"""
+# Where three sets of disjoint stretches overlap: it begins where one of them does, inside of the others.
+_ON_DEVICE = f"alone AS ({_FOREMOST.format(among='timed')}), free AS (FROM pauses)"
 # The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself.
 _ON_HOST = f"""
     waited AS (
         SELECT c.call, greatest(c.start_ns, p.start_ns) AS start_ns, c.end_ns
         FROM timed c ASOF JOIN pauses p ON c.end_ns > p.start_ns WHERE c.end_ns <= p.end_ns),
-    alone AS ({_FOREMOST.format(among="waited")})
+    alone AS ({_FOREMOST.format(among="waited")}),
+    free AS (SELECT -{_FAR} AS start_ns, {_FAR} AS end_ns)
 """
 _EXPOSED = """
     WITH calls AS ({calls}),
     timed AS (FROM calls WHERE dur_ns > 0),
     work AS ({work}),
     pauses AS ({pauses}),
-    {alone}
-    SELECT s.step, a.call, greatest(a.start_ns, s.start_ns) AS start_ns,
-           least(a.end_ns, s.end_ns) - greatest(a.start_ns, s.start_ns) AS dur_ns
-    FROM alone a JOIN (SELECT step, start_ns, end_ns FROM steps) s
-      ON a.start_ns < s.end_ns AND s.start_ns < a.end_ns
-    WHERE a.start_ns < a.end_ns
-    ORDER BY start_ns
+    {alone},
+    windows AS (SELECT step, start_ns, end_ns FROM steps),
+    begins AS (
+        SELECT start_ns AS begin_ns FROM alone WHERE start_ns < end_ns
+        UNION SELECT start_ns FROM free UNION SELECT start_ns FROM windows)
+    SELECT s.step, a.call, b.begin_ns AS start_ns,
+           least(a.end_ns, s.end_ns, f.end_ns) - b.begin_ns AS dur_ns
+    FROM begins b
+    ASOF JOIN (FROM alone WHERE start_ns < end_ns) a ON b.begin_ns >= a.start_ns
+    ASOF JOIN free f ON b.begin_ns >= f.start_ns
+    ASOF JOIN windows s ON b.begin_ns >= s.start_ns
+    WHERE b.begin_ns < a.end_ns AND b.begin_ns < f.end_ns AND b.begin_ns < s.end_ns
+    ORDER BY b.begin_ns
 """
-_FAR = 1 << 62
 
 EXPOSED_READS: Reads = {
     "device_work": ("event", "name", "start_ns", "dur_ns", "communicates"),

@@ -141,6 +141,8 @@ class Plan:
     """The first step that a rank recorded, if not the first of all."""
     ends: dict[int, int] = field(default_factory=dict)
     """The step after the last that a rank recorded."""
+    renumbered: bool = False
+    """Whether each rank counts its steps from 0, as profiles do that name no steps."""
     device: str = "NVIDIA H100 80GB HBM3"
     seed: int = 0
 
@@ -183,6 +185,8 @@ class Truth:
     """Start and end by rank and step."""
     offsets_ns: dict[int, int]
     drifts_ppm: dict[int, float]
+    calls: dict[tuple[int, int], Meeting]
+    """What each call of a rank belongs to, by rank and call."""
 
     def local(self, rank: int, true_ns: int) -> int:
         """What the clock of a rank shows at that time."""
@@ -225,8 +229,13 @@ def draw(plan: Plan) -> Drawn:
     offsets = {rank: _of(plan.offsets_ns, plan.host(rank)) for rank in range(plan.ranks)}
     drifts = {rank: float(_of(plan.drifts_ppm, plan.host(rank))) for rank in range(plan.ranks)}
     steps = {(one.rank, step): ends for one in ranks for step, ends in one.steps.items()}
-    truth = Truth(meetings, steps, {k: int(v) for k, v in offsets.items()}, drifts)
-    told = [_Told(plan, truth, one).summary() for one in ranks if one.rank not in plan.missing]
+    truth = Truth(meetings, steps, {k: int(v) for k, v in offsets.items()}, drifts, {})
+    told = []
+    for one in ranks:
+        if one.rank not in plan.missing:
+            rank = _Told(plan, truth, one)
+            told.append(rank.summary())
+            truth.calls.update({(one.rank, call): of for call, (of, _) in enumerate(rank.talks)})
     return Drawn(ManyRanks("drawn", told, world_size=plan.ranks), truth)
 
 
@@ -391,7 +400,8 @@ class _Told:
         self.plan, self.truth, self.one = plan, truth, one
         first = plan.begins.get(one.rank, 0)
         last = plan.ends.get(one.rank, plan.steps)
-        self.steps = {step: ends for step, ends in one.steps.items() if first <= step < last}
+        less = first if plan.renumbered else 0
+        self.steps = {step - less: ends for step, ends in one.steps.items() if first <= step < last}
         begun = min((start for start, _ in self.steps.values()), default=0)
         done = max((end for _, end in self.steps.values()), default=0)
         kept = [pair for pair in one.talks if begun <= pair[0].arrivals[one.rank] < done]
@@ -411,6 +421,7 @@ class _Told:
             vendor="nvidia",
             torch="2.11.0",
             source=f"rank{rank}.pt.trace.json",
+            work_steps=len(self.steps),
         )
         rows: dict[str, list[Any]] = {
             "steps": [SummaryStep(step, *map(self._clock, ends)) for step, ends in self.steps.items()],

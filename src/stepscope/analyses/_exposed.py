@@ -72,10 +72,18 @@ _FOREMOST = """
 # Where three sets of disjoint stretches overlap: it begins where one of them does, inside of the others.
 _ON_DEVICE = f"alone AS ({_FOREMOST.format(among='timed')}), free AS (FROM pauses)"
 # The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself.
+# The range of a collective ends when its thread gets to say so: if cores are scarce, after the host went on.
 _ON_HOST = f"""
+    near AS (
+        SELECT p.start_ns, p.end_ns
+        FROM pauses p ASOF JOIN (SELECT DISTINCT end_ns AS ends_ns FROM timed) e ON p.start_ns < e.ends_ns
+        WHERE e.ends_ns <= p.end_ns OR e.ends_ns - p.end_ns <= p.end_ns // 2 - p.start_ns // 2),
     waited AS (
-        SELECT c.call, greatest(c.start_ns, p.start_ns) AS start_ns, c.end_ns
-        FROM timed c ASOF JOIN pauses p ON c.end_ns > p.start_ns WHERE c.end_ns <= p.end_ns),
+        SELECT call, arg_max(since, until - since) AS start_ns, arg_max(until, until - since) AS end_ns
+        FROM (SELECT c.call, c.end_ns, greatest(c.start_ns, p.start_ns) AS since,
+                      least(c.end_ns, p.end_ns) AS until
+               FROM timed c JOIN near p ON p.start_ns < c.end_ns AND p.end_ns > c.start_ns)
+        WHERE until + (until - since) // 2 >= end_ns GROUP BY call),
     alone AS ({_FOREMOST.format(among="waited")}),
     free AS (SELECT -{_FAR} AS start_ns, {_FAR} AS end_ns)
 """

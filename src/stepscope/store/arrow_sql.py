@@ -1,0 +1,42 @@
+"""Questions in SQL to Arrow tables in memory: no file of the machine is seen, and nothing is kept."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from stepscope.store import connection as fenced
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+__all__ = ["ask"]
+
+_opened = threading.local()
+"""An empty database of each thread: to open one takes longer than most questions."""
+
+
+def ask(sql: str, /, params: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
+    """The answer to a query over tables, each by the name under which it is given."""
+    # What is registered is seen by this cursor alone, and is gone with it.
+    cursor = fenced.cursor_of(_database())
+    try:
+        for name, table in tables.items():
+            cursor.register(name, table)
+        answer: pa.Table = fenced.run(cursor, sql, dict(params or {}), None)
+        return answer
+    finally:
+        cursor.close()
+
+
+def _database() -> duckdb.DuckDBPyConnection:
+    known = getattr(_opened, "database", None)
+    if known is None or known[0] != os.getpid():  # a forked process must not use its parent's
+        database = fenced.unlocked()
+        fenced.lock(database)
+        known = _opened.database = (os.getpid(), database)
+    found: duckdb.DuckDBPyConnection = known[1]
+    return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runs import programs
+from tests.runs.drawn import Fault, Plan, draw
 
 from stepscope.runs.analyses.critical_ranks import critical_ranks
 from stepscope.runs.analyses.run_steps import run_steps
-from tests.runs import programs
-from tests.runs.drawn import Fault, Plan, draw
 
 
 def test_the_path_goes_through_the_late_rank() -> None:

@@ -74,7 +74,7 @@ def test_the_late_rank_its_cause_and_its_gain(cause: str) -> None:
     assert judged.not_run == ()
     assert [one.id for one in judged.findings] == [RULE_OF[cause]]
     (found,) = judged.findings
-    assert found.advice.evidence.get("rank", 2) == 2
+    assert found.advice.evidence["rank"] == 2
     assert found.advice.evidence["ranks"] == "2"
     gained = 1 - clean()[0] / true_step_ns(drawn)
     assert found.gain.low_share <= gained <= found.gain.high_share

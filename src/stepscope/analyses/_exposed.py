@@ -15,14 +15,14 @@ __all__ = ["ASKING", "COMPUTING", "EXPOSED_READS", "NUMBERED_CALLS", "driving_th
 
 _RANGE = ("event", "name", "category", "phase", "start_ns", "dur_ns", "thread")
 _HOST_RANGES = " UNION ALL ".join(
-    f"SELECT event, start_ns, dur_ns FROM {table} WHERE regexp_matches(name, '{COMMUNICATION_RANGE}')"
+    f"SELECT event, name, start_ns, dur_ns FROM {table} WHERE regexp_matches(name, '{COMMUNICATION_RANGE}')"
     " AND dur_ns > 0 AND phase = 'X' AND (category IS NULL OR NOT list_contains($not_host, category))"
     for table in ("annotations", "ops", "other_events")
 )
 NUMBERED_CALLS = f"""
-    SELECT row_number() OVER (ORDER BY start_ns, event) - 1 AS call, event, start_ns, dur_ns,
+    SELECT row_number() OVER (ORDER BY start_ns, dur_ns, name, event) - 1 AS call, event, start_ns, dur_ns,
            start_ns + dur_ns AS end_ns
-    FROM (SELECT event, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM device_work WHERE communicates
+    FROM (SELECT event, name, start_ns, coalesce(dur_ns, 0) AS dur_ns FROM device_work WHERE communicates
           UNION ALL {_HOST_RANGES})
     WHERE start_ns IS NOT NULL
 """
@@ -101,7 +101,7 @@ _EXPOSED = """
 _FAR = 1 << 62
 
 EXPOSED_READS: Reads = {
-    "device_work": ("event", "start_ns", "dur_ns", "communicates"),
+    "device_work": ("event", "name", "start_ns", "dur_ns", "communicates"),
     "launches": ("thread", "work_events"),
     "ops": (*_RANGE, "depth", "forward_thread"),
     "annotations": _RANGE,

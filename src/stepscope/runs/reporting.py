@@ -122,17 +122,15 @@ def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDept
         ours[name] = _at_most(advice, judged, chosen.most_share) if only else advice
     place = _place(judged, usual, chosen)
     runs = {name: _in_terms_of(step, told, one) for name, one in told.advices.items()}
-    if place and _STRAGGLING in runs and not runs[_STRAGGLING].locations:
-        runs[_STRAGGLING] = replace(runs[_STRAGGLING], locations=place)
+    for name, one in runs.items():
+        if place and not one.locations and one.evidence.get("rank") == chosen.judged:
+            runs[name] = replace(one, locations=place)
     return replace(
         judged,
         rules={**judged.rules, **told.rules},
         advices={**ours, **runs},
         not_run=(*judged.not_run, *told.not_run),
     )
-
-
-_STRAGGLING = "straggling_rank"
 
 
 def _in_terms_of(step: MeanStep, told: JudgedRun, advice: Advice) -> Advice:
@@ -156,10 +154,11 @@ def _place(judged: Judged, usual: Judged | None, chosen: InDepth) -> tuple[Locat
     if not ours or theirs is None or usual is None:
         return ()
     found: list[tuple[float, Location]] = []
+    our, their = _per_step(ours, judged), _per_step(theirs, usual)
     for column in ("idle_ns", "host_ns", "device_ns"):
-        before = {_key(row): getattr(row, column) / max(1, usual.mean_step.steps) for row in theirs}
+        before = {_key(row): getattr(row, column) * their for row in theirs}
         for row in ours:
-            more = getattr(row, column) / max(1, judged.mean_step.steps) - before.get(_key(row), 0.0)
+            more = getattr(row, column) * our - before.get(_key(row), 0.0)
             if row.file is not None and row.line is not None and more >= _PLACE_SHARE * chosen.late_ns:
                 note = f"{units.duration(more)} more a step than on rank {chosen.compared}"
                 found.append((more, Location(row.file, row.line, row.function or "", note)))
@@ -167,6 +166,15 @@ def _place(judged: Judged, usual: Judged | None, chosen: InDepth) -> tuple[Locat
             break
     found.sort(key=lambda one: -one[0])
     return tuple(location for _, location in found[:2])
+
+
+def _per_step(lines: Table[Any], judged: Judged) -> float:
+    """What times of a table of lines are multiplied with to be those of a step.
+
+    They may be of a full pass with fewer and longer steps than the judged one: all of its host time counts.
+    """
+    whole = sum(row.host_ns for row in lines)
+    return judged.mean_step.step_ns / whole if whole else 0.0
 
 
 def _key(row: Any) -> tuple[Any, ...]:

@@ -1,7 +1,8 @@
 """Trains a small model with DistributedDataParallel over gloo; one rank has a fault that is asked for.
 
-`training.py STEPS RANK FAULT MS`: the rank spends so many milliseconds more in each step. Faults sleep rather
-than compute where they can, because the ranks of a test share few cores.
+`training.py STEPS RANK FAULT MS`: the rank spends so many milliseconds more in each step, or saves a
+checkpoint for so long in every fourth. Faults sleep rather than compute where they can, for the ranks of a
+test share few cores.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ STEPS, LATE, FAULT, MS = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(
 WIDTH, ROWS = 256, 64
 
 
-class Rows(Dataset):
+class Rows(Dataset):  # type: ignore[misc]  # torch is not installed for the type checker
     """Random rows, which are slow to read on one rank."""
 
     def __init__(self, late_s: float) -> None:
@@ -96,7 +97,7 @@ def main() -> None:
     gc.disable()
     loader = DataLoader(Rows(seconds if fault == "input" else 0.0), batch_size=ROWS)
     dist.barrier()
-    for _, rows in zip(range(STEPS), loader, strict=False):
+    for number, rows in zip(range(STEPS), loader, strict=False):
         if fault == "work":
             more_work(rows, seconds)
         if fault == "host":
@@ -107,7 +108,7 @@ def main() -> None:
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        if fault == "checkpoint":
+        if fault == "checkpoint" and number % 4 == 0:
             save_checkpoint(model, seconds)
     assert kept is not None
     dist.destroy_process_group()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.findings import Figure, Location, Saving
+from stepscope.findings._simulated import DOUBT
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.runs.simulation import RankChange
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from stepscope.runs.analyses.stragglers import Straggler
     from stepscope.runs.mean_step import RunMeanStep
 
-__all__ = ["WAITING", "LateRanks", "late_ranks", "named"]
+__all__ = ["WAITING", "LateRanks", "changes_of", "claims_of", "late_ranks", "named"]
 
 WAITING = frozenset({Claim(Time.WAITED, Part.COMMUNICATION)})
 """What the others wait for a late rank is communication that is exposed."""
@@ -31,6 +32,8 @@ OWN_TIME = {
 }
 """The parts of own time by which a cause shows."""
 MOST_NAMED = 4
+MINOR = 0.2
+"""Causes with less than this part of what a rank's main cause costs are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +99,20 @@ def late_ranks(
 ) -> LateRanks | None:
     """The ranks that are late for a cause, if the run's step loses at least that part by it.
 
-    The gain is played: their time for it comes down to the median rank's. At most it is what they are late,
-    for nobody waits longer than that in a step.
+    The gain is played: their time for it comes down to the median rank's. At most it is what they are late
+    for it, as nobody waits longer than that in a step. A cause that is minor on a rank which is late for
+    something else is left out: once that is fixed, it shows whether it stays.
     """
     every = list(stragglers)
-    rows = tuple(row for row in every if row.cause == cause and row.cost_ns > 0)
+    most_of: dict[int, int] = {}
+    for row in every:
+        most_of[row.rank] = max(most_of.get(row.rank, 0), row.cost_ns)
+    rows = tuple(row for row in every if row.cause == cause and row.cost_ns >= MINOR * most_of[row.rank] > 0)
     if not rows:
         return None
-    worst = rows[0].cost_ns
-    rows = tuple(row for row in rows if 10 * row.cost_ns >= worst)
+    rows = tuple(row for row in rows if 10 * row.cost_ns >= rows[0].cost_ns)
     changes = changes_of([row.rank for row in rows], cause)
-    most = None if run_step.simulator.is_usable else sum(row.late_ns for row in rows)
-    saving = _scaled(run_step.saving(changes, most), _part(every, rows))
+    saving = _at_most(_scaled(run_step.saving(changes), _part(every, rows)), sum(row.late_ns for row in rows))
     share = run_step.share(saving.waited_ns[1])
     return LateRanks(rows, cause, saving, share) if share >= least_share else None
 
@@ -124,9 +129,32 @@ def _scaled(saving: Saving, part: float) -> Saving:
     return Saving(waited_ns=(low * part, high * part))
 
 
+def _at_most(saving: Saving, late_ns: float) -> Saving:
+    """No more than the lateness, with the doubt of a simulation."""
+    low, high = saving.waited_ns
+    return Saving(waited_ns=(min(low, DOUBT[0] * late_ns), min(high, DOUBT[1] * late_ns)))
+
+
 def changes_of(ranks: Sequence[int], cause: str) -> list[RankChange]:
     """What is played for a cause: these ranks spend no more on it than the median rank."""
     return [RankChange(tuple(sorted(ranks)), part, like="median rank") for part in OWN_TIME[cause]]
+
+
+_CLAIMS = {
+    "input": (Claim(Time.WAITED, Part.DATALOADER),),
+    "more work": (Claim(Time.DEVICE),),
+    "slower device": (Claim(Time.DEVICE),),
+    "host": (Claim(Time.STARVED), Claim(Time.WAITED, Part.PYTHON)),
+    "memory": (Claim(Time.STARVED, Part.ALLOCATION), Claim(Time.WAITED, Part.ALLOCATION)),
+    "collector": (Claim(Time.STARVED, Part.PYTHON), Claim(Time.WAITED, Part.PYTHON)),
+    "compiling": (Claim(Time.STARVED, Part.COMPILATION), Claim(Time.WAITED, Part.COMPILATION)),
+}
+"""What the report on the late rank itself may promise as well."""
+
+
+def claims_of(cause: str) -> frozenset[Claim]:
+    """Which time a finding about a late rank wants to save: the others' waiting, and what that rank does."""
+    return WAITING | frozenset(_CLAIMS.get(cause, ()))
 
 
 def named(ranks: Sequence[int]) -> str:

@@ -35,8 +35,8 @@ def expert_imbalance(
 
     - at most: the computing of the ranks with more than the mean comes down to that of the median rank, and
       the all-to-alls with their largest part to the mean.
-    - at least: half of what goes if only their computing comes down to the median rank's, over all steps, less
-      15 % and less the error of the play without a change: a router is seldom balanced wholly.
+    - at least: half of what goes if only their computing comes down to the median rank's, over all steps,
+      less 15 % and less the error of the play without a change: a router is seldom balanced wholly.
     """
     groups: dict[str, list[ExpertLoad]] = defaultdict(list)
     for row in expert_loads:

@@ -7,7 +7,7 @@ from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.runs.analyses.rank_steps import RankStep
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.mean_step import RunMeanStep
-from stepscope.runs.rules._late import WAITING, late_ranks
+from stepscope.runs.rules._late import claims_of, late_ranks
 from stepscope.runs.rules._seldom import seldom_late
 from stepscope.tables import Table
 
@@ -58,6 +58,6 @@ def host_bound_rank(
         fix=fix_of(_PYTHON, line(Change.MACHINE, look), line(Change.MACHINE, bind)),
         check=f"stepscope show stragglers RUN: no row of rank {rank} with the cause host.",
         evidence=late.evidence,
-        claims=WAITING,
+        claims=claims_of(late.cause),
         locations=late.locations,
     )

@@ -6,7 +6,7 @@ from stepscope.findings import Advice, Category, rule
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.mean_step import RunMeanStep
-from stepscope.runs.rules._late import WAITING, late_ranks
+from stepscope.runs.rules._late import claims_of, late_ranks
 from stepscope.tables import Table
 
 __all__ = ["input_imbalance"]
@@ -47,6 +47,6 @@ def input_imbalance(
         check=f"stepscope show stragglers RUN: no row of rank {rank} with the cause input; stepscope show "
         "rank_steps RUN --by rank: input_ns alike on all ranks.",
         evidence=late.evidence,
-        claims=WAITING,
+        claims=claims_of(late.cause),
         locations=late.locations,
     )

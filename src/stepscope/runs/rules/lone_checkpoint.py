@@ -10,7 +10,7 @@ from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.runs.analyses.rank_steps import RankStep
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.mean_step import RunMeanStep
-from stepscope.runs.rules._late import WAITING, late_ranks
+from stepscope.runs.rules._late import claims_of, late_ranks
 from stepscope.runs.rules._seldom import long_steps, seldom_late
 from stepscope.tables import Table
 
@@ -29,7 +29,7 @@ def lone_checkpoint(
     stragglers: Table[Straggler],
     rank_steps: Table[RankStep],
     *,
-    least_share: float = 0.02,
+    least_share: float = 0.05,
 ) -> Advice | None:
     """One rank is held up in a few steps, as when it saves a checkpoint, and all others wait for it.
 
@@ -72,6 +72,6 @@ def lone_checkpoint(
             "longest_ns": round(longest),
             "steps_numbers": ",".join(str(row.step) for row, _ in steps[:10]),
         },
-        claims=WAITING,
+        claims=claims_of(late.cause),
         locations=late.locations,
     )

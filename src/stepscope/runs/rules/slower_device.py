@@ -6,7 +6,7 @@ from stepscope.findings import Advice, Category, rule
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.mean_step import RunFacts, RunMeanStep
-from stepscope.runs.rules._late import WAITING, late_ranks
+from stepscope.runs.rules._late import claims_of, late_ranks
 from stepscope.tables import Table
 
 __all__ = ["slower_device"]
@@ -49,5 +49,5 @@ def slower_device(
         check=f"stepscope show stragglers RUN: no row of rank {rank} with the cause slower device; "
         f"stepscope show gpu_health RUN --rank {rank}: throttled_share near 0.",
         evidence=late.evidence,
-        claims=WAITING,
+        claims=claims_of(late.cause),
     )

@@ -6,7 +6,7 @@ from stepscope.findings import Advice, Category, rule
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.mean_step import RunMeanStep
-from stepscope.runs.rules._late import WAITING, late_ranks
+from stepscope.runs.rules._late import claims_of, late_ranks
 from stepscope.tables import Table
 
 __all__ = ["straggling_rank"]
@@ -77,6 +77,6 @@ def straggling_rank(
         fix=fix_of(*fixes),
         check=f"stepscope show stragglers RUN: no row of rank {rank} with the cause {late.cause}.",
         evidence=late.evidence,
-        claims=WAITING,
+        claims=claims_of(late.cause),
         locations=late.locations,
     )

@@ -9,7 +9,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.runs.analyses.rank_steps import RankStep
 from stepscope.runs.mean_step import RunMeanStep
-from stepscope.runs.rules._late import WAITING, changes_of, named
+from stepscope.runs.rules._late import changes_of, claims_of, named
 from stepscope.runs.simulation import RankChange
 from stepscope.tables import Table
 
@@ -80,11 +80,12 @@ def unsynchronised_collector(
         fix=fix_of(line(Change.COLLECTOR, _TOGETHER)),
         check="stepscope show rank_steps RUN: collector_ns is 0, or in the same steps on all ranks.",
         evidence={
+            "rank": ranks[0],
             "ranks": ",".join(map(str, ranks)),
             "pause_ns": round(most),
             "apart_ns": round(apart),
             "longest_ns": longest,
             "steps_with_pauses": len(hit),
         },
-        claims=WAITING,
+        claims=claims_of("collector"),
     )

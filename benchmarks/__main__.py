@@ -1,4 +1,4 @@
-"""What `make bench` runs: reading traces, analyses, the report, the capture, each against its budgets."""
+"""What `make bench` runs: reading traces, analyses, report, capture, many ranks, each against its budgets."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ HERE = Path(__file__).parent
 if __name__ == "__main__":
     scripts = [["ingest.py", *(sys.argv[1:] or ["--scale"])]]
     if not sys.argv[1:]:
-        scripts += [["analyses.py"], ["report.py"], ["capture.py"]]
+        scripts += [["analyses.py"], ["report.py"], ["capture.py"], ["ranks.py"]]
     codes = [subprocess.call([sys.executable, HERE / script, *arguments]) for script, *arguments in scripts]
     sys.exit(next((code for code in codes if code), 0))

@@ -7,6 +7,7 @@ NB_MODULE(core, m) {
   m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
   stepscope::bind_priority(m);
   stepscope::bind_call_tree(m);
+  stepscope::bind_coupled(m);
   stepscope::bind_exclusive(m);
   stepscope::bind_idle(m);
   stepscope::bind_path(m);

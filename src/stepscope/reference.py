@@ -129,8 +129,8 @@ def _analyses() -> str:
 
 _OF_RUNS = (
     "These look at all ranks of a run: `stepscope show NAME RUN`. RUN is the folder of a run, a folder or\n"
-    "pattern of profiles, or a prefix of URLs. Every analysis above does so, too, with `--rank all`. Times are\n"
-    "on the clock of the reference rank."
+    "pattern of profiles, or a prefix of URLs. Every analysis above does so, too, with `--rank all`. Times\n"
+    "are on the clock of the reference rank."
 )
 
 
@@ -148,6 +148,9 @@ def _analysis(folder: str, name: str) -> str:
     return "\n\n".join([*parts, _grid(("column", "type", "meaning"), rows)])
 
 
+_GIVEN = ("mean_step", "facts", "run_step", "run_facts")
+
+
 def _findings() -> str:
     lead = (
         "What `stepscope report` can find, one rule each. `stepscope explain RULE` prints the page of a\n"
@@ -157,11 +160,12 @@ def _findings() -> str:
     )
     head = ("id", "what it finds", "looks at", "thresholds", "gives way to")
     rows: dict[Category, list[Sequence[str]]] = {category: [] for category in Category}
-    for name, first_line in registry.names("findings.rules"):
-        rule = cast("Rule", registry.load("findings.rules", name))
+    listed = [(folder, *one) for folder in ("findings.rules", "runs.rules") for one in registry.names(folder)]
+    for folder, name, first_line in listed:
+        rule = cast("Rule", registry.load(folder, name))
         tables, thresholds = wanted_by(rule)
         set_to = ", ".join(f"`{threshold} = {value}`" for threshold, value in thresholds.items())
-        read = ", ".join(_code(table) for table in tables if table not in ("mean_step", "facts"))
+        read = ", ".join(_code(table) for table in tables if table not in _GIVEN)
         better = ", ".join(map(_finding_page, rule.yields_to))
         rows[rule.category].append((_finding_page(name), first_line, read, set_to, better))
     return _page("Findings", lead, [f"## {one.value}\n\n{_grid(head, rows[one])}" for one in Category])

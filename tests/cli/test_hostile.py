@@ -44,6 +44,7 @@ LINES_OF: dict[str, list[list[str]]] = {
     "query": [["TRACE", SQL], ["TRACE", "SELECT * FROM meta"], ["TRACE", "--schema"]],
     "report": [["TRACE"]],
     "show": [["kernels", "TRACE"], []],
+    "summarize": [["TRACE", "-o", "FILE"]],
     "whatif": [["TRACE", "--no-sync"]],
 }
 BINARY = ("parquet",)
@@ -270,6 +271,9 @@ REFUSED: list[tuple[list[str], int]] = [
     (["check", "TRACE", "--budget", "BUDGETS"], 1),
     (["diff", "TRACE", f"*{NAME}*x"], 1),
     (["explain", NAME], 2),
+    (["summarize", f"nowhere{NAME}"], 1),
+    (["summarize", "FOLDER"], 1),
+    (["summarize", "WORDS"], 1),
     (["whatif", "TRACE", "--host", NAME], 2),
 ]
 

@@ -101,8 +101,8 @@ def test_what_counts_as_lack_of_memory() -> None:
 
 def test_a_rule_that_lacks_memory_is_no_rule_that_did_not_run() -> None:
     with pytest.raises(OutOfMemoryError):
-        build._crashed("a-rule", memory.not_enough())
-    assert build._crashed("a-rule", StepscopeError("no")).reason == "no"
+        build.crashed("a-rule", memory.not_enough())
+    assert build.crashed("a-rule", StepscopeError("no")).reason == "no"
 
 
 def test_the_database_takes_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:

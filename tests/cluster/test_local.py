@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.ranks import GLOO, Stalled, alive, children, drawn, gone, task
 
 from stepscope import memory
+from stepscope.analyses.kernels import Kernel
 from stepscope.cluster.engine import Outcome
 from stepscope.cluster.local import HereEngine, LocalEngine, cores
 from stepscope.cluster.tasks import RankTask, done, read_table
@@ -22,7 +23,7 @@ from stepscope.cluster.tasks import RankTask, done, read_table
 
 def rows(outcome: Outcome) -> list[dict[str, object]]:
     assert outcome.payload is not None, outcome.error
-    found: list[dict[str, object]] = read_table(outcome.payload)[0].to_pylist()
+    found: list[dict[str, object]] = read_table(outcome.payload, Kernel).records()
     return found
 
 
@@ -59,7 +60,7 @@ def test_one_bad_profile_costs_no_other(tmp_path: Path) -> None:
 
 
 def test_a_bug_keeps_its_traceback(tmp_path: Path) -> None:
-    broken = RankTask(None, str(drawn(tmp_path, 0)), store=str(tmp_path / "store"))  # type: ignore[arg-type]
+    broken = RankTask(None, str(tmp_path / "store"))  # type: ignore[arg-type]
     (found,) = HereEngine().map([broken])
     assert found.payload is None
     assert "AttributeError" in found.error
@@ -80,10 +81,10 @@ def test_a_worker_killed_in_the_middle_loses_nothing(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
             killed.append(pid)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     found = {one.task.rank: one for one in LocalEngine(2).map(tasks)}
-    killer.join()
+    killer.join(10)
     assert len(killed) == 1
     assert {rank: rows(one)[0]["calls"] for rank, one in found.items()} == {0: 1, 1: 2, 2: 3, 3: 4, 9: 10}
     assert not children()
@@ -103,10 +104,10 @@ def test_a_rank_that_kills_every_worker_is_told_and_the_rest_stands(tmp_path: Pa
                 assert gone({pid})
                 killed.append(pid)
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     found = {one.task.rank: one for one in LocalEngine(2).map(tasks)}
-    killer.join()
+    killer.join(10)
     assert len(set(killed)) == 3
     assert rows(found[0])[0]["calls"] == 1
     assert found[9].payload is None

@@ -13,7 +13,8 @@ import pytest
 
 from stepscope import registry
 from stepscope.cli.commands.show import show
-from stepscope.findings import Category, Rule
+from stepscope.findings import Category, Rule, wanted_by
+from stepscope.findings.page import PAGES
 from stepscope.tables import columns_of
 
 PLUGINS = [(folder, name) for folder in registry.FOLDERS for name, _ in registry.names(folder)]
@@ -21,6 +22,7 @@ ANALYSES = [name for folder, name in PLUGINS if folder == "analyses"]
 RUN_ANALYSES = [name for folder, name in PLUGINS if folder == "runs.analyses"]
 EVERY_ANALYSIS = [(folder, name) for folder, name in PLUGINS if folder in ("analyses", "runs.analyses")]
 RULES = [name for folder, name in PLUGINS if folder == "findings.rules"]
+RUN_RULES = [name for folder, name in PLUGINS if folder == "runs.rules"]
 
 
 def plain(folder: str, name: str) -> Callable[..., Any]:
@@ -81,6 +83,17 @@ def test_a_rule_has_a_category_and_yields_to_rules_that_exist(name: str) -> None
     assert isinstance(rule.category, Category)
     assert set(rule.yields_to) <= set(RULES) - {name}
     assert len(set(rule.yields_to)) == len(rule.yields_to)
+
+
+@pytest.mark.parametrize("name", RUN_RULES)
+def test_a_rule_about_runs_has_a_category_a_page_and_tables_that_exist(name: str) -> None:
+    rule = cast("Rule", registry.load("runs.rules", name))
+    assert isinstance(rule.category, Category)
+    assert set(rule.yields_to) <= set(RUN_RULES) - {name}
+    assert name not in RULES
+    assert (PAGES / f"{name.replace('_', '-')}.md").exists()
+    wanted = {table for table, _ in wanted_by(rule)[0].values()}
+    assert wanted <= {*RUN_ANALYSES, "run_step", "run_facts"}
 
 
 def test_every_category_has_a_rule() -> None:

@@ -13,8 +13,8 @@ from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     from stepscope.cluster.opening import EngineName, Where
-    from stepscope.compare import Comparison
-    from stepscope.runs import Pass, PassName
+    from stepscope.compare import Comparison, RanksOfSide
+    from stepscope.runs import Pass, PassName, Run
     from stepscope.runs.choosing import ChosenRank
     from stepscope.runs.many import ManyRanks
     from stepscope.store.trace import Trace
@@ -34,6 +34,7 @@ __all__ = [
     "here",
     "open_run_with_progress",
     "open_with_progress",
+    "run_of",
 ]
 
 RankOption = Annotated[int | None, "of a run, the rank; default: the lowest with a profile"]
@@ -88,7 +89,7 @@ def at_work(engine: EngineName, address: str | None, workers: int | None, store:
     return Where(engine, address, workers, store)
 
 
-def open_run_with_progress(run: str | Sequence[str], where: Where) -> ManyRanks:
+def open_run_with_progress(run: Run | str | Sequence[str], where: Where) -> ManyRanks:
     """Opens a run, and says which of its ranks could not be read."""
     from stepscope.cli.progress import ProgressLine
     from stepscope.cluster.opening import open_run
@@ -126,6 +127,10 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
     folder = run_folder(word)
     if folder is not None:
         return choose_rank(read_run(folder), wanted.rank)
+    if wanted.rank is not None and wanted.name is None and _names_several(word):
+        from stepscope.runs.finding import find_run
+
+        return choose_rank(find_run([word]), wanted.rank)
     if wanted.rank is not None or wanted.name is not None:
         option = "--pass" if wanted.rank is None else "--rank"
         raise StepscopeError(
@@ -136,12 +141,36 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
     return None
 
 
+def run_of(words: Sequence[str]) -> Run | None:
+    """The run that some words name; None if they name one profile, or nothing that is there."""
+    from glob import has_magic
+
+    from stepscope.runs.finding import find_run
+    from stepscope.runs.reading import run_folder
+    from stepscope.streams import is_url
+
+    (first, *more) = words
+    if not more and run_folder(first) is None:
+        there = is_url(first) or has_magic(first) or Path(first).exists()
+        if not there or not _names_several(first):
+            return None
+    return find_run(words)
+
+
+def _names_several(word: str) -> bool:
+    """Whether a word is more than a file: a folder, a pattern or an address with profiles of ranks."""
+    from stepscope.runs.finding import is_one_profile
+
+    return word != "-" and not is_one_profile(word)
+
+
 def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
     """The pass that a command takes, once it was said which."""
     from stepscope.runs.choosing import choose_pass
 
     one = choose_pass(chosen, wanted.name, wanted.needed)
-    said = f"{one.name} pass of rank {chosen.record.rank}: {one.path}"
+    kind = "profile" if one.name == "profile" else f"{one.name} pass"
+    said = f"{kind} of rank {chosen.record.rank}: {one.word}"
     others = {other.name for other in chosen.record.passes} - {one.name}
     if wanted.needed and wanted.name is None and others:
         said += f", for only it has {wanted.needed} (--pass light takes the other)"
@@ -154,18 +183,66 @@ def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
 
 
 def compared(words: Sequence[str], *, store: Path | None = None, rank: int | None = None) -> Comparison:
-    """Compares the sides of a command line, each a word that names one recording or several."""
+    """Compares the sides of a command line, each a word that names one recording or several.
+
+    Of runs with many ranks, the rank that sets the pace of the first is compared in depth.
+    """
     from stepscope.cli.progress import ProgressLine
     from stepscope.compare.build import compare, names_of
     from stepscope.findings.thresholds import nearest_thresholds
     from stepscope.opening import check_pipes, recordings_of
 
     thresholds = nearest_thresholds(here())
-    found = [recordings_of(word) for word in words]
+    runs = [_ranks_of(word) for word in words]
+    ranks: list[RanksOfSide | None] = []
+    if rank is None and all(runs):
+        rank, ranks = _together([one for one in runs if one], words, store)
+    found = [[word] if run else recordings_of(word) for word, run in zip(words, runs, strict=True)]
     check_pipes([one for side in found for one in side])
-    traces = [[_side(one, store, rank) for one in side] for side in found]
+    traces = [
+        [_rank_of(run, rank, store)] if run else [_side(one, store, rank) for one in side]
+        for run, side in zip(runs, found, strict=True)
+    ]
     named = zip(names_of(words), traces, strict=True)
-    return compare(list(named), thresholds=thresholds, progress=ProgressLine())
+    return compare(list(named), thresholds=thresholds, ranks=ranks, progress=ProgressLine())
+
+
+def _ranks_of(word: str) -> Run | None:
+    """The run of several ranks that a word names; None for one profile, and for repetitions of one."""
+    from contextlib import suppress
+
+    if "," in word or word == "-":
+        return None
+    run = None
+    with suppress(StepscopeError):  # two profiles of one rank are repetitions
+        run = run_of([word])
+    return run if run is not None and len(run.told) > 1 else None
+
+
+def _together(
+    runs: Sequence[Run], words: Sequence[str], store: Path | None
+) -> tuple[int, list[RanksOfSide | None]]:
+    """The rank to compare in depth, and what all ranks of each side show together."""
+    from stepscope.runs.mean_step import run_mean_step_of
+    from stepscope.runs.reporting import in_depth, side_of
+
+    opened = [open_run_with_progress(word, at_work("local", None, None, store)) for word in words]
+    chosen = [in_depth(one, run_mean_step_of(one)) for one in opened]
+    common = set.intersection(*({one.rank for one in run.profiled} for run in runs))
+    if not common:
+        raise StepscopeError("the runs have no rank in common", hint="name the profiles of one rank each")
+    rank = chosen[0].judged if chosen[0].judged in common else min(common)
+    return rank, [side_of(one, depth) for one, depth in zip(opened, chosen, strict=True)]
+
+
+def _rank_of(run: Run, rank: int | None, store: Path | None) -> Trace:
+    """A rank of a run to compare."""
+    from stepscope.cli.progress import ProgressLine
+    from stepscope.opening import open_pass
+    from stepscope.runs.choosing import choose_rank
+
+    chosen = choose_rank(run, rank)
+    return open_pass(chosen, _told(chosen, WantedPass(rank)), store=store, progress=ProgressLine())
 
 
 def _side(word: str, store: Path | None, rank: int | None) -> Trace:

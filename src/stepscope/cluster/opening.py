@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -14,21 +13,20 @@ from stepscope.cluster.engine import Engine, Outcome
 from stepscope.cluster.keeping import KeptRun, Stamp, stamp
 from stepscope.cluster.tasks import RankTask, read_table
 from stepscope.errors import StepscopeError
+from stepscope.runs import Run
+from stepscope.runs.finding import find_run
 from stepscope.runs.many import FailedRank, ManyRanks
-from stepscope.runs.reading import read_run, run_folder
 from stepscope.runs.summary import read_summary
 from stepscope.store import cache
 from stepscope.streams import is_url
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from stepscope.runs import RankRecord, Run
+    from stepscope.runs import RankRecord
     from stepscope.runs.summary import RankSummary
     from stepscope.streams import Progress
 
-__all__ = ["EngineName", "Where", "all_ranks", "find", "open_run"]
+__all__ = ["EngineName", "Where", "all_ranks", "each_rank", "open_run"]
 
 EngineName = Literal["local", "ray"]
 
@@ -59,7 +57,7 @@ class Where:
 
 
 def open_run(
-    words: Sequence[str] | str,
+    words: Run | Sequence[str] | str,
     *,
     engine: EngineName = "local",
     address: str | None = None,
@@ -69,40 +67,50 @@ def open_run(
 ) -> ManyRanks:
     """Opens a run: a folder, pattern, URL or list of profiles, one a rank, and summarises every rank.
 
-    A rank that cannot be read is told in `failed`; the rest stands. What is known from before is read from
-    the cache, and no process is started for it.
+    Who found the run already gives that in place of words. A rank that cannot be read is told in `failed`;
+    the rest stands. What is known from before is read from the cache, and no process is started for it.
     """
     where = Where(engine, address, workers, None if store is None else Path(store))
-    run = find(words)
-    tasks = _tasks(run, where)
+    run, tasks = _tasks(words, where)
     stamps = _stamps(tasks)
     kept = None
     if stamps is not None:
-        kept = KeptRun(str(run.folder), where.store or cache.root(), [text for text, _ in stamps])
+        kept = KeptRun(run.called, where.store or cache.root(), [text for text, _ in stamps])
         if (known := kept.summaries()) is not None:
             return _together(run, known, (), kept)
-    found: list[RankSummary] = []
     failed: list[FailedRank] = []
 
-    def payloads() -> Iterator[bytes | None]:
+    def found() -> Iterator[RankSummary | None]:
         for outcome in _engine(where, tasks, stamps).map(tasks, progress):
             if outcome.payload is None:
                 failed.append(_failed(outcome))
+                yield None
             else:
-                found.append(read_summary(outcome.payload, outcome.task.source))
-            yield outcome.payload
+                yield read_summary(outcome.payload, outcome.task.source)
 
     if kept is None:
-        deque(payloads(), maxlen=0)
-    else:
-        kept.collect(payloads)
-        if where.store is None:
-            cache.evict(cache.root(), keep=kept.folder)
-    return _together(run, found, failed, kept)
+        return _together(run, [one for one in found() if one], failed, None)
+    summaries = kept.collect(found)
+    if where.store is None:
+        cache.evict(cache.root(), keep=kept.folder)
+    return _together(run, summaries, failed, kept)
+
+
+def each_rank(
+    run: Run, where: Where | None = None, *, progress: Progress | None = None
+) -> Iterator[tuple[RankRecord, RankSummary | FailedRank]]:
+    """The summary of every rank of a run as it comes, or why there is none."""
+    where = where or Where()
+    _, tasks = _tasks(run, where)
+    for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
+        if outcome.payload is None:
+            yield outcome.task.record, _failed(outcome)
+        else:
+            yield outcome.task.record, read_summary(outcome.payload, outcome.task.source)
 
 
 def all_ranks(
-    words: Sequence[str] | str,
+    words: Run | Sequence[str] | str,
     name: str,
     options: Mapping[str, Any] | None = None,
     where: Where | None = None,
@@ -111,61 +119,51 @@ def all_ranks(
 ) -> Table[Any]:
     """One analysis of every rank, below one another, with the column `rank` first."""
     where = where or Where()
-    run = find(words)
-    tasks = _tasks(run, where, name, options)
-    found: dict[int, tuple[pa.Table, Sequence[str]]] = {}
+    run, tasks = _tasks(words, where, name, options)
+    found: dict[int, Table[Any]] = {}
+    row = row_of(registry.load("analyses", name))
     failed: list[FailedRank] = []
     for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
         if outcome.payload is None:
             failed.append(_failed(outcome))
         else:
-            found[outcome.task.rank] = read_table(outcome.payload)
+            found[outcome.task.rank] = read_table(outcome.payload, row)
     if not found:
         raise _none_read(run, failed)
-    return _stacked(registry.load("analyses", name), found, failed)
-
-
-def find(words: Sequence[str] | str) -> Run:
-    """The run that some words name."""
-    named = [words] if isinstance(words, str) else list(words)
-    if len(named) == 1 and (folder := run_folder(named[0])) is not None:
-        return read_run(folder)
-    from stepscope.runs.finding import find_run
-
-    return find_run(named)
+    return _stacked(found, (*run.failed, *failed))
 
 
 def _tasks(
-    run: Run, where: Where, table: str = "", options: Mapping[str, Any] | None = None
-) -> list[RankTask]:
-    from stepscope.runs.needs import needed_by_analysis
-
+    words: Run | Sequence[str] | str,
+    where: Where,
+    table: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> tuple[Run, list[RankTask]]:
+    """The run that some words name, and what is to be done for each of its ranks."""
+    if isinstance(words, Run):
+        run = words
+    else:
+        run = find_run([words] if isinstance(words, str) else list(words))
     store = None if where.store is None else str(where.store.absolute())
-    full = bool(table) and bool(needed_by_analysis(table, options or {}))
-    return [
-        RankTask(record, _source(record, full=full), _also(record), store, table, options or {})
-        for record in run.profiled
-    ]
+    records = map(_absolute, run.told) if where.engine == "ray" else run.told
+    return run, [RankTask(record, store, table, options or {}) for record in records]
 
 
-def _source(record: RankRecord, *, full: bool) -> str:
-    """The profile of a rank: the light one for times, the full one for places, or whichever there is."""
-    light, whole = record.named("light"), record.named("full")
-    chosen = (whole or light) if full else (light or whole)
-    return _place((chosen or record.passes[0]).path)
-
-
-def _also(record: RankRecord) -> tuple[str, ...]:
-    return (_place(record.path),) if record.path else ()
-
-
-def _place(path: Path | str) -> str:
-    return str(path) if is_url(str(path)) else str(Path(path).absolute())
+def _absolute(record: RankRecord) -> RankRecord:
+    """The same rank for somebody in another folder."""
+    return dataclasses.replace(
+        record,
+        path=record.path and record.path.absolute(),
+        passes=tuple(
+            one if one.url else dataclasses.replace(one, path=one.path.absolute()) for one in record.passes
+        ),
+        summaries=tuple(one if is_url(one) else str(Path(one).absolute()) for one in record.summaries),
+    )
 
 
 def _stamps(tasks: Sequence[RankTask]) -> list[Stamp] | None:
     """What tells these versions of all files from others; None if one of them has nothing that does."""
-    found = [stamp(word) for one in tasks for word in (one.source, *one.also)]
+    found = [stamp(word) for one in tasks for word in one.sources]
     return None if None in found else [one for one in found if one]
 
 
@@ -173,16 +171,24 @@ def _engine(where: Where, tasks: Sequence[RankTask], stamps: Sequence[Stamp] | N
     """What does the tasks: for few and small ones, and for what only this process sees, this process."""
     from stepscope.cluster.local import HereEngine, LocalEngine
 
-    if any(one.source.startswith("memory://") for one in tasks):
+    if any(word.startswith("memory://") for one in tasks for word in one.sources):
         return HereEngine()
     if where.engine == "ray":
         from stepscope.cluster.ray import RayEngine
 
         return RayEngine(where.address, where.workers)
-    few = len(tasks) <= _FEW_RANKS and stamps and sum(size for _, size in stamps) <= _FEW_BYTES
-    if where.workers == 1 or few:
+    if where.workers == 1 or _are_few(tasks, stamps):
         return HereEngine()
     return LocalEngine(where.workers)
+
+
+def _are_few(tasks: Sequence[RankTask], stamps: Sequence[Stamp] | None) -> bool:
+    """Whether a second process would start no sooner than this one is done."""
+    if stamps is None:
+        return False
+    most = _FEW_BYTES if len(tasks) <= _FEW_RANKS else _FEW_BYTES // 8
+    summaries = all(one.record.summaries and not one.table for one in tasks)
+    return summaries or sum(size for _, size in stamps) <= most
 
 
 def _failed(outcome: Outcome) -> FailedRank:
@@ -195,45 +201,48 @@ def _together(
     if not found:
         raise _none_read(run, failed)
     ordered = sorted(found, key=lambda one: one.facts.rank)
-    lost = sorted(failed, key=lambda one: (one.rank is None, one.rank or 0))
+    lost = sorted((*run.failed, *failed), key=lambda one: (one.rank is None, one.rank or 0))
     return ManyRanks(
-        name=str(run.folder),
+        name=run.called,
         summaries=ordered,
         world_size=run.world_size,
         failed=tuple(lost),
+        notes=run.notes,
         shelf=kept,
     )
 
 
 def _none_read(run: Run, failed: Sequence[FailedRank]) -> StepscopeError:
     if not failed:
-        return StepscopeError(f"no rank of {run.folder} has a profile", hint=f"record again: {run.again}")
+        return StepscopeError(f"no rank of {run.called} has a profile", hint=f"record again: {run.again}")
     first = failed[0]
     return StepscopeError(
-        f"none of the {len(failed)} ranks of {run.folder} could be read; rank {first.rank}: {first.reason}",
+        f"none of the {len(failed)} ranks of {run.called} could be read; rank {first.rank}: {first.reason}",
         hint=f"look at one of them: stepscope info {first.source}",
     )
 
 
-def _stacked(
-    analysis: Any, found: Mapping[int, tuple[pa.Table, Sequence[str]]], failed: Sequence[FailedRank]
-) -> Table[Any]:
+def _stacked(found: Mapping[int, Table[Any]], failed: Sequence[FailedRank]) -> Table[Any]:
     """The tables of ranks below one another; what has to be said beside them is said once."""
     import pyarrow as pa
 
     parts = []
     notes: dict[str, list[int]] = {}
     for rank in sorted(found):
-        arrow, told = found[rank]
+        arrow = found[rank].arrow
         column = pa.repeat(pa.scalar(rank, pa.int64()), arrow.num_rows)
         if "rank" in arrow.column_names:
             arrow = arrow.drop_columns(["rank"])
         parts.append(arrow.add_column(0, pa.field("rank", pa.int64(), nullable=False), column))
-        for note in told:
+        for note in found[rank].notes:
             notes.setdefault(note, []).append(rank)
     said = [note if len(ranks) == len(found) else f"{_ranks(ranks)}: {note}" for note, ranks in notes.items()]
-    said += [f"Rank {one.rank} could not be read: {one.reason}." for one in failed]
-    return Table(_with_rank(analysis), pa.concat_tables(parts), said)
+    said += [
+        f"{one.source if one.rank is None else f'Rank {one.rank}'} could not be read: {one.reason}."
+        for one in failed
+    ]
+    row = next(iter(found.values())).row
+    return Table(_with_rank(row), pa.concat_tables(parts), said)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -243,9 +252,8 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"Ranks {listed}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
-def _with_rank(analysis: Any) -> type:
-    """The rows of an analysis with the column `rank` in front."""
-    row = row_of(analysis)
+def _with_rank(row: type) -> type:
+    """Rows with the column `rank` in front."""
     hints = get_type_hints(row, include_extras=True)
     fields = [(one.name, hints[one.name]) for one in dataclasses.fields(row) if one.name != "rank"]
     rank = ("rank", Annotated[int, "The rank."])

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.opening import judged_passes
+from stepscope.findings.build import judged, report_of
+from stepscope.opening import judged_passes, open_trace
 from stepscope.runs.choosing import choose_rank
 from stepscope.runs.judging import judged_run
 from stepscope.runs.merging import merged_passes, merged_report
-from stepscope.runs.reporting import RUN_TABLES, in_depth, of_run, with_run
+from stepscope.runs.reporting import RUN_TABLES, in_depth, judged_from_summaries, of_run, with_run
 
 if TYPE_CHECKING:
+    from stepscope.findings.build import Judged
     from stepscope.findings.report import Report
     from stepscope.findings.thresholds import Thresholds
-    from stepscope.runs import Run
+    from stepscope.runs import PassName, RankRecord, Run
     from stepscope.runs.many import ManyRanks
     from stepscope.streams import Progress
 
@@ -23,6 +27,30 @@ __all__ = ["report_on_ranks"]
 
 _FOR_PLACES = "lines"
 """Where a late rank spends more time than a usual one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    """How ranks are looked at in depth."""
+
+    run: Run
+    thresholds: Thresholds | None
+    tables: Sequence[str]
+    store: str | Path | None
+    progress: Progress | None
+
+    def passes(self, rank: int) -> dict[PassName, Judged]:
+        """What the rules say of a rank that `stepscope run` recorded, by pass."""
+        chosen = choose_rank(self.run, rank)
+        return judged_passes(
+            chosen, thresholds=self.thresholds, tables=self.tables, store=self.store, progress=self.progress
+        )
+
+    def profile(self, record: RankRecord) -> Judged:
+        """What they say of its last profile."""
+        also = (record.path,) if record.path else ()
+        trace = open_trace(record.spans[-1].word, also=also, store=self.store, progress=self.progress)
+        return judged(trace, thresholds=self.thresholds, tables=self.tables, progress=self.progress)
 
 
 def report_on_ranks(
@@ -36,15 +64,21 @@ def report_on_ranks(
 ) -> Report:
     """The report on all ranks of a run."""
     told = judged_run(many, thresholds=thresholds)
-    chosen = in_depth(many)
-    shown = tuple(dict.fromkeys((*tables, _FOR_PLACES)))
-    ranks = {rank: choose_rank(run, rank) for rank in chosen.ranks}
-    found = {
-        rank: judged_passes(one, thresholds=thresholds, tables=shown, store=store, progress=progress)
-        for rank, one in ranks.items()
-    }
-    usual = None if chosen.compared is None else merged_passes(found[chosen.compared])
-    report = merged_report(
-        ranks[chosen.judged], found[chosen.judged], lambda judged: of_run(judged, usual, told, chosen)
-    )
-    return with_run(report, many, chosen, usual, {name: many.table(name) for name in RUN_TABLES})
+    chosen = in_depth(many, told.mean_step)
+    depth = _Depth(run, thresholds, tuple(dict.fromkeys((*tables, _FOR_PLACES))), store, progress)
+    records = {record.rank: record for record in run.ranks}
+    shown = {name: many.table(name) for name in RUN_TABLES}
+    recorded = all(records[rank].named("light") or records[rank].named("full") for rank in chosen.ranks)
+    if recorded:
+        found = {rank: depth.passes(rank) for rank in chosen.ranks}
+        usual = None if chosen.compared is None else merged_passes(found[chosen.compared])
+        joined = partial(of_run, usual=usual, told=told, chosen=chosen)
+        report = merged_report(choose_rank(run, chosen.judged), found[chosen.judged], joined)
+    elif all(records[rank].passes for rank in chosen.ranks):
+        one = {rank: depth.profile(records[rank]) for rank in chosen.ranks}
+        usual = None if chosen.compared is None else one[chosen.compared]
+        report = report_of(of_run(one[chosen.judged], usual, told, chosen))
+    else:  # summaries alone are here: the profiles lie elsewhere
+        usual = None
+        report = report_of(of_run(judged_from_summaries(many), None, told, chosen))
+    return with_run(report, many, chosen, usual, shown)

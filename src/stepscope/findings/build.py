@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -32,7 +32,18 @@ from stepscope.streams import Progress
 from stepscope.tables import Table
 from stepscope.threads import BackgroundWorker
 
-__all__ = ["Judged", "build_report", "import_all", "judged", "report_of", "rule_id"]
+__all__ = [
+    "Judged",
+    "build_report",
+    "crashed",
+    "import_all",
+    "judged",
+    "loaded_rules",
+    "replaced",
+    "report_of",
+    "rule_id",
+    "run_rule",
+]
 
 _GIVEN = ("mean_step", "facts")
 _FOR_MEAN_STEP = ("steps_by_any", "devices", "idle_gaps", "critical_path_sides", "step_limits")
@@ -93,7 +104,7 @@ def judged(
     """What all rules say of a trace; `tables` are further analyses that a format shows."""
     asked = _Tables(trace, progress)
     not_run: list[NotRun] = []
-    rules = _rules(not_run)
+    rules = loaded_rules(not_run)
     asked.work_out(
         [*_FOR_MEAN_STEP, *_SHOWN, *tables, *(one for rule in rules.values() for one in wanted_by(rule)[0])]
     )
@@ -102,7 +113,7 @@ def judged(
     given: dict[str, MeanStep | Facts] = {"mean_step": mean_step, "facts": facts}
     advices: dict[str, Advice] = {}
     for name, rule in rules.items():
-        found = _run(name, rule, given, asked, thresholds or {})
+        found = run_rule(name, rule, given, asked.table, thresholds or {})
         if isinstance(found, NotRun):
             not_run.append(found)
         elif found is not None:
@@ -122,11 +133,11 @@ def judged(
 def report_of(judged: Judged) -> Report:
     """Puts in order what the rules say."""
     facts, mean_step, shown = judged.facts, judged.mean_step, judged.shown
-    replaced = _replaced(judged.advices, judged.rules)
+    yielding = replaced(judged.advices, judged.rules)
     kept = [
         (rule_id(name), judged.rules[name].category, one)
         for name, one in judged.advices.items()
-        if name not in replaced
+        if name not in yielding
     ]
     findings = ranked(kept, mean_step)
     overview = overview_of(mean_step, facts, shown)
@@ -141,7 +152,7 @@ def report_of(judged: Judged) -> Report:
         checklist=checklist_of(mean_step, facts, overview, shown),
         next_steps=next_steps_of(mean_step, facts, verdict, findings, judged.not_run, shown),
         tables=judged.tables,
-        replaced=tuple(Replaced(rule_id(name), rule_id(by)) for name, by in replaced.items()),
+        replaced=tuple(Replaced(rule_id(name), rule_id(by)) for name, by in yielding.items()),
     )
 
 
@@ -157,21 +168,21 @@ def import_all() -> None:
     """Imports what a report needs; it takes longer than reading a small profile, and can be done beside."""
     import pyarrow.parquet  # noqa: F401
 
-    for rule in _rules([]).values():
+    for rule in loaded_rules([]).values():
         for name in wanted_by(rule)[0]:
             if name not in _GIVEN:
                 registry.load("analyses", analysis_of(name)[0])
 
 
-def _rules(failed: list[NotRun]) -> dict[str, Rule]:
-    """All rules, those of other packages too; one that cannot be loaded is said."""
+def loaded_rules(failed: list[NotRun], folder: str = "findings.rules") -> dict[str, Rule]:
+    """All rules of a folder, those of other packages too; one that cannot be loaded is said."""
     rules: dict[str, Rule] = {}
-    for name, _ in registry.names("findings.rules", installed=True):
+    for name, _ in registry.names(folder, installed=True):
         try:
-            loaded = registry.load("findings.rules", name)
+            loaded = registry.load(folder, name)
         except Exception as error:  # noqa: BLE001
             interrupts.pass_on()
-            failed.append(_crashed(rule_id(name), error))
+            failed.append(crashed(rule_id(name), error))
             continue
         if hasattr(loaded, "category"):
             rules[name] = cast("Rule", loaded)
@@ -181,7 +192,7 @@ def _rules(failed: list[NotRun]) -> dict[str, Rule]:
     return rules
 
 
-def _replaced(advices: Mapping[str, Advice], rules: Mapping[str, Rule]) -> dict[str, str]:
+def replaced(advices: Mapping[str, Advice], rules: Mapping[str, Rule]) -> dict[str, str]:
     """The rules that yield to one that found something, too, each with the first such."""
     yielding = {
         name: [other for other in rules[name].yields_to if other in advices and other != name]
@@ -195,26 +206,27 @@ def rule_id(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _run(
+def run_rule(
     name: str,
     rule: Rule,
-    given: Mapping[str, MeanStep | Facts],
-    asked: _Tables,
+    given: Mapping[str, Any],
+    table: Callable[[str], Table[Any]],
     thresholds: Thresholds,
 ) -> Advice | NotRun | None:
     """What a rule says; one that lacks something or crashes is a line of its own, and the rest stands."""
     id_ = rule_id(name)
     try:
-        seen = [given[one] if one in given else asked.table(one) for one in wanted_by(rule)[0]]
+        seen = [given[one] if one in given else table(one) for one in wanted_by(rule)[0]]
         return rule(*seen, **thresholds.get(id_, {}))
     except NotKnown as unknown:
         return NotRun(id_, unknown.reason, unknown.record)
     except Exception as error:  # noqa: BLE001  # a crash is the result of this rule alone
         interrupts.pass_on()
-        return _crashed(id_, error)
+        return crashed(id_, error)
 
 
-def _crashed(what: str, error: Exception) -> NotRun:
+def crashed(what: str, error: Exception) -> NotRun:
+    """A crash of one rule or table, as a line of the report."""
     if is_lack_of_memory(error):
         raise error  # of all rules, not of this one: what it would have said is not known
     if isinstance(error, StepscopeError):
@@ -268,7 +280,7 @@ class _Tables:
     def known(self, names: Iterable[str], failed: list[NotRun]) -> dict[str, Table[Any]]:
         """Those of the tables that could be worked out; the others are said."""
         found = {name: self._found[name] for name in names}
-        failed += [_crashed(name, error) for name, error in found.items() if isinstance(error, Exception)]
+        failed += [crashed(name, error) for name, error in found.items() if isinstance(error, Exception)]
         return {name: table for name, table in found.items() if isinstance(table, Table)}
 
     def _try(self, name: str) -> None:

@@ -17,5 +17,7 @@ def page_of(rule_id: str) -> str:
     page = PAGES / f"{rule_id}.md"
     if page.exists():
         return page.read_text(encoding="utf-8")
-    rule = registry.load("findings.rules", rule_id.replace("-", "_"))
+    name = rule_id.replace("-", "_")
+    of_runs = name in dict(registry.names("runs.rules", installed=True))
+    rule = registry.load("runs.rules" if of_runs else "findings.rules", name)
     return f"# {rule_id}\n\n{inspect.getdoc(rule) or ''}\n"

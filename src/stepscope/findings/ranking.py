@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from stepscope.findings import Advice, Bounds, Category, Certainty, Finding, Gain, Saving, Severity
 from stepscope.findings.claims import overlap
 from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["ranked", "severity_of", "together"]
+__all__ = ["Weighing", "ranked", "severity_of", "together"]
 
 HIGH_SHARE = 0.10
 MEDIUM_SHARE = 0.03
 _BELIEVED = {"certain": 0.5, "likely": 0.4, "possible": 0.1}
+
+
+class Weighing(Protocol):
+    """The mean step of a trace or of a run."""
+
+    def gain(self, saving: Saving) -> Gain:
+        """What a saving in the recorded step is worth in one without the profiler."""
 
 
 def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Severity:
@@ -25,7 +33,7 @@ def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Seve
     return "medium" if gain.low_share >= medium else "low"
 
 
-def ranked(advices: Iterable[tuple[str, Category, Advice]], mean_step: MeanStep) -> tuple[Finding, ...]:
+def ranked(advices: Iterable[tuple[str, Category, Advice]], mean_step: Weighing) -> tuple[Finding, ...]:
     """The findings, largest gain first, each with the findings above it that it overlaps with."""
     weighed = [(name, category, one, mean_step.gain(one.saving)) for name, category, one in advices]
     weighed.sort(key=lambda one: (-_expected(one[2], one[3]), not one[2].risk, one[0]))

@@ -27,6 +27,7 @@ __all__ = [
     "RunFacts",
     "ServedKind",
     "Verdict",
+    "Word",
 ]
 
 SCHEMA = "stepscope.report/1"

@@ -199,6 +199,7 @@ th.number { text-align: right; }
 td { overflow-wrap: break-word; }
 td code, td .small { overflow-wrap: anywhere; }
 td.bar { width: 20%; min-width: 60px; padding-top: 9px; }
+td.bar.wide { width: 40%; }
 td.name { min-width: 130px; }
 table.evidence { width: auto; }
 table.evidence td, table.evidence th { padding-right: 28px; }

@@ -26,7 +26,7 @@ _KEYS_MAX = 2
 _IDENTIFIERS = frozenset(
     {"correlation", "device", "line", "pid", "process", "rank", "sequence", "step", "stream", "thread", "tid"}
 )
-_INSTANTS = frozenset({"start_ns", "end_ns", "asked_ns", "arrival_ns", "last_arrival_ns"})
+_INSTANTS = frozenset({"start_ns", "end_ns", "asked_ns", "arrival_ns", "last_arrival_ns", "since_ns"})
 _PROSE = frozenset({"advice", "explanation", "reason"})
 """Columns of sentences, which would not fit beside others."""
 

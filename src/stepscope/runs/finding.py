@@ -48,7 +48,7 @@ def find_run(words: Sequence[str], *, summaries: bool = True) -> Run:
     Raises if nothing is left that can be read, or if two files are the same profile of one rank. Files of
     `stepscope summarize` are not looked for if `summaries` is False.
     """
-    name = " ".join(words)
+    name = words[0] if len(words) == 1 else f"{words[0]} and {len(words) - 1} more"
     found = listed(words)
     runs = [read_run(folder) for folder in found.recorded]
     peeks = [peek(word) for word in found.files if summaries or not word.endswith(SUMMARY_ENDING)]

@@ -9,27 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
 from stepscope import units
-from stepscope.findings import Advice, Finding, Location
+from stepscope.compare import RanksOfSide
+from stepscope.findings import Advice, Finding, Gain, Location
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged
-from stepscope.findings.report import Report, RunFacts, Verdict
+from stepscope.findings.facts import Facts
+from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.report import Report, RunFacts, Verdict, Word
 from stepscope.runs.judging import JudgedRun
 from stepscope.runs.many import ManyRanks
+from stepscope.runs.mean_step import RunMeanStep
+from stepscope.runs.simulation import RankChange
 from stepscope.tables import Table
 
-__all__ = ["RUN_TABLES", "InDepth", "in_depth", "of_run", "with_run"]
+__all__ = ["RUN_TABLES", "InDepth", "in_depth", "judged_from_summaries", "of_run", "side_of", "with_run"]
 
 RUN_TABLES = ("stragglers", "clocks", "process_groups", "rank_steps", "run_steps", "critical_ranks")
 """The tables over all ranks that a report shows."""
 STRAGGLES_SHARE = 0.03
 """Others that lose this part of the step to one rank wait for it."""
 IMBALANCED_SHARE = 0.10
-"""If they lose this part of it, that is what limits the run."""
-_ALIKE = 0.5
-"""A finding of both ranks holds for all if the usual one gains this part of what the other one does."""
+"""If the run could gain this part of it, that is what limits the run."""
+_CLEAR_SHARE = 0.3
+"""Where only summaries tell, what takes this part of the step is named."""
 _PLACE_SHARE = 0.3
 """The function in which a late rank spends more time than a usual one must explain this part of it."""
 
@@ -44,7 +50,14 @@ class InDepth:
     late_ns: float = 0.0
     """How late the judged one is, in a step."""
     lost_share: float = 0.0
-    """Part of the step that each of the others loses by that."""
+    """Part of the step that each of the others waits for it, on average, whatever else it does meanwhile."""
+    gain: Gain | None = None
+    """What the run gains if it comes as early as the median rank, played; None if that cannot be played."""
+
+    @property
+    def most_share(self) -> float:
+        """Part of the step that the run can gain at most by that."""
+        return self.lost_share if self.gain is None else self.gain.high_share
 
     @property
     def because(self) -> str:
@@ -57,7 +70,7 @@ class InDepth:
         return (self.judged,) if self.compared is None else (self.judged, self.compared)
 
 
-def in_depth(run: ManyRanks) -> InDepth:
+def in_depth(run: ManyRanks, step: RunMeanStep) -> InDepth:
     """Which ranks to look at in depth."""
     own = _mean_own(run)
     usual = _middle(own)
@@ -73,7 +86,11 @@ def in_depth(run: ManyRanks) -> InDepth:
     lost = costs[worst] / (len(run.ranks) - 1) / step_ns
     if lost < STRAGGLES_SHARE:
         return InDepth(usual, None)
-    return InDepth(worst, _middle({rank: ns for rank, ns in own.items() if rank != worst}), late[worst], lost)
+    usual = _middle({rank: ns for rank, ns in own.items() if rank != worst})
+    gain = None
+    if step.simulator.is_usable:
+        gain = step.gain(step.saving([RankChange((worst,), like="median rank")]))
+    return InDepth(worst, usual, late[worst], lost, gain)
 
 
 def _mean_own(run: ManyRanks) -> dict[int, float]:
@@ -99,16 +116,15 @@ def _mean_step_ns(run: ManyRanks) -> float:
 def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDepth) -> Judged:
     """What the rules say of the rank in depth, and those about runs of all ranks."""
     step = judged.mean_step
-    most = chosen.late_ns / step.step_ns if step.step_ns and usual is not None else 1.0
     ours = {}
     for name, advice in judged.advices.items():
-        only = usual is not None and not _holds_for_all(name, judged, usual)
-        ours[name] = _at_most(advice, judged, most) if only else advice
+        only = usual is not None and name not in usual.advices
+        ours[name] = _at_most(advice, judged, chosen.most_share) if only else advice
     place = _place(judged, usual, chosen)
-    runs = {
-        name: replace(one, locations=place) if place and name == _STRAGGLING and not one.locations else one
-        for name, one in told.advices.items()
-    }
+    runs = {name: _in_terms_of(step, told, one) for name, one in told.advices.items()}
+    for name, one in runs.items():
+        if place and not one.locations and one.evidence.get("rank") == chosen.judged:
+            runs[name] = replace(one, locations=place)
     return replace(
         judged,
         rules={**judged.rules, **told.rules},
@@ -117,15 +133,10 @@ def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDept
     )
 
 
-_STRAGGLING = "straggling_rank"
-
-
-def _holds_for_all(name: str, judged: Judged, usual: Judged) -> bool:
-    ours, theirs = judged.advices[name], usual.advices.get(name)
-    if theirs is None:
-        return False
-    gained = judged.mean_step.gain(ours.saving).high_share
-    return usual.mean_step.gain(theirs.saving).high_share >= _ALIKE * gained
+def _in_terms_of(step: MeanStep, told: JudgedRun, advice: Advice) -> Advice:
+    """An advice about the run as the same part of the step of a rank."""
+    gain = told.mean_step.gain(advice.saving)
+    return replace(advice, saving=of_shares(step, gain.low_share, gain.high_share))
 
 
 def _at_most(advice: Advice, judged: Judged, most_share: float) -> Advice:
@@ -143,10 +154,11 @@ def _place(judged: Judged, usual: Judged | None, chosen: InDepth) -> tuple[Locat
     if not ours or theirs is None or usual is None:
         return ()
     found: list[tuple[float, Location]] = []
+    our, their = _per_step(ours, judged), _per_step(theirs, usual)
     for column in ("idle_ns", "host_ns", "device_ns"):
-        before = {_key(row): getattr(row, column) / max(1, usual.mean_step.steps) for row in theirs}
+        before = {_key(row): getattr(row, column) * their for row in theirs}
         for row in ours:
-            more = getattr(row, column) / max(1, judged.mean_step.steps) - before.get(_key(row), 0.0)
+            more = getattr(row, column) * our - before.get(_key(row), 0.0)
             if row.file is not None and row.line is not None and more >= _PLACE_SHARE * chosen.late_ns:
                 note = f"{units.duration(more)} more a step than on rank {chosen.compared}"
                 found.append((more, Location(row.file, row.line, row.function or "", note)))
@@ -156,8 +168,49 @@ def _place(judged: Judged, usual: Judged | None, chosen: InDepth) -> tuple[Locat
     return tuple(location for _, location in found[:2])
 
 
+def _per_step(lines: Table[Any], judged: Judged) -> float:
+    """What times of a table of lines are multiplied with to be those of a step.
+
+    They may be of a full pass with fewer and longer steps than the judged one: all of its host time counts.
+    """
+    whole = sum(row.host_ns for row in lines)
+    return judged.mean_step.step_ns / whole if whole else 0.0
+
+
 def _key(row: Any) -> tuple[Any, ...]:
     return row.file, row.line, row.function
+
+
+def judged_from_summaries(run: ManyRanks) -> Judged:
+    """A rank of which there is no profile here: nothing is known of it but its step."""
+    step_ns = _mean_step_ns(run)
+    facts = Facts(
+        source=run.name,
+        rank=run.ranks[0],
+        world_size=run.world_size,
+        backend=None,
+        devices=(),
+        stacks=False,
+        shapes=False,
+        memory=False,
+        modules=False,
+        device_work=False,
+        host_ops=False,
+        cuda=None,
+    )
+    step = MeanStep(
+        steps=len(run.table("run_steps")),
+        step_ns=step_ns,
+        unprofiled_ns=(step_ns, step_ns),
+        device=None,
+        busy_ns=0.0,
+        starved_ns=0.0,
+        latency_ns=0.0,
+        waiting_ns=0.0,
+        host_path_share=0.0,
+        steady_ns=step_ns,
+    )
+    return Judged(facts, step, rules={}, advices={}, not_run=(), shown={}, tables={})
 
 
 # ---------------------------------------------------------------- the report
@@ -168,19 +221,24 @@ def with_run(
 ) -> Report:
     """The report on a rank as one on its run."""
     verdict = report.verdict
-    if chosen.lost_share >= IMBALANCED_SHARE:
-        verdict = Verdict("imbalanced", _lateness(run, chosen, tables), verdict.promise)
+    late = "" if chosen.compared is None else _lateness(run, chosen, tables)
+    if chosen.most_share >= IMBALANCED_SHARE:
+        verdict = Verdict("imbalanced", late, verdict.promise)
+    elif sum(report.overview.parts.values()):
+        verdict = replace(verdict, sentence=" ".join(filter(None, (verdict.sentence, late))))
+    else:
+        report = replace(report, overview=replace(report.overview, found_by="marks"))
+        verdict = Verdict(*_from_summaries(run, tables), verdict.promise)
     findings = tuple(_of_ranks(one, usual, chosen) for one in report.findings)
-    return replace(report, verdict=verdict, findings=findings, run=_facts(run, chosen, tables))
+    facts = replace(report.facts, source=PurePath(run.name).name or run.name, world_size=run.world_size)
+    told = _facts(run, chosen, tables)
+    return replace(report, facts=facts, verdict=verdict, findings=findings, run=told)
 
 
 def _of_ranks(finding: Finding, usual: Judged | None, chosen: InDepth) -> Finding:
+    """A finding that a usual rank does not have is one of the judged rank alone."""
     name = finding.id.replace("-", "_")
-    if usual is None or name not in usual.rules:
-        return finding
-    theirs = usual.advices.get(name)
-    gained = usual.mean_step.gain(theirs.saving).high_share if theirs else 0.0
-    if theirs is not None and gained >= _ALIKE * finding.gain.high_share:
+    if usual is None or name not in usual.rules or name in usual.advices:
         return finding
     return replace(finding, ranks=(chosen.judged,))
 
@@ -192,14 +250,52 @@ def _lateness(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]])
     where = f" (on {host})" if host else ""
     last = max(row.last_share for row in rows)
     causes = _causes(rows)
-    step = units.duration(_mean_step_ns(run))
-    others = len(run.ranks) - 1
-    loses = "the other rank waits" if others == 1 else f"each of the {units.count(others)} other ranks waits"
-    return (
+    step_ns = _mean_step_ns(run)
+    said = (
         f"Rank {chosen.judged}{where} comes last to {units.percent(last)} of its collectives, "
-        f"{units.duration(chosen.late_ns)} late in a step of {step}{causes}. On average {loses} "
-        f"{units.percent(chosen.lost_share)} of the step for it."
+        f"{units.duration(chosen.late_ns)} late in a step of {units.duration(step_ns)}{causes}."
     )
+    if chosen.gain is None:
+        others = len(run.ranks) - 1
+        who = "the other rank waits" if others == 1 else f"each of the {units.count(others)} others waits"
+        return f"{said} On average {who} {units.percent(chosen.lost_share)} of the step for it."
+    ends = (step_ns * (1 - chosen.gain.high_share), step_ns * (1 - chosen.gain.low_share))
+    return f"{said} As early as the median rank, it would bring the step to {units.between(*ends)}."
+
+
+def side_of(run: ManyRanks, chosen: InDepth) -> RanksOfSide:
+    """What all ranks show together, for a comparison with another run."""
+    means = run.table("rank_steps").arrow.to_pydict()
+    count = max(1, len(means["rank"]))
+    rows = [row for row in run.table("stragglers") if row.rank == chosen.judged]
+    first = max(rows, key=lambda row: row.late_ns, default=None)
+    is_late = chosen.compared is not None
+    return RanksOfSide(
+        ranks=len(run.ranks),
+        step_ns=round(_mean_step_ns(run)),
+        wait_ns=sum(one or 0 for one in means["exposed_wait_ns"]) // count,
+        transfer_ns=sum(one or 0 for one in means["exposed_transfer_ns"]) // count,
+        late_rank=chosen.judged if is_late else None,
+        late_ns=round(chosen.late_ns),
+        cause=first.cause if first and is_late else "",
+    )
+
+
+def _from_summaries(run: ManyRanks, tables: Mapping[str, Table[Any]]) -> tuple[Word, str]:
+    """What takes most of the step of all ranks, if only summaries tell."""
+    columns = ("step_ns", "exposed_wait_ns", "exposed_transfer_ns", "input_ns", "compute_ns")
+    sums = {name: sum(one or 0 for one in tables["rank_steps"].arrow[name].to_pylist()) for name in columns}
+    shares = {name: ns / sums["step_ns"] if sums["step_ns"] else 0.0 for name, ns in sums.items()}
+    talking = shares["exposed_wait_ns"] + shares["exposed_transfer_ns"]
+    said = (
+        f"On average over {units.counted(len(run.ranks), 'rank')}, {units.percent(shares['compute_ns'])} of "
+        f"the step is computing, {units.percent(talking)} exposed communication and "
+        f"{units.percent(shares['input_ns'])} waiting for data. Only summaries are here: ranks were not "
+        "looked at in depth."
+    )
+    if talking >= _CLEAR_SHARE:
+        return "communication-bound", said
+    return ("input-bound" if shares["input_ns"] >= _CLEAR_SHARE else "unknown"), said
 
 
 _WHY = {
@@ -240,14 +336,6 @@ def _facts(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]]) ->
         judged_rank=chosen.judged,
         judged_because=chosen.because,
         compared_rank=chosen.compared,
-        notes=(*_missing(run), *run.notes),
+        notes=run.notes,
         tables=tables,
     )
-
-
-def _missing(run: ManyRanks) -> tuple[str, ...]:
-    if not run.missing:
-        return ()
-    listed = ", ".join(map(str, run.missing[:8])) + (", …" if len(run.missing) > 8 else "")
-    few = f"Rank {listed} has" if len(run.missing) == 1 else f"Ranks {listed} have"
-    return (f"{few} no profile: what the others wait for may be there.",)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import units
 from stepscope.analyses._rank_file import mapping, rank_file_of, text
+from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.collective_calls import collective_calls
 from stepscope.analyses.exposed_parts import exposed_parts
 from stepscope.analyses.step_pieces import step_pieces
@@ -27,6 +26,7 @@ from stepscope.runs.summary import (
     read_summary,
     written_summary,
 )
+from stepscope.store.layout import put_file
 from stepscope.store.trace import Trace
 from stepscope.streams import open_stream
 from stepscope.tables import Table
@@ -68,7 +68,8 @@ def kept_summary(trace: Trace, record: RankRecord | None = None) -> RankSummary:
         made = read_summary(place.read_bytes(), str(place))
     except (OSError, StepscopeError):
         made = _made(trace)
-        _keep(place, written_summary(made))
+        with suppress(OSError):  # a store that is not to be written to: it is of use, and not needed
+            put_file(place, written_summary(made))
     return _known_as(made, trace, record)
 
 
@@ -95,7 +96,7 @@ def _made(trace: Trace) -> RankSummary:
         facts,
         kernel_ns=_kernel_ns(tables["calls"].arrow),
         work_steps=len(steps),
-        notes=(*facts.notes, *tables["exposed"].notes),
+        notes=(*facts.notes, *how_steps_were_found(trace)),
     )
     return _limited(RankSummary(facts, {name: one.with_notes(()) for name, one in tables.items()}))
 
@@ -129,14 +130,6 @@ def _content(word: str) -> bytes:
             if len(got) > MOST_BYTES:
                 break
     return bytes(got)
-
-
-def _keep(place: Path, content: bytes) -> None:
-    """Puts a summary into a store, if that may be written to: it is of use, and not needed."""
-    aside = place.with_name(f".{place.name}.{os.getpid()}.partial")
-    with suppress(OSError):
-        aside.write_bytes(content)
-        aside.replace(place)
 
 
 def _kernel_ns(calls: pa.Table) -> int:

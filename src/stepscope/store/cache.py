@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 from stepscope.errors import StepscopeError
 from stepscope.schema import FORMAT
 from stepscope.store import leftovers
-from stepscope.store.layout import explained, is_store, read_meta, remove
+from stepscope.store.layout import META, explained, is_store, read_meta, remove
 from stepscope.store.sums import DamagedStore
 from stepscope.streams import files_in, is_url
 
@@ -209,7 +210,16 @@ def _source_of(folder: Path) -> str:
     except DamagedStore as damage:
         return f"(damaged: {damage.file})"
     except StepscopeError:
-        return "(another format)"
+        return _run_of(folder) or "(another format)"
+
+
+def _run_of(folder: Path) -> str:
+    """What a run is called whose own store that is; empty for anything else."""
+    try:
+        told = json.loads((folder / META).read_bytes())
+        return str(told["source"]) if str(told["format"]).startswith("run ") else ""
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""
 
 
 def left_behind(where: Path) -> list[Entry]:

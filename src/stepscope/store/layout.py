@@ -24,6 +24,7 @@ __all__ = [
     "explained",
     "is_store",
     "locked",
+    "put_file",
     "read_meta",
     "remove",
     "restore",
@@ -169,6 +170,16 @@ def _same_tables(old: Path, new: Path) -> bool:
         return False
     fresh.pop(META)
     return sums == fresh
+
+
+def put_file(place: Path, content: bytes) -> None:
+    """Puts a small file into a finished store, whole: it can be made again, and its reader checks it."""
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.partial")
+    try:
+        aside.write_bytes(content)
+        aside.replace(place)
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 def seal(files: Iterable[Path]) -> None:

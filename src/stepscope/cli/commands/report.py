@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 
 from stepscope.cli.output import chosen, show
 from stepscope.cli.signature import NameIn, Written
-from stepscope.cli.traces import PassOption, RankOption, WantedPass, chosen_rank, here, open_with_progress
+from stepscope.cli.traces import (
+    AddressOption,
+    EngineOption,
+    PassOption,
+    RankOption,
+    WantedPass,
+    WorkersOption,
+    at_work,
+    here,
+    open_run_with_progress,
+    open_with_progress,
+    run_of,
+)
 from stepscope.errors import StepscopeError
 from stepscope.units import counted
 
 if TYPE_CHECKING:
+    from stepscope.cluster.opening import Where
     from stepscope.findings.report import Report
-    from stepscope.runs import PassName
-    from stepscope.runs.choosing import ChosenRank
+    from stepscope.runs import Run
 
 __all__ = ["report"]
 
@@ -23,7 +35,9 @@ _FORMATS = "present.report"
 
 
 def report(
-    trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
+    trace: Annotated[
+        tuple[str, ...], "a profile (path, URL or -), a store, a run, or the profiles of a run's ranks"
+    ] = (),
     *,
     format: Annotated[
         str | None, NameIn(_FORMATS), "how to write the report; default: terminal, or by the ending of -o"
@@ -32,6 +46,9 @@ def report(
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     rank: RankOption = None,
     pass_: PassOption = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
     """Says what costs time, where in your code, what to change and what you gain.
@@ -41,17 +58,23 @@ def report(
 
     Of a run that `stepscope run` recorded, the step is the one measured without the profiler. Times are from
     its light pass, lines and shapes from its full pass.
+
+    Of a run with several ranks (its folder, a folder or pattern of profiles, a prefix of URLs, or several
+    profiles), the report says who waits for whom, and looks at the rank in depth that sets the pace. --rank N
+    reports on that rank alone.
     """
     from stepscope.present.formats import needs_of
 
     wanted = chosen(_FORMATS, format, output)
     tables = needs_of(wanted).tables
-    of_run = WantedPass(rank, pass_)
-    run = None if trace is None or demo else chosen_rank(trace, of_run)
-    if run is not None:
-        built = _on_run(run, pass_, tables, store)
+    run = None if demo or not trace else run_of(trace)
+    if run is None:
+        one = WantedPass(rank, pass_)
+        built = _on_trace(trace[0] if trace else None, tables, store, demo=demo, wanted=one)
+    elif rank is None and pass_ is None and len(run.told) > 1:
+        built = _on_ranks(run, at_work(engine, address, workers, store), tables)
     else:
-        built = _on_trace(trace, tables, store, demo=demo, wanted=of_run)
+        built = _on_rank(run, WantedPass(rank, pass_), tables, store)
     done = f"{built.verdict.word}, {counted(len(built.findings), 'finding')}"
     show(_FORMATS, wanted, built, output, done=done)
     crashed = [one for one in built.not_run if one.crashed]
@@ -78,16 +101,36 @@ def _on_trace(
     return build_report(opened, thresholds=thresholds, tables=tables, progress=ProgressLine())
 
 
-def _on_run(run: ChosenRank, only: PassName | None, tables: Sequence[str], store: Path | None) -> Report:
+def _on_ranks(run: Run, where: Where, tables: Sequence[str]) -> Report:
+    from stepscope.cli.progress import ProgressLine
+    from stepscope.cluster.reporting import report_on_ranks
+    from stepscope.findings.thresholds import nearest_thresholds
+
+    return report_on_ranks(
+        run,
+        open_run_with_progress(run, where),
+        thresholds=nearest_thresholds(here()),
+        tables=tables,
+        store=where.store,
+        progress=ProgressLine(),
+    )
+
+
+def _on_rank(run: Run, wanted: WantedPass, tables: Sequence[str], store: Path | None) -> Report:
     from stepscope.cli.progress import ProgressLine
     from stepscope.findings.thresholds import nearest_thresholds
     from stepscope.opening import report_on_run
-    from stepscope.runs.choosing import choose_pass
+    from stepscope.runs.choosing import choose_pass, choose_rank
 
-    passes = [choose_pass(run, only)] if only else [one for one in (run.light, run.full) if one]
+    chosen = choose_rank(run, wanted.rank)
+    if chosen.light is None and chosen.full is None:
+        return _on_trace(
+            choose_pass(chosen, wanted.name).word, tables, store, demo=False, wanted=WantedPass()
+        )
+    passes = [choose_pass(chosen, wanted.name)] if wanted.name else [chosen.light, chosen.full]
     return report_on_run(
-        run,
-        passes,
+        chosen,
+        [one for one in passes if one],
         thresholds=nearest_thresholds(here()),
         tables=tables,
         store=store,

@@ -93,5 +93,5 @@ def _tell(folder: Path, code: int, *, report: bool) -> None:
         from stepscope.cli.commands.report import report as print_report
 
         with to_standard_error():
-            print_report(str(folder))
+            print_report((str(folder),))
     notice(f"stepscope: the run is in {short(folder)}; again: stepscope report {short(folder)}")

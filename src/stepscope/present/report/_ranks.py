@@ -26,6 +26,11 @@ _FIGURES = {
     "step_ns": "whole step",
 }
 """What the map of ranks and steps can show; the first is open."""
+_ON_PATH = {
+    "own": ("device", "own time of a rank"),
+    "transfer": ("communication", "transfer after the last arrival"),
+    "start": ("other", "it began its step later than the first rank"),
+}
 _MOST_RANKS = 64
 _MOST_STEPS = 60
 _PATH_STEPS = 12
@@ -56,7 +61,7 @@ def ranks(run: RunFacts | None) -> Markup | None:
 def _who_waits(run: RunFacts, lines: Sequence[RankLine]) -> Markup:
     shown, rest = the_rest(lines, run)
     longest = max(line.step_ns for line in lines)
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             str(line.rank),
             line.host,
@@ -68,15 +73,17 @@ def _who_waits(run: RunFacts, lines: Sequence[RankLine]) -> Markup:
         )
         for line in shown
     ]
-    heads = (
+    heads = [
         ("rank", "number"),
         ("host", ""),
-        ("", "bar"),
+        ("", "bar wide"),
         ("mean step", "number"),
         ("late by", "number"),
         ("last at", "number roomy"),
         ("because of", ""),
-    )
+    ]
+    if not any(line.host for line in lines):
+        heads, cells = heads[:1] + heads[2:], [row[:1] + row[2:] for row in cells]
     keys = (
         ("device", "own time"),
         ("other", "exposed wait for others"),
@@ -173,9 +180,9 @@ def _path(table: Table[Any] | None) -> Markup | None:
         took = units.duration(sum(row.dur_ns for row in rows))
         pieces = [
             Piece(
-                "device" if row.kind == "own" else "communication",
+                _ON_PATH[row.kind][0],
                 row.dur_ns,
-                f"rank {row.rank}, {row.kind}: {units.duration(row.dur_ns)}",
+                f"rank {row.rank}, {_ON_PATH[row.kind][1]}: {units.duration(row.dur_ns)}",
                 f"rank {row.rank}" if row.kind == "own" else "",
             )
             for row in rows
@@ -187,10 +194,12 @@ def _path(table: Table[Any] | None) -> Markup | None:
         )
     more = [f"The first {_PATH_STEPS} of {len(by_step)} steps."] if len(by_step) > len(kept) else []
     said = "Own time of the rank that all others wait for, and transfers: what has to get shorter."
+    legend = [el("li", el("span", class_=f"swatch {colour}"), name) for colour, name in _ON_PATH.values()]
     return panel(
         "The critical path across ranks",
         el("p", said, class_="note small muted"),
         el("div", *cells, class_="rows steps"),
+        el("ul", *legend, class_="legend keys"),
         notes(table, *more),
     )
 

@@ -1,4 +1,4 @@
-"""Real ranks over gloo with a planted fault: rank, cause and line are named, and the ranks can be simulated."""
+"""Real ranks over gloo with a planted fault: rank, cause and line are named, and all are played together."""
 
 from __future__ import annotations
 

@@ -103,6 +103,20 @@ class ByteStream:
             first += more
         return first
 
+    def beginning(self, enough: Callable[[bytearray], bool]) -> bytes:
+        """The first decompressed bytes until they are enough, and then no more: the source is let go.
+
+        For a look at many files: it needs no second thread.
+        """
+        self.head()
+        got = bytearray(self._first)
+        try:
+            while not enough(got) and (piece := next(self._pieces or iter(()), b"")):
+                got += piece
+        finally:
+            self.close()
+        return bytes(got)
+
     def __iter__(self) -> Iterator[bytes]:
         self.head()
         worker = self._worker = threading.Thread(target=self._work, name="decompress", daemon=True)

@@ -44,7 +44,7 @@ REAL = [
 TRIED_MORE = (*REAL, "two_devices", "host_alone", "devices_alone", "nothing", "arguments_of_the_wrong_kind")
 """Profiles of which everything is asked twice, and with every choice of every option."""
 
-INSTANT = re.compile(r"(^|_)(start|end|peak|at)_ns$")
+INSTANT = re.compile(r"(^|_)(start|end|peak|at|asked)_ns$")
 NUMBERS = ("node", "parent", "event", "thread", "pid", "tid")
 """Columns with numbers that mean something only within one store."""
 

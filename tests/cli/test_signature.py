@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import pytest
 
 from stepscope import registry
-from stepscope.cli.signature import call, with_options_of
+from stepscope.cli.signature import arguments, call, with_options_of
 
 if TYPE_CHECKING:
     from somewhere import Trace  # type: ignore[import-not-found]  # never imported when the code runs
@@ -142,3 +142,42 @@ def test_what_no_command_line_can_say_is_a_bug() -> None:
     for function in (stars, either, listed):
         with pytest.raises(TypeError):
             call(function, ["a"], prog="")
+
+
+@pytest.mark.parametrize("line,value", [("", None), ("--rank 3", 3), ("--rank all", "all")])
+def test_a_number_may_be_a_word(line: str, value: int | str | None) -> None:
+    def choose(*, rank: Annotated[int | Literal["all"] | None, "which"] = None) -> None:
+        """Chooses."""
+        seen.append((rank,))
+
+    call(choose, line.split(), prog="choose")
+    assert seen == [(value,)]
+    (argument,) = arguments(choose)
+    assert argument.value == "INT|all"
+
+
+def test_another_word_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    def choose(*, rank: int | Literal["all"] | None = None) -> None:
+        """Chooses."""
+
+    with pytest.raises(SystemExit):
+        call(choose, ["--rank", "some"], prog="choose")
+    assert "argument --rank: invalid INT|all value: 'some'" in capsys.readouterr().err
+
+
+def test_a_plug_in_of_any_of_several_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"analyses": ["ops"], "runs.analyses": ["grains"]}
+    monkeypatch.setattr(
+        registry, "among", lambda folders, name: next(one for one in folders if name in known[one])
+    )
+    monkeypatch.setattr(
+        registry, "load", lambda folder, name: {("runs.analyses", "grains"): grains}[folder, name]
+    )
+
+    @with_options_of(("analyses", "runs.analyses"), "name")
+    def several(name: str | None = None, **options: Any) -> None:
+        """Tells what there is."""
+        seen.append((name, options))
+
+    call(several, ["grains", "--finest", "2"], prog="several")
+    assert seen == [("grains", {"finest": 2.0})]

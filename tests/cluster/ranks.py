@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import shutil
 import time
@@ -35,6 +37,20 @@ def drawn(folder: Path, rank: int) -> Path:
             "gemm", 10 * number + 2, 3, corr=number
         )
     return drawing.write(folder / f"rank{rank}.json")
+
+
+def run_of(folder: Path, ranks: int) -> Path:
+    """A run of so many ranks: two real ones again and again, each with a clock of its own."""
+    folder.mkdir()
+    for rank in range(ranks):
+        with gzip.open(GLOO[rank % 2]) as file:
+            profile = json.load(file)
+        profile["baseTimeNanoseconds"] += rank * 1_000_003
+        told = profile["distributedInfo"]
+        told |= {"rank": rank, "world_size": ranks}
+        told["pg_config"][0] |= {"pg_size": ranks, "ranks": list(range(ranks))}
+        (folder / f"rank{rank}.json").write_text(json.dumps(profile))
+    return folder
 
 
 class Stalled:

@@ -15,6 +15,7 @@ import pytest
 from tests.cluster.ranks import GLOO, Stalled, alive, children, drawn, gone, task
 
 from stepscope import memory
+from stepscope.analyses.kernels import Kernel
 from stepscope.cluster.engine import Outcome
 from stepscope.cluster.local import HereEngine, LocalEngine, cores
 from stepscope.cluster.tasks import RankTask, done, read_table
@@ -22,7 +23,7 @@ from stepscope.cluster.tasks import RankTask, done, read_table
 
 def rows(outcome: Outcome) -> list[dict[str, object]]:
     assert outcome.payload is not None, outcome.error
-    found: list[dict[str, object]] = read_table(outcome.payload)[0].to_pylist()
+    found: list[dict[str, object]] = read_table(outcome.payload, Kernel).records()
     return found
 
 

@@ -162,7 +162,7 @@ def test_addresses(folder: Path, tmp_path: Path) -> None:
     inside = open_run(f"memory://{tmp_path.name}/run/", store=tmp_path / "memory")
     assert same(plain, inside)
     assert [one.facts.source for one in inside.summaries] == [
-        f"memory://{tmp_path.name}/run/rank{rank}.json.gz" for rank in (0, 1)
+        f"memory:///{tmp_path.name}/run/rank{rank}.json.gz" for rank in (0, 1)
     ]
     outside = open_run(f"file://{folder}", store=tmp_path / "file", workers=2)
     assert same(plain, outside)
@@ -181,20 +181,30 @@ def test_summaries_alone_are_a_run(folder: Path, tmp_path: Path, idle: Callable[
         all_ranks(str(small), "ops")
 
 
-@pytest.mark.parametrize("name", ["ops", "steps", "collective_kinds", "devices"])
-def test_a_table_of_all_ranks_is_those_of_each(folder: Path, tmp_path: Path, name: str) -> None:
-    table = all_ranks(str(folder), name)
+@pytest.mark.parametrize(
+    "name,options",
+    [
+        ("ops", {}),
+        ("ops", {"by": "shape"}),
+        ("ops", {"by": "user_frame"}),
+        ("steps", {}),
+        ("collective_kinds", {}),
+        ("devices", {}),
+    ],
+)
+def test_a_table_of_all_ranks_is_those_of_each(folder: Path, name: str, options: dict[str, str]) -> None:
+    table = all_ranks(str(folder), name, options)
     expected = []
     notes: list[Sequence[str]] = []
     for rank in range(2):
-        one = stepscope.open(folder / f"rank{rank}.json.gz").table(name)
+        one = stepscope.open(folder / f"rank{rank}.json.gz").table(name, **options)
         expected += [{"rank": rank} | row | {"rank": rank} for row in one.records()]
         notes.append(one.notes)
     assert table.records() == expected
     names = [column.name for column in table.columns]
     assert names[0] == "rank"
     assert names.count("rank") == 1
-    assert {"rank", *names} == {"rank", *(column.name for column in one.columns)}
+    assert names[1:] == [name for name in expected[0] if name != "rank"]
     common = [note for note in notes[0] if note in notes[1]]
     assert [note for note in table.notes if not note.startswith("Rank ")] == common
 

@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cluster.ranks import Stalled, drawn, gone, task
+from tests.cluster.ranks import Stalled, drawn, gone, run_of, task
 from tests.conftest import TORCH_PYTHON
 
+from stepscope import registry
+from stepscope.analyses.kernels import Kernel
 from stepscope.cluster.local import HereEngine, LocalEngine
+from stepscope.cluster.opening import Where, all_ranks, open_run
 from stepscope.cluster.ray import RayEngine
 from stepscope.cluster.tasks import read_table
 from stepscope.errors import StepscopeError
+from stepscope.runs.summary import SUMMARY_TABLES
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,7 +52,7 @@ def ray() -> Iterator[Any]:
 
 def calls(payload: bytes | None) -> int:
     assert payload is not None
-    found: int = read_table(payload)[0].column("calls")[0].as_py()
+    found: int = read_table(payload, Kernel).records()[0]["calls"]
     return found
 
 
@@ -64,6 +68,30 @@ def test_a_cluster_gives_what_this_process_and_the_pool_give(ray: Any, tmp_path:
     assert [calls(found[rank]) for rank in range(12)] == list(range(1, 13))
     assert told == [(number + 1) / 12 for number in range(12)]
     assert ray.is_initialized()  # what the program had, stays
+
+
+def test_a_run_of_eight_ranks_is_the_same_by_every_engine(ray: Any, tmp_path: Path) -> None:
+    folder = run_of(tmp_path / "run", 8)
+    runs = [
+        open_run(str(folder), store=tmp_path / "here", workers=1),
+        open_run(str(folder), store=tmp_path / "pool", workers=2),
+        open_run(str(folder), store=tmp_path / "ray", engine="ray"),
+    ]
+    first, *others = runs
+    assert first.ranks == tuple(range(8))
+    assert [one.offset_ns for one in first.table("clocks")][1:] != [0] * 7
+    for other in others:
+        for name in SUMMARY_TABLES:
+            assert other.stacked(name).equals(first.stacked(name))
+        for name, _ in registry.names("runs.analyses"):
+            assert other.table(name).records() == first.table(name).records()
+            assert other.table(name).notes == first.table(name).notes
+    tables = [
+        all_ranks(str(folder), "ops", {"by": "shape"}, Where(engine, store=tmp_path / engine))
+        for engine in ("local", "ray")
+    ]
+    assert tables[0].records() == tables[1].records()
+    assert tables[0].notes == tables[1].notes
 
 
 def test_one_bad_profile_costs_no_other(ray: Any, tmp_path: Path) -> None:
@@ -125,9 +153,9 @@ HEAD = """
     from tests.cluster.ranks import task
     from stepscope.cluster.ray import RayEngine
     folder = Path(sys.argv[1])
-    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(3)]
+    tasks = [task(rank, folder / f"rank{rank}.json", folder / "store") for rank in range(4)]
     for one in RayEngine(workers=2).map(tasks):
-        assert one.payload, one.error
+        assert (one.payload is None) == (one.task.rank == 3), one.error
 """
 
 
@@ -141,6 +169,35 @@ def test_a_cluster_of_our_own_is_quiet_and_goes(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
     assert gone(daemons() - before)
+
+
+INTERRUPTED = """
+    import sys
+    from pathlib import Path
+    from tests.cluster.ranks import task
+    from stepscope import interrupts
+    from stepscope.cluster.ray import RayEngine
+    interrupts.watch()
+    try:
+        list(RayEngine(workers=2).map([task(0, Path(sys.argv[1]), Path(sys.argv[2]))]))
+    except KeyboardInterrupt:
+        sys.exit(interrupts.exit_code())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_cluster_of_our_own(tmp_path: Path, number: int) -> None:
+    if sys.version_info[:2] != TORCH_PYTHON:
+        pytest.skip("Ray is installed on Python {}.{} only".format(*TORCH_PYTHON))
+    stalled = Stalled(tmp_path / "stalled.json", drawn(tmp_path, 9))
+    before = daemons()
+    command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(stalled.path), str(tmp_path / "store")]
+    head = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with stalled.begun() as pid:
+        head.send_signal(number)
+        said, complained = head.communicate(timeout=60)
+        assert gone({pid, *(daemons() - before)})
+    assert (head.returncode, said, complained) == (128 + number, b"", b"")
 
 
 def daemons() -> set[int]:

@@ -24,7 +24,7 @@ PROGRAMS: dict[str, tuple[Program, int]] = {
 
 
 @st.composite
-def plans(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROGRAMS), **fixed: object) -> Plan:
+def plans(draw: st.DrawFn, /, names: tuple[str, ...] = tuple(PROGRAMS), **fixed: object) -> Plan:
     """Runs with clocks that are off, ends that are not quite together, and ranks that lack something."""
     program, ranks = PROGRAMS[draw(st.sampled_from(names))]
     hosts = draw(st.integers(1, 3)) if ranks > 2 else draw(st.integers(1, 2))
@@ -48,7 +48,7 @@ def plans(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROGRAMS), **fixed: ob
 
 
 @st.composite
-def faulty_plans(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROGRAMS)) -> Plan:
+def faulty_plans(draw: st.DrawFn, /, names: tuple[str, ...] = tuple(PROGRAMS)) -> Plan:
     """Runs in which one rank is late for one cause."""
     program, ranks = PROGRAMS[draw(st.sampled_from(names))]
     fault = Fault(

@@ -71,7 +71,7 @@ _TOLD = (
 _CALLS = f"""
     SELECT c.*, {grouped_by(_TOLD)} AS grouped, CASE WHEN c.start_ns < s.end_ns THEN s.step END AS step
     FROM (SELECT * EXCLUDE (sequence), TRY_CAST(sequence AS BIGINT) AS sequence,
-                 row_number() OVER (ORDER BY start_ns, event) - 1 AS call
+                 row_number() OVER (ORDER BY start_ns, dur_ns, kernel, event) - 1 AS call
           FROM ({{calls}}) WHERE start_ns IS NOT NULL) c
     ASOF LEFT JOIN (SELECT step, start_ns, end_ns FROM steps) s ON c.start_ns >= s.start_ns
     ORDER BY call
@@ -100,11 +100,12 @@ def collective_calls(trace: Trace) -> Table[CollectiveCall]:
         calls.append(KERNELS)
     if trace.may_have_name(COMMUNICATION_RANGE):
         calls.append(RANGES.format(ranges=ALL_RANGES))
+    nothing = ["No collectives in this profile."]
     if not calls:
-        return Table.of(CollectiveCall, [], ["No collectives in this profile.", *notes])
+        return Table.of(CollectiveCall, [], nothing + notes)
     on_host = {"not_host": list(NOT_HOST)} if len(calls) > 1 or calls[0] is not KERNELS else {}
     found = trace.arrow(_CALLS.format(calls=" UNION ALL BY NAME ".join(map(_whole, calls))), **on_host)
-    return Table(CollectiveCall, _rows(trace, found), notes)
+    return Table(CollectiveCall, _rows(trace, found), notes if found.num_rows else nothing + notes)
 
 
 def _whole(sql: str) -> str:

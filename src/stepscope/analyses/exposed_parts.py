@@ -31,4 +31,6 @@ def exposed_parts(trace: Trace) -> Table[ExposedPart]:
     With a device they sum to the communication of `steps`. Without one, the host waits where it runs no
     operator until a collective ends: others run beside what it computes.
     """
-    return Table(ExposedPart, exposed(trace), how_steps_were_found(trace))
+    found = exposed(trace)
+    nothing = [] if found.num_rows else ["In no step was a collective waited for, with nothing else running."]
+    return Table(ExposedPart, found, nothing + how_steps_were_found(trace))

@@ -87,7 +87,8 @@ def step_pieces(trace: Trace) -> Table[StepPiece]:
         part_ends=pc.add(parts["start_ns"], parts["dur_ns"]).to_pylist(),
     )
     starts, ends = cut["start_ns"].to_pylist(), cut["end_ns"].to_pylist()
-    return Table(StepPiece, _rows(trace, cut, starts, ends), how_steps_were_found(trace))
+    nothing = [] if starts else ["The profile holds no steps of any length."]
+    return Table(StepPiece, _rows(trace, cut, starts, ends), nothing + how_steps_were_found(trace))
 
 
 def _rows(trace: Trace, cut: pa.Table, starts: list[int], ends: list[int]) -> pa.Table:

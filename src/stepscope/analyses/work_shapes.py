@@ -59,4 +59,5 @@ def work_shapes(
     if not trace.has("device_work"):
         work, params = _OPERATORS, {"threads": driving_threads(trace)}
     found = trace.query(WorkShape, _SUMMED.format(work=work), most=max(most, 0), **params)
-    return found.with_notes(how_steps_were_found(trace))
+    nothing = [] if len(found) else ["No kernel, and without a device no operator, began in a step."]
+    return found.with_notes(nothing + how_steps_were_found(trace))

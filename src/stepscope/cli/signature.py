@@ -274,7 +274,9 @@ def _plugin(command: Command, parameters: Parameters, argv: Sequence[str]) -> Ca
     _add_all(parser, parameters)
     known, _ = parser.parse_known_intermixed_args(argv)
     name = getattr(known, parameter)
-    return None if name is None else registry.load(registry.among(folders, name), name)
+    if name is None:
+        return None
+    return registry.load(folders[0] if len(folders) == 1 else registry.among(folders, name), name)
 
 
 def _parameters(function: Callable[..., Any]) -> Parameters:

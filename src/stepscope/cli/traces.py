@@ -89,7 +89,7 @@ def at_work(engine: EngineName, address: str | None, workers: int | None, store:
     return Where(engine, address, workers, store)
 
 
-def open_run_with_progress(run: str | Sequence[str], where: Where) -> ManyRanks:
+def open_run_with_progress(run: Run | str | Sequence[str], where: Where) -> ManyRanks:
     """Opens a run, and says which of its ranks could not be read."""
     from stepscope.cli.progress import ProgressLine
     from stepscope.cluster.opening import open_run

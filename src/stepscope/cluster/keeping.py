@@ -10,25 +10,25 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.cluster.tasks import read_table, written_table
-from stepscope.errors import StepscopeError
+from stepscope.runs.summary import SUMMARY_TABLES, RankFacts, RankSummary
 from stepscope.store import cache
 from stepscope.store.layout import META, build
 from stepscope.streams import is_url
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    from stepscope.runs.summary import RankSummary
+    import pyarrow as pa
 
 __all__ = ["KeptRun", "Stamp", "stamp"]
 
 RUN_FORMAT = "run 1"
-_SUMMARIES = "summaries"
 
 Stamp = tuple[str, int]
 """What tells a profile from its other versions, at little cost, and its size in bytes."""
@@ -59,10 +59,6 @@ def _code() -> str:
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
 
 
-class _IncompleteError(Exception):
-    """A rank is missing."""
-
-
 class KeptRun:
     """The store of a run in a folder of stores."""
 
@@ -72,32 +68,54 @@ class KeptRun:
         self.folder = where / f"{cache.plain(name.rstrip('/').rpartition('/')[2])}-{digest.hexdigest()[:16]}"
 
     def summaries(self) -> list[RankSummary] | None:
-        """The summaries of all ranks; None if they are not there."""
-        from stepscope.runs.summary import read_summary
+        """The summaries of all ranks; None if not all of them are there."""
+        return self._read(all_of_them=True)
 
-        try:
-            sizes = json.loads((self.folder / META).read_bytes())["sizes"]
-            with (self.folder / _SUMMARIES).open("rb") as file:
-                found = [read_summary(file.read(size), str(self.folder)) for size in sizes]
-        except (OSError, ValueError, KeyError, TypeError, StepscopeError):
-            return None
-        cache.touch(self.folder)
-        return found
+    def collect(self, found: Callable[[], Iterator[RankSummary | None]]) -> list[RankSummary]:
+        """Keeps summaries as they come, so that none has to be in memory; None stands for a missing one.
 
-    def collect(self, payloads: Callable[[], Iterator[bytes | None]]) -> None:
-        """Keeps summaries as they come, and none of them if one is missing: it may be there next time."""
-        sizes: list[int] = []
+        Where one is missing, the others are not taken for the whole run next time.
+        """
+        facts: list[dict[str, Any]] = []
+        missing = 0
 
         def make(folder: Path) -> None:
-            with (folder / _SUMMARIES).open("wb") as file:
-                sizes.extend(-1 if payload is None else file.write(payload) for payload in payloads())
-            if -1 in sizes:
-                raise _IncompleteError
-            told = {"format": RUN_FORMAT, "source": self.name, "sizes": sizes}
-            (folder / META).write_text(json.dumps(told), encoding="utf-8")
+            nonlocal missing
+            with ExitStack() as files:
+                writers = {name: _Writer(folder / f"{name}.arrow", files) for name in SUMMARY_TABLES}
+                for one in found():
+                    if one is None:
+                        missing += 1
+                        continue
+                    facts.append(asdict(one.facts))
+                    for name, writer in writers.items():
+                        writer.add(one.tables[name])
+            sizes = {file.name: file.stat().st_size for file in folder.glob("*.arrow")}
+            told = {"format": RUN_FORMAT, "source": self.name, "missing": missing, "sizes": sizes}
+            (folder / META).write_text(json.dumps({**told, "facts": facts}), encoding="utf-8")
 
-        with suppress(_IncompleteError):
-            build(self.folder, make, replace=True)
+        build(self.folder, make, replace=True)
+        return self._read(all_of_them=False) or []
+
+    def _read(self, *, all_of_them: bool) -> list[RankSummary] | None:
+        import pyarrow as pa
+
+        try:
+            told = json.loads((self.folder / META).read_bytes())
+            if told["format"] != RUN_FORMAT or (all_of_them and told["missing"]):
+                return None
+            facts = [RankFacts(**{key: _frozen(one[key]) for key in one}) for one in told["facts"]]
+            parts = {
+                name: _batches(self.folder / f"{name}.arrow", told["sizes"][f"{name}.arrow"], len(facts))
+                for name in SUMMARY_TABLES
+            }
+        except (OSError, ValueError, LookupError, TypeError, pa.ArrowException):
+            return None
+        cache.touch(self.folder)
+        return [
+            RankSummary(fact, _Tables({name: parts[name][place] for name in parts}))
+            for place, fact in enumerate(facts)
+        ]
 
     def table(
         self, name: str, options: Mapping[str, Any], row: type, make: Callable[[], Table[Any]]
@@ -108,10 +126,69 @@ class KeptRun:
         told = json.dumps([name, sorted(options.items())], default=str)
         file = self.folder / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}.arrow"
         with suppress(OSError, ValueError, TypeError):
-            return Table(row, *read_table(file.read_bytes()))
+            return read_table(file.read_bytes(), row)
         found = make()
         aside = file.with_name(f".{file.name}.{os.getpid()}")
         with suppress(OSError):
             aside.write_bytes(written_table(found))
             aside.replace(file)
         return found
+
+
+class _Writer:
+    """A file with the tables of ranks, a batch each."""
+
+    def __init__(self, path: Path, files: ExitStack) -> None:
+        self._path, self._files = path, files
+        self._writer: Any = None
+
+    def add(self, table: Table[Any]) -> None:
+        """The table of the next rank."""
+        import pyarrow as pa
+
+        whole = table.arrow.combine_chunks()
+        if self._writer is None:
+            self._writer = self._files.enter_context(pa.ipc.new_file(str(self._path), whole.schema))
+        batches = whole.to_batches() or [pa.RecordBatch.from_pylist([], schema=whole.schema)]
+        self._writer.write_batch(batches[0])
+
+
+def _batches(path: Path, size: int, count: int) -> list[pa.RecordBatch]:
+    """The tables of ranks, which stay in their file until somebody looks at them."""
+    import pyarrow as pa
+
+    if not count:
+        return []
+    if path.stat().st_size != size:
+        raise ValueError("it was cut short")
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    if reader.num_record_batches != count:
+        raise ValueError("it has other ranks")
+    found = [reader.get_batch(place) for place in range(count)]
+    pa.Table.from_batches(found).validate(full=True)
+    return found
+
+
+class _Tables(Mapping[str, Table[Any]]):
+    """The tables of one rank, made when they are asked for."""
+
+    def __init__(self, batches: Mapping[str, pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._made: dict[str, Table[Any]] = {}
+
+    def __getitem__(self, name: str) -> Table[Any]:
+        if name not in self._made:
+            import pyarrow as pa
+
+            self._made[name] = Table(SUMMARY_TABLES[name], pa.Table.from_batches([self._batches[name]]))
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -23,13 +22,11 @@ from stepscope.streams import is_url
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from stepscope.runs import RankRecord
     from stepscope.runs.summary import RankSummary
     from stepscope.streams import Progress
 
-__all__ = ["EngineName", "Where", "all_ranks", "open_run"]
+__all__ = ["EngineName", "Where", "all_ranks", "each_rank", "open_run"]
 
 EngineName = Literal["local", "ray"]
 
@@ -81,24 +78,35 @@ def open_run(
         kept = KeptRun(run.called, where.store or cache.root(), [text for text, _ in stamps])
         if (known := kept.summaries()) is not None:
             return _together(run, known, (), kept)
-    found: list[RankSummary] = []
     failed: list[FailedRank] = []
 
-    def payloads() -> Iterator[bytes | None]:
+    def found() -> Iterator[RankSummary | None]:
         for outcome in _engine(where, tasks, stamps).map(tasks, progress):
             if outcome.payload is None:
                 failed.append(_failed(outcome))
+                yield None
             else:
-                found.append(read_summary(outcome.payload, outcome.task.source))
-            yield outcome.payload
+                yield read_summary(outcome.payload, outcome.task.source)
 
     if kept is None:
-        deque(payloads(), maxlen=0)
-    else:
-        kept.collect(payloads)
-        if where.store is None:
-            cache.evict(cache.root(), keep=kept.folder)
-    return _together(run, found, failed, kept)
+        return _together(run, [one for one in found() if one], failed, None)
+    summaries = kept.collect(found)
+    if where.store is None:
+        cache.evict(cache.root(), keep=kept.folder)
+    return _together(run, summaries, failed, kept)
+
+
+def each_rank(
+    run: Run, where: Where | None = None, *, progress: Progress | None = None
+) -> Iterator[tuple[RankRecord, RankSummary | FailedRank]]:
+    """The summary of every rank of a run as it comes, or why there is none."""
+    where = where or Where()
+    _, tasks = _tasks(run, where)
+    for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
+        if outcome.payload is None:
+            yield outcome.task.record, _failed(outcome)
+        else:
+            yield outcome.task.record, read_summary(outcome.payload, outcome.task.source)
 
 
 def all_ranks(
@@ -112,16 +120,17 @@ def all_ranks(
     """One analysis of every rank, below one another, with the column `rank` first."""
     where = where or Where()
     run, tasks = _tasks(words, where, name, options)
-    found: dict[int, tuple[pa.Table, Sequence[str]]] = {}
+    found: dict[int, Table[Any]] = {}
+    row = row_of(registry.load("analyses", name))
     failed: list[FailedRank] = []
     for outcome in _engine(where, tasks, _stamps(tasks)).map(tasks, progress):
         if outcome.payload is None:
             failed.append(_failed(outcome))
         else:
-            found[outcome.task.rank] = read_table(outcome.payload)
+            found[outcome.task.rank] = read_table(outcome.payload, row)
     if not found:
         raise _none_read(run, failed)
-    return _stacked(registry.load("analyses", name), found, failed)
+    return _stacked(found, (*run.failed, *failed))
 
 
 def _tasks(
@@ -213,25 +222,27 @@ def _none_read(run: Run, failed: Sequence[FailedRank]) -> StepscopeError:
     )
 
 
-def _stacked(
-    analysis: Any, found: Mapping[int, tuple[pa.Table, Sequence[str]]], failed: Sequence[FailedRank]
-) -> Table[Any]:
+def _stacked(found: Mapping[int, Table[Any]], failed: Sequence[FailedRank]) -> Table[Any]:
     """The tables of ranks below one another; what has to be said beside them is said once."""
     import pyarrow as pa
 
     parts = []
     notes: dict[str, list[int]] = {}
     for rank in sorted(found):
-        arrow, told = found[rank]
+        arrow = found[rank].arrow
         column = pa.repeat(pa.scalar(rank, pa.int64()), arrow.num_rows)
         if "rank" in arrow.column_names:
             arrow = arrow.drop_columns(["rank"])
         parts.append(arrow.add_column(0, pa.field("rank", pa.int64(), nullable=False), column))
-        for note in told:
+        for note in found[rank].notes:
             notes.setdefault(note, []).append(rank)
     said = [note if len(ranks) == len(found) else f"{_ranks(ranks)}: {note}" for note, ranks in notes.items()]
-    said += [f"Rank {one.rank} could not be read: {one.reason}." for one in failed]
-    return Table(_with_rank(analysis), pa.concat_tables(parts), said)
+    said += [
+        f"{one.source if one.rank is None else f'Rank {one.rank}'} could not be read: {one.reason}."
+        for one in failed
+    ]
+    row = next(iter(found.values())).row
+    return Table(_with_rank(row), pa.concat_tables(parts), said)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -241,9 +252,8 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"Ranks {listed}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
 
 
-def _with_rank(analysis: Any) -> type:
-    """The rows of an analysis with the column `rank` in front."""
-    row = row_of(analysis)
+def _with_rank(row: type) -> type:
+    """Rows with the column `rank` in front."""
     hints = get_type_hints(row, include_extras=True)
     fields = [(one.name, hints[one.name]) for one in dataclasses.fields(row) if one.name != "rank"]
     rank = ("rank", Annotated[int, "The rank."])

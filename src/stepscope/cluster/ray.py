@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from stepscope import interrupts
 from stepscope.cluster.engine import ATTEMPTS, DOING, Outcome
+from stepscope.cluster.worker import read_answer
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
@@ -35,19 +38,22 @@ class RayEngine:
     def map(self, tasks: Sequence[RankTask], progress: Progress | None = None) -> Iterator[Outcome]:
         """An outcome for every task, as they come."""
         ray = _imported()
-        waiting, finished = list(reversed(tasks)), 0
-        flying: dict[Any, RankTask] = {}
+        waiting, finished = deque((task, 1) for task in tasks), 0
+        flying: dict[Any, tuple[RankTask, int]] = {}
         with _cluster(ray, self._address, self._workers):
             start = _remote(ray)
             room = self._workers or _AHEAD * int(ray.cluster_resources().get("CPU", 1))
             try:
                 while waiting or flying:
                     while waiting and len(flying) < room:
-                        task = waiting.pop()
-                        flying[start.remote(task, _version())] = task
+                        task, attempt = waiting.popleft()
+                        flying[start.remote(task, _version())] = task, attempt
                     for reference in ray.wait(list(flying))[0]:
-                        outcome = _outcome(ray, reference, flying.pop(reference))
-                        del reference  # or Ray keeps what it brought
+                        task, attempt = flying.pop(reference)
+                        outcome = _outcome(ray, reference, task)
+                        if outcome.payload is None and attempt < ATTEMPTS:
+                            waiting.append((task, attempt + 1))
+                            continue
                         finished += 1
                         if progress:
                             progress(DOING, finished / len(tasks), 0, 0)
@@ -58,22 +64,14 @@ class RayEngine:
                         ray.cancel(reference, force=True)
 
 
-class _FailedError(Exception):
-    """Why a rank could not be done, on which node: text only, for it travels."""
-
-
 def _work(task: RankTask, version: str) -> bytes:
-    """Does a task on a node."""
-    from stepscope.cluster.tasks import done
-    from stepscope.cluster.worker import failure
+    """Does a task on a node, and answers as a worker of the pool does."""
+    from stepscope.cluster.worker import answer, answered
 
+    host = socket.gethostname()
     if version != _version():
-        raise _FailedError(f"{socket.gethostname()} has stepscope {_version()}, not {version}", "")
-    try:
-        return done(task)
-    except Exception as error:  # noqa: BLE001  # whatever it is, it travels as text
-        reason, detail = failure(error)
-        raise _FailedError(f"{reason} (on {socket.gethostname()})", detail) from None
+        return answered(error=f"{host} has stepscope {_version()}, and this is {version}")
+    return answer(task, f" (on {host})")
 
 
 def _version() -> str:
@@ -104,6 +102,7 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
     asked = address or os.environ.get("RAY_ADDRESS")
     quiet = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": True}
     made = {} if asked else {"include_dashboard": False, "num_cpus": workers or None}
+    handlers = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         _knock(asked or "")
         ray.init(address=asked or "local", **quiet, **made)
@@ -115,6 +114,9 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
             hint="ray status shows whether one runs; --engine local does without",
         ) from error
     try:
+        with suppress(ValueError):  # signals are for the main thread
+            for one, handler in handlers.items():
+                signal.signal(one, handler)  # Ray has put its own in their place
         yield
     finally:
         ray.shutdown()
@@ -128,30 +130,21 @@ def _knock(address: str) -> None:
 
 
 def _remote(ray: Any) -> Any:
-    """The function on the nodes: Ray itself tries again, and elsewhere, where it or its worker fails."""
+    """The function on the nodes, spread over them. Who tries again is the head: it does so without noise."""
     held = ray.cluster_resources().get("memory", 0)
     needs = {"memory": _TASK_BYTES} if held >= _TASK_BYTES else {}
-    return ray.remote(
-        num_cpus=1,
-        max_retries=ATTEMPTS - 1,
-        retry_exceptions=True,
-        scheduling_strategy="SPREAD",
-        max_calls=0,
-        **needs,
-    )(_work)
+    return ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD", **needs)(_work)
 
 
 def _outcome(ray: Any, reference: Any, task: RankTask) -> Outcome:
     try:
-        return Outcome(task, ray.get(reference))
-    except Exception as error:  # noqa: BLE001  # a rank that cannot be read is told, the rest stands
+        payload, error, detail = read_answer(ray.get(reference))
+    except Exception as problem:  # noqa: BLE001  # a rank that cannot be read is told, the rest stands
         interrupts.pass_on()
-        cause = getattr(error, "cause", None) or error
-        if isinstance(cause, _FailedError):
-            return Outcome(task, error=cause.args[0], detail=cause.args[1])
-        if isinstance(error, ray.exceptions.WorkerCrashedError):
+        if isinstance(problem, ray.exceptions.WorkerCrashedError):
             return Outcome(task, error="its worker was killed or crashed")
-        return Outcome(task, error=f"{type(error).__name__}: {_first_line(error)}", detail=str(error))
+        return Outcome(task, error=f"{type(problem).__name__}: {_first_line(problem)}", detail=str(problem))
+    return Outcome(task, None if error else payload, error, detail)
 
 
 def _first_line(error: Exception) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,17 +12,15 @@ from typing import TYPE_CHECKING, Any
 from stepscope.errors import StepscopeError
 from stepscope.runs.needs import needed_by_analysis
 from stepscope.store import cache
+from stepscope.tables import Table
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from stepscope.runs import Pass, RankRecord
     from stepscope.store.trace import Trace
-    from stepscope.tables import Table
 
 __all__ = ["RankTask", "done", "read_table", "written_table"]
 
-_NOTES = b"stepscope.notes"
+_NOTES, _ROW = b"stepscope.notes", b"stepscope.row"
 _TIDY = 32
 
 
@@ -94,22 +93,27 @@ def _opened(task: RankTask, one: Pass) -> Trace:
 
 
 def written_table(table: Table[Any]) -> bytes:
-    """A table and its notes in Arrow's format for streams."""
+    """A table, its notes and what its rows are called, in Arrow's format for streams."""
     import pyarrow as pa
 
-    told = table.arrow.replace_schema_metadata({_NOTES: json.dumps(table.notes).encode()})
+    told = {_NOTES: json.dumps(table.notes).encode(), _ROW: table.row.__name__.encode()}
+    arrow = table.arrow.replace_schema_metadata(told)
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_stream(sink, told.schema, options=options) as writer:
-        writer.write_table(told)
+    with pa.ipc.new_stream(sink, arrow.schema, options=options) as writer:
+        writer.write_table(arrow)
     return bytes(sink.getvalue())
 
 
-def read_table(payload: bytes) -> tuple[pa.Table, tuple[str, ...]]:
-    """The columns of a table that a worker gave, and its notes."""
+def read_table(payload: bytes, row: type) -> Table[Any]:
+    """A table that was written; its rows are of that class, or of one that an option adds columns to."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(payload) as reader:
         found = reader.read_all()
-    notes = json.loads((found.schema.metadata or {}).get(_NOTES, b"[]"))
-    return found.replace_schema_metadata(None), tuple(notes)
+    told = found.schema.metadata or {}
+    name = told.get(_ROW, b"").decode()
+    kind = row if name == row.__name__ else vars(sys.modules[row.__module__]).get(name)
+    if not isinstance(kind, type) or not issubclass(kind, row):
+        raise TypeError(f"rows of the kind {name!r} are none of {row.__name__}")
+    return Table(kind, found.replace_schema_metadata(None), json.loads(told.get(_NOTES, b"[]")))

@@ -24,7 +24,7 @@ from stepscope.errors import StepscopeError
 if TYPE_CHECKING:
     from stepscope.cluster.tasks import RankTask
 
-__all__ = ["answer", "command", "failure", "read_answer", "serve"]
+__all__ = ["answer", "answered", "command", "failure", "read_answer", "serve"]
 
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import stepscope.cluster.worker as w; w.serve()"
@@ -63,16 +63,20 @@ def _listen(channel: Connection, tasks: queue.SimpleQueue[RankTask]) -> None:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
 
 
-def answer(task: RankTask) -> bytes:
-    """What came of a task: a line of JSON that tells whether it failed, then its payload."""
+def answer(task: RankTask, where: str = "") -> bytes:
+    """What came of a task, as bytes that `read_answer` reads; `where` is added to what went wrong."""
     from stepscope.cluster.tasks import done
 
-    error, detail, payload = "", "", b""
     try:
-        payload = done(task)
+        return answered(done(task))
     except Exception as problem:  # noqa: BLE001  # said by the head; the next rank may be well
         interrupts.pass_on()
         error, detail = failure(problem)
+        return answered(b"", error + where, detail)
+
+
+def answered(payload: bytes = b"", error: str = "", detail: str = "") -> bytes:
+    """A line of JSON that tells whether a task failed, then its payload."""
     return b"\n".join((json.dumps({"error": error, "detail": detail}).encode(), payload))
 
 

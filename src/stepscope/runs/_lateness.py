@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Lateness", "lateness"]
 
+_AT_ONCE_NS = 20_000
+_SOON = 20
+"""A kernel that waited in its queue begins so soon after the one ahead of it, or in so small a part, a
+twentieth, of what it then waits for the last rank."""
 _ENOUGH = 64
 """Of larger groups every so manieth rank is what the last one is held against: so many tell a median."""
 
@@ -49,13 +53,7 @@ def lateness(run: ManyRanks) -> Lateness:
 
 def _lateness(run: ManyRanks, found: Aligned) -> Lateness:
     calls = found.calls.select(["number", "rank", "arrival_ns", "end_ns", "kind"])
-    together = ask(
-        _TOGETHER,
-        collectives=found.collectives,
-        exposed=found.exposed,
-        larger=_larger(found),
-        across=_column("gid", across_stages(found)),
-    )
+    together = _together(found)
     spent = ask(
         _SPENT,
         together=together,
@@ -79,6 +77,32 @@ def _lateness(run: ManyRanks, found: Aligned) -> Lateness:
         calls=found.calls,
     )
     return Lateness(late, waits, all_of)
+
+
+def _together(found: Aligned) -> pa.Table:
+    """The collectives that somebody can be late for, each with the last one that all left together before.
+
+    Where ranks ask for a collective long before the one ahead of it in the queue has ended, they are not held
+    up by that one: the work of some goes on while it runs. Then it is the same as for the one ahead.
+    """
+    import pyarrow as pa
+
+    rows = ask(
+        _TOGETHER,
+        collectives=found.collectives,
+        exposed=found.exposed,
+        larger=_larger(found),
+        across=_column("gid", across_stages(found)),
+        queued=ask(_QUEUED, calls=found.calls, collectives=found.collectives),
+    )
+    since: dict[int, int | None] = {}
+    for number, last, ahead in zip(
+        *(rows[name].to_pylist() for name in ("number", "since", "ahead")), strict=True
+    ):
+        since[number] = since.get(ahead, last) if ahead is not None else last
+    resolved = pa.array(since.values(), pa.int64())
+    rows = rows.set_column(rows.column_names.index("since"), "since", resolved)
+    return ask("SELECT * EXCLUDE (judged, ahead) FROM rows WHERE judged", rows=rows)
 
 
 def _column(name: str, values: list[int]) -> pa.Table:
@@ -109,7 +133,17 @@ def _larger(found: Aligned) -> pa.Table:
     )
 
 
-# The collectives that somebody can be late for, each with the last one before it that all left together.
+# Which collective is right ahead of another one in the queues of most ranks but the last.
+_QUEUED = f"""
+WITH before AS (
+    SELECT number, rank, arrival_ns, lag(number) OVER queue AS ahead, lag(end_ns) OVER queue AS free_ns
+    FROM calls WINDOW queue AS (PARTITION BY rank, stream ORDER BY arrival_ns, call))
+SELECT b.number, min(ahead) AS ahead FROM before b JOIN collectives c USING (number)
+WHERE b.rank <> c.last_rank GROUP BY b.number
+HAVING median(b.arrival_ns - free_ns)
+        <= greatest({_AT_ONCE_NS}, any_value(c.last_arrival_ns - c.start_ns) // {_SOON})
+    AND min(ahead) = max(ahead) AND count(ahead) = count(*)
+"""
 _TOGETHER = f"""
 WITH blocked AS (
     SELECT number FROM collectives JOIN (
@@ -119,12 +153,14 @@ WITH blocked AS (
 left_together AS (
     SELECT s.gid, c.last_arrival_ns AS moment, max(c.number) AS since
     FROM collectives c JOIN blocked USING (number) JOIN larger s ON s.other = c.gid GROUP BY s.gid, moment),
-judged AS (
-    SELECT number, step, gid, start_ns, last_rank, last_arrival_ns, error_ns, ranks FROM collectives
-    WHERE kind <> 'send-receive' AND step IS NOT NULL AND last_arrival_ns - start_ns > error_ns
-        AND gid NOT IN (SELECT gid FROM across))
-SELECT j.*, p.since FROM judged j ASOF LEFT JOIN left_together p ON p.gid = j.gid AND j.start_ns > p.moment
-ORDER BY number
+asked AS (
+    SELECT number, step, gid, start_ns, last_rank, last_arrival_ns, error_ns, ranks,
+           step IS NOT NULL AND last_arrival_ns - start_ns > error_ns
+               AND gid NOT IN (SELECT gid FROM across) AS judged
+    FROM collectives WHERE kind <> 'send-receive')
+SELECT a.*, p.since, q.ahead FROM asked a ASOF LEFT JOIN left_together p
+    ON p.gid = a.gid AND a.start_ns > p.moment
+    LEFT JOIN queued q ON q.number = a.number ORDER BY a.number
 """
 _NAMES = tuple(f"{cause}_ns" for cause in CAUSES)
 _BEFORE = ", ".join(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -98,15 +97,13 @@ def peek(word: str) -> Peek:
 
 def _beginning(word: str) -> tuple[bytes, str]:
     """The first bytes, decompressed, up to the events; and what is wrong with them."""
+
+    def enough(got: bytearray) -> bool:
+        least = HEAD_BYTES if is_summary(bytes(got[:64])) else _EDGE
+        return len(got) >= least or (least == _EDGE and b'"traceEvents"' in got)
+
     stream = open_stream(word)
-    got = bytearray()
-    with closing(iter(stream)) as pieces:  # type: ignore[type-var]  # a generator
-        for piece in pieces:
-            got += piece
-            least = HEAD_BYTES if is_summary(bytes(got[:64])) else _EDGE
-            if len(got) >= least or (least == _EDGE and b'"traceEvents"' in got):
-                break
-    return bytes(got), stream.broken
+    return stream.beginning(enough), stream.broken
 
 
 def _summary(word: str, begin: bytes) -> Peek:

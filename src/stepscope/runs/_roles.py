@@ -36,6 +36,8 @@ class GroupUse:
     """By kind."""
     per_step: float
     """Calls of a rank in a step."""
+    uneven: bool
+    """Whether parts of its all-to-alls have different sizes."""
     exposed_share: float
     """Of the time of its summing collectives, in which the ranks did nothing else."""
 
@@ -51,6 +53,7 @@ class GroupUse:
             everyone=len(group.ranks) == world,
             calls={row["kind"]: row["calls"] for row in rows},
             per_step=sum(row["calls"] for row in rows) / max(1, *(row["ranks"] for row in rows)) / steps,
+            uneven=any(row["uneven"] for row in rows),
             exposed_share=sum(row["exposed_ns"] for row in summing) / took if took else 0.0,
         )
 
@@ -72,8 +75,10 @@ def role_of(use: GroupUse, others: Sequence[GroupUse]) -> tuple[str, str]:
         return "unknown", "Nobody else is in it."
     if use.main == "send-receive":
         return "pipeline", "Its ranks send to and receive from one another."
-    if use.main == "all-to-all" or (use.calls.get("all-to-all") and named == "expert"):
-        return "expert", "Its ranks exchange parts with one another (all-to-all), as tokens for experts."
+    if use.calls.get("all-to-all") and (use.uneven or named == "expert"):
+        return "expert", "Its ranks exchange uneven parts (all-to-all), as tokens for experts are."
+    if use.main == "all-to-all":
+        return ("all" if use.everyone else "unknown"), "Its ranks exchange even parts (all-to-all)."
     if named and use.sums:
         return named, f"Its name says so, {use.name}."
     smaller = [one for one in others if not one.everyone and len(one.ranks) > 1]

@@ -28,7 +28,8 @@ class Aligned:
 
     calls: pa.Table
     """All calls: number (NULL if unmatched), rank, call, step, kind, backend, gid, dtype, bytes, from_rank,
-    to_rank, arrival_ns, end_ns (both on the reference clock), dur_ns, exposed_ns, error_ns, matched_by."""
+    to_rank, arrival_ns, end_ns (both on the reference clock), dur_ns, exposed_ns, stream, error_ns,
+    matched_by."""
     collectives: pa.Table
     """A row for each number: step, kind, backend, gid, dtype, bytes, ranks, start_ns, last_arrival_ns,
     end_ns, last_rank, wait_ns, transfer_ns, error_ns, matched_by."""
@@ -99,7 +100,7 @@ def _supposed(groups: Mapping[int, MatchedGroup]) -> pa.Table:
 _ON_ONE_CLOCK = f"""
 SELECT r.id, r.rank, r.call, r.step, r.kind, r.backend, r.gid, r.dtype, r.bytes, r.from_rank, r.to_rank,
        {reference_time("r.start_ns")} AS arrival_ns, {reference_time("(r.start_ns + r.dur_ns)")} AS end_ns,
-       r.dur_ns, r.exposed_ns, k.error_ns, k.part, r.matched_by
+       r.dur_ns, r.exposed_ns, r.stream, k.error_ns, k.part, r.matched_by
 FROM rows r JOIN clocks k USING (rank)
 """
 # Of a group whose match fails now and then, those times; of one where it often does, all that order tells.

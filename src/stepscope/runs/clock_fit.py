@@ -266,8 +266,8 @@ def _tree(pairs: list[_Pair], nodes: Any) -> dict[int, _Placed]:
         near[pair.node].append((unsure, pair.known, _back(pair.line)))
     placed: dict[int, _Placed] = {}
     parts = [_grown(node, near, placed) for node in nodes if node not in placed]
-    largest = max(range(len(parts)), key=lambda part: (len(parts[part]), -part), default=0)
-    order = [largest, *(part for part in range(len(parts)) if part != largest)]
+    # The clock of the largest part is the reference.
+    order = sorted(range(len(parts)), key=lambda part: (-len(parts[part]), part))
     for number, part in enumerate(order):
         for node in parts[part]:
             placed[node] = replace(placed[node], part=number, root_rank=parts[part][0])

@@ -34,7 +34,7 @@ _UNEVEN = ("all-to-all", "gather", "scatter", "send-receive", "unknown")
 
 _COLUMNS = (
     "call", "step", "kind", "backend", "group", "group_size", "sequence", "dtype", "bytes", "source",
-    "target", "start_ns", "dur_ns", "exposed_ns",
+    "target", "stream", "start_ns", "dur_ns", "exposed_ns",
 )  # fmt: skip
 
 
@@ -44,7 +44,7 @@ class Matched:
 
     calls: pa.Table
     """Columns: rank, call, step (as the run counts), kind, backend, gid, dtype, bytes, start_ns, dur_ns,
-    exposed_ns, from_rank, to_rank, matched_by, and id: that of their collective; NULL alone."""
+    exposed_ns, stream, from_rank, to_rank, matched_by, and id: that of their collective; NULL alone."""
     groups: Mapping[int, MatchedGroup]
     """By gid."""
     shifts: Mapping[int, int]
@@ -189,7 +189,7 @@ SELECT k.*, ids.id FROM keyed k LEFT JOIN ids USING (gid, kind, sized, from_rank
 """
 _BOTH = """
 SELECT rank, call, step + coalesce(shift, 0) AS step, kind, backend, gid, dtype, bytes, start_ns, dur_ns,
-       exposed_ns, nullif(from_rank, -1) AS from_rank, nullif(to_rank, -1) AS to_rank, matched_by, id
+       exposed_ns, stream, nullif(from_rank, -1) AS from_rank, nullif(to_rank, -1) AS to_rank, matched_by, id
 FROM rows LEFT JOIN shifts USING (rank)
 """
 

@@ -171,7 +171,7 @@ def _place(judged: Judged, usual: Judged | None, chosen: InDepth) -> tuple[Locat
 def _per_step(lines: Table[Any], judged: Judged) -> float:
     """What times of a table of lines are multiplied with to be those of a step.
 
-    They may be of a full pass with fewer and longer steps than the judged one; the host's time is all of it.
+    They may be of a full pass with fewer and longer steps than the judged one: all of its host time counts.
     """
     whole = sum(row.host_ns for row in lines)
     return judged.mean_step.step_ns / whole if whole else 0.0

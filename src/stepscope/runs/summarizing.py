@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import units
 from stepscope.analyses._rank_file import mapping, rank_file_of, text
+from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.collective_calls import collective_calls
 from stepscope.analyses.exposed_parts import exposed_parts
 from stepscope.analyses.step_pieces import step_pieces
@@ -95,7 +96,7 @@ def _made(trace: Trace) -> RankSummary:
         facts,
         kernel_ns=_kernel_ns(tables["calls"].arrow),
         work_steps=len(steps),
-        notes=(*facts.notes, *tables["exposed"].notes),
+        notes=(*facts.notes, *how_steps_were_found(trace)),
     )
     return _limited(RankSummary(facts, {name: one.with_notes(()) for name, one in tables.items()}))
 

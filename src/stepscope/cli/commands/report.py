@@ -72,7 +72,7 @@ def report(
         one = WantedPass(rank, pass_)
         built = _on_trace(trace[0] if trace else None, tables, store, demo=demo, wanted=one)
     elif rank is None and pass_ is None and len(run.told) > 1:
-        built = _on_ranks(run, trace, at_work(engine, address, workers, store), tables)
+        built = _on_ranks(run, at_work(engine, address, workers, store), tables)
     else:
         built = _on_rank(run, WantedPass(rank, pass_), tables, store)
     done = f"{built.verdict.word}, {counted(len(built.findings), 'finding')}"
@@ -101,14 +101,14 @@ def _on_trace(
     return build_report(opened, thresholds=thresholds, tables=tables, progress=ProgressLine())
 
 
-def _on_ranks(run: Run, words: Sequence[str], where: Where, tables: Sequence[str]) -> Report:
+def _on_ranks(run: Run, where: Where, tables: Sequence[str]) -> Report:
     from stepscope.cli.progress import ProgressLine
     from stepscope.cluster.reporting import report_on_ranks
     from stepscope.findings.thresholds import nearest_thresholds
 
     return report_on_ranks(
         run,
-        open_run_with_progress(words, where),
+        open_run_with_progress(run, where),
         thresholds=nearest_thresholds(here()),
         tables=tables,
         store=where.store,

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 from stepscope import units
 from stepscope.cli.output import binary, notice, say
 from stepscope.cli.signature import Written
-from stepscope.cli.traces import open_with_progress
+from stepscope.cli.traces import AddressOption, EngineOption, WorkersOption, at_work, open_with_progress
 from stepscope.errors import StepscopeError
+from stepscope.runs import FailedRank
 from stepscope.writing import written
 
 if TYPE_CHECKING:
-    from stepscope.runs import RankRecord, Run
+    from stepscope.cluster.opening import Where
+    from stepscope.runs import RankRecord
     from stepscope.runs.summary import RankSummary
 
 __all__ = ["summarize"]
@@ -30,6 +32,9 @@ def summarize(
     host: Annotated[
         str, "name of the machine that recorded it, which profiles do not have: $(hostname)"
     ] = "",
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> int:
     """Writes what a report on many ranks needs to know of each, in a few megabytes at most.
@@ -37,10 +42,11 @@ def summarize(
     Type it where the profiles lie, as on every node of a cluster, and copy the files rankN.summary into one
     folder: stepscope report FOLDER then reads them in place of the profiles, which need not travel.
     """
+    where = at_work(engine, address, workers, store)
     wrote, failed = 0, 0
-    for name, beside, made in _summaries(profiles, output, store):
-        if isinstance(made, StepscopeError):
-            notice(f"{name}: {made.message}")
+    for name, beside, made in _summaries(profiles, output, where):
+        if isinstance(made, FailedRank):
+            notice(f"{name}: {made.reason}")
             failed += 1
             continue
         facts = replace(made.facts, host=host or made.facts.host)
@@ -52,14 +58,16 @@ def summarize(
 
 
 def _summaries(
-    words: tuple[str, ...], output: Path | None, store: Path | None
-) -> Iterator[tuple[str, Path, RankSummary | StepscopeError]]:
+    words: tuple[str, ...], output: Path | None, where: Where
+) -> Iterator[tuple[str, Path, RankSummary | FailedRank]]:
     """What each rank is called, the folder of its profile, and its summary or what is wrong with it."""
+    from stepscope.cli.progress import ProgressLine
+    from stepscope.cluster.opening import each_rank
     from stepscope.runs.finding import find_run, is_one_profile
     from stepscope.runs.summarizing import kept_summary
 
     if len(words) == 1 and is_one_profile(words[0]):
-        trace = open_with_progress(words[0], store=store)
+        trace = open_with_progress(words[0], store=where.store)
         place = Path(words[0])
         yield words[0], place.parent if place.is_file() else Path(), kept_summary(trace)
         return
@@ -72,30 +80,13 @@ def _summaries(
             hint="leave -o out: a file for each is written beside its profile",
             exit_code=2,
         )
-    for record in run.profiled:
-        yield f"rank {record.rank}", _folder(record), _summary(run, record, store)
+    for record, made in each_rank(run, where, progress=ProgressLine()):
+        yield f"rank {record.rank}", _folder(record), made
 
 
 def _folder(record: RankRecord) -> Path:
     first = record.spans[0]
     return Path() if first.url else first.path.parent
-
-
-def _summary(run: Run, record: RankRecord, store: Path | None) -> RankSummary | StepscopeError:
-    """The summary of a rank; of one that cannot be read, the reason: the others are written all the same."""
-    from stepscope.cli.progress import ProgressLine
-    from stepscope.opening import open_pass
-    from stepscope.runs.choosing import ChosenRank
-    from stepscope.runs.summarizing import summary_of
-
-    chosen = ChosenRank(run, record)
-    try:
-        return summary_of(
-            replace(record, summaries=()),
-            lambda one: open_pass(chosen, one, store=store, progress=ProgressLine()),
-        )
-    except StepscopeError as error:
-        return error
 
 
 def _write(made: RankSummary, output: Path | None, beside: Path) -> None:

@@ -37,7 +37,8 @@ def process_groups(run: ManyRanks) -> Table[ProcessGroup]:
     The role follows from the ranks (next to each other, or evenly apart) and from kinds and numbers of calls.
     """
     found = aligned(run)
-    rows = ask(_USES, calls=found.calls).to_pylist()
+    splits = ask(_UNEVEN, told=run.stacked("calls").select(["rank", "call", "kind", "in_splits"]))
+    rows = ask(_USES, calls=found.calls, splits=splits).to_pylist()
     steps = max(1, len(set(run.stacked("steps")["step"].to_pylist())))
     by_gid: dict[int, list[dict[str, Any]]] = {}
     for row in rows:
@@ -70,6 +71,10 @@ def process_groups(run: ManyRanks) -> Table[ProcessGroup]:
 
 _USES = """
 SELECT gid, kind, count(*) AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS dur_ns,
-       sum(exposed_ns)::BIGINT AS exposed_ns, count(DISTINCT rank) AS ranks
-FROM calls GROUP BY gid, kind ORDER BY gid, kind
+       sum(exposed_ns)::BIGINT AS exposed_ns, count(DISTINCT rank) AS ranks, bool_or(uneven) AS uneven
+FROM calls LEFT JOIN splits USING (rank, call) GROUP BY gid, kind ORDER BY gid, kind
+"""
+_UNEVEN = """
+SELECT rank, call, list_unique(string_split(in_splits, ',')) > 1 AS uneven FROM told
+WHERE kind = 'all-to-all' AND in_splits IS NOT NULL
 """

@@ -1,4 +1,4 @@
-"""Real ranks over gloo with a planted fault: rank, cause and line are named, and ranks are played together."""
+"""Real ranks over gloo with a planted fault: rank, cause and line are named, and all are played together."""
 
 from __future__ import annotations
 

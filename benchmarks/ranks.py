@@ -242,7 +242,7 @@ def alone(folder: Path, store: Path, tries: int = 5) -> Alone:
         done(RankTask(record, str(store / str(number))))
         found.append((time.perf_counter() - start[0], time.process_time() - start[1]))
     # The first one imports modules.
-    return Alone(*(sorted(times)[tries // 2] for times in zip(*found[1:], strict=True)))
+    return Alone(*(sorted(times)[len(times) // 2] for times in zip(*found[1:], strict=True)))
 
 
 def measure(ranks: int, engines: list[str], place: Path) -> list[Measured]:

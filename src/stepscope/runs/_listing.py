@@ -67,7 +67,7 @@ def _of_word(word: str) -> Iterator[str | Path]:
     if path.is_dir():
         yield from _in_folder(path)
     elif os.path.lexists(path):
-        yield word
+        yield run_folder(word) or word  # its run.json stands for a run
     elif glob.has_magic(word):
         found = sorted(glob.glob(word, recursive=True))  # noqa: PTH207  # a pattern may begin anywhere
         if not found:

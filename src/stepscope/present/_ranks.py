@@ -51,7 +51,7 @@ def rank_lines(run: RunFacts) -> list[RankLine]:
     late = {
         rank: rows
         for rank, rows in _late(run.tables.get("stragglers")).items()
-        if sum(row.cost_ns for row in rows) >= least_ns
+        if sum(row.exposed_cost_ns for row in rows) >= least_ns
     }
     found = [_line(row, late.get(row["rank"], [])) for row in means.to_pylist()]
     return sorted(found, key=lambda line: (-line.late_ns, line.rank))

@@ -50,7 +50,7 @@ class InDepth:
     late_ns: float = 0.0
     """How late the judged one is, in a step."""
     lost_share: float = 0.0
-    """Part of the step that each of the others waits for it, on average, whatever else it does meanwhile."""
+    """Part of the step in which each of the others, on average, does nothing but wait for it."""
     gain: Gain | None = None
     """What the run gains if it comes as early as the median rank, played; None if that cannot be played."""
 
@@ -78,7 +78,7 @@ def in_depth(run: ManyRanks, step: RunMeanStep) -> InDepth:
     costs: dict[int, float] = {}
     late: dict[int, float] = {}
     for row in run.table("stragglers"):
-        costs[row.rank] = costs.get(row.rank, 0.0) + row.cost_ns
+        costs[row.rank] = costs.get(row.rank, 0.0) + row.exposed_cost_ns
         late[row.rank] = late.get(row.rank, 0.0) + row.late_ns
     if not costs or not step_ns or len(run.ranks) < 2:
         return InDepth(usual, None)
@@ -253,12 +253,15 @@ def _lateness(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]])
     step_ns = _mean_step_ns(run)
     said = (
         f"Rank {chosen.judged}{where} comes last to {units.percent(last)} of its collectives, "
-        f"{units.duration(chosen.late_ns)} late in a step of {units.duration(step_ns)}{causes}."
+        f"{units.duration(chosen.late_ns)} late in a step of {units.duration(step_ns)}{causes}. "
     )
+    others = len(run.ranks) - 1
+    who = (
+        "The other rank does" if others == 1 else f"On average, each of the {units.count(others)} others does"
+    )
+    said += f"{who} nothing but wait for it during {units.percent(chosen.lost_share)} of the step."
     if chosen.gain is None:
-        others = len(run.ranks) - 1
-        who = "the other rank waits" if others == 1 else f"each of the {units.count(others)} others waits"
-        return f"{said} On average {who} {units.percent(chosen.lost_share)} of the step for it."
+        return said
     ends = (step_ns * (1 - chosen.gain.high_share), step_ns * (1 - chosen.gain.low_share))
     return f"{said} As early as the median rank, it would bring the step to {units.between(*ends)}."
 

@@ -126,7 +126,7 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
 def _hush(ray: Any) -> None:
     """What became of a worker is told by its outcome: Ray would print it too, among what a command prints."""
     module = getattr(getattr(ray, "_private", None), "worker", None)
-    if hasattr(module, "print_worker_logs"):
+    if module is not None and hasattr(module, "print_worker_logs"):
         module.print_worker_logs = lambda *_, **__: None
 
 

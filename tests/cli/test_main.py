@@ -163,4 +163,6 @@ class TestShow:
     def test_alone_it_lists_the_analyses(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["show"]) == 0
         listed = capsys.readouterr().out.splitlines()
-        assert [line.split()[0] for line in listed] == [name for name, _ in registry.names("analyses")]
+        middle = listed.index("of a run of several ranks:")
+        for part, folder in ((listed[: middle - 1], "analyses"), (listed[middle + 1 :], "runs.analyses")):
+            assert [line.split()[0] for line in part] == [name for name, _ in registry.names(folder)]

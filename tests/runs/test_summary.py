@@ -173,6 +173,27 @@ def test_only_the_steps_that_fit_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     }  # fmt: skip
 
 
+def test_short_pauses_are_added_up_before_steps_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels of 2 us every 4 us beside a collective from 20 to 60: ten exposed parts, the last ends it."""
+    drawing = Drawing().mark(0, 0, 100).kernel(NCCL, 20, 40, stream=9)
+    for start in range(0, 100, 4):
+        drawing.kernel("gemm", start, 2)
+    trace = opened(drawing, tmp_path)
+    whole = summarize(trace)
+    assert len(whole.tables["exposed"]) == 10
+    monkeypatch.setattr(making, "MOST_TABLE_BYTES", 1500)
+    coarse = summarize(trace)
+    assert coarse.facts.notes == ()
+    assert list(coarse.tables["exposed"]) == [ExposedPart(0, 0, 40_000, 20_000)]
+    assert [(one.start_ns, one.dur_ns, one.compute_ns, one.kernels) for one in coarse.tables["pieces"]] == [
+        (0, 20_000, 10_000, 5), (20_000, 20_000, 20_000, 10), (60_000, 40_000, 20_000, 10),
+    ]  # fmt: skip
+    for name in ("steps", "calls", "work"):
+        assert coarse.tables[name].arrow.equals(whole.tables[name].arrow)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", range(4))
 def test_real_ranks_are_small(sample: Callable[[str], Path], rank: int) -> None:

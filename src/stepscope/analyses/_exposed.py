@@ -49,6 +49,7 @@ COMPUTING = f"""
     WHERE ops > 0 AND waits = 0 AND until > now_ns
 """
 """When operators of some threads computed; takes `$threads`."""
+_FAR = 1 << 62
 _PAUSES = """
     SELECT coalesce(before, -{far}) AS start_ns, start_ns AS end_ns
     FROM (SELECT start_ns, max(end_ns) OVER (ORDER BY start_ns, end_ns
@@ -68,37 +69,43 @@ _FOREMOST = """
           FROM {among})
     WHERE before IS NULL OR end_ns > before
 """
-_ON_DEVICE = f"""
-    foremost AS ({_FOREMOST.format(among="timed")}),
-    alone AS (
-        SELECT l.call, greatest(l.start_ns, f.start_ns) AS start_ns, least(l.end_ns, f.end_ns) AS end_ns
-        FROM foremost l JOIN pauses f ON l.start_ns < f.end_ns AND f.start_ns < l.end_ns)
-"""
+# Where three sets of disjoint stretches overlap: it begins where one of them does, inside of the others.
+_ON_DEVICE = f"alone AS ({_FOREMOST.format(among='timed')}), free AS (FROM pauses)"
 # The host waits for what ends before it goes on. After a pause in which nothing ends it goes on by itself.
 # The range of a collective ends when its thread gets to say so: if cores are scarce, after the host went on.
 _ON_HOST = f"""
+    near AS (
+        SELECT p.start_ns, p.end_ns
+        FROM pauses p ASOF JOIN (SELECT DISTINCT end_ns AS ends_ns FROM timed) e ON p.start_ns < e.ends_ns
+        WHERE e.ends_ns <= p.end_ns OR e.ends_ns - p.end_ns <= p.end_ns // 2 - p.start_ns // 2),
     waited AS (
         SELECT call, arg_max(since, until - since) AS start_ns, arg_max(until, until - since) AS end_ns
         FROM (SELECT c.call, c.end_ns, greatest(c.start_ns, p.start_ns) AS since,
-                     least(c.end_ns, p.end_ns) AS until
-              FROM timed c JOIN pauses p ON p.start_ns < c.end_ns AND p.end_ns > c.start_ns)
+                      least(c.end_ns, p.end_ns) AS until
+               FROM timed c JOIN near p ON p.start_ns < c.end_ns AND p.end_ns > c.start_ns)
         WHERE until + (until - since) // 2 >= end_ns GROUP BY call),
-    alone AS ({_FOREMOST.format(among="waited")})
+    alone AS ({_FOREMOST.format(among="waited")}),
+    free AS (SELECT -{_FAR} AS start_ns, {_FAR} AS end_ns)
 """
 _EXPOSED = """
     WITH calls AS ({calls}),
     timed AS (FROM calls WHERE dur_ns > 0),
     work AS ({work}),
     pauses AS ({pauses}),
-    {alone}
-    SELECT s.step, a.call, greatest(a.start_ns, s.start_ns) AS start_ns,
-           least(a.end_ns, s.end_ns) - greatest(a.start_ns, s.start_ns) AS dur_ns
-    FROM alone a JOIN (SELECT step, start_ns, end_ns FROM steps) s
-      ON a.start_ns < s.end_ns AND s.start_ns < a.end_ns
-    WHERE a.start_ns < a.end_ns
-    ORDER BY start_ns
+    {alone},
+    windows AS (SELECT step, start_ns, end_ns FROM steps),
+    begins AS (
+        SELECT start_ns AS begin_ns FROM alone WHERE start_ns < end_ns
+        UNION SELECT start_ns FROM free UNION SELECT start_ns FROM windows)
+    SELECT s.step, a.call, b.begin_ns AS start_ns,
+           least(a.end_ns, s.end_ns, f.end_ns) - b.begin_ns AS dur_ns
+    FROM begins b
+    ASOF JOIN (FROM alone WHERE start_ns < end_ns) a ON b.begin_ns >= a.start_ns
+    ASOF JOIN free f ON b.begin_ns >= f.start_ns
+    ASOF JOIN windows s ON b.begin_ns >= s.start_ns
+    WHERE b.begin_ns < a.end_ns AND b.begin_ns < f.end_ns AND b.begin_ns < s.end_ns
+    ORDER BY b.begin_ns
 """
-_FAR = 1 << 62
 
 EXPOSED_READS: Reads = {
     "device_work": ("event", "name", "start_ns", "dur_ns", "communicates"),

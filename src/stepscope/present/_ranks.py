@@ -16,6 +16,8 @@ _MOST_LATE = 5
 """So many late ranks are listed."""
 _ALL_LISTED = 8
 """Runs of so many ranks are listed whole."""
+_LEAST_LOST = 0.01
+"""A rank is called late if the others lose this part of the step to it, on average."""
 _MEANS = ("step_ns", "own_ns", "exposed_wait_ns", "exposed_transfer_ns")
 
 
@@ -45,7 +47,12 @@ def rank_lines(run: RunFacts) -> list[RankLine]:
     if not steps:
         return []
     means = steps.arrow.group_by(["rank", "host"]).aggregate([(name, "mean") for name in _MEANS])
-    late = _late(run.tables.get("stragglers"))
+    least_ns = _LEAST_LOST * run.step_ns * max(1, len(run.ranks) - 1)
+    late = {
+        rank: rows
+        for rank, rows in _late(run.tables.get("stragglers")).items()
+        if sum(row.cost_ns for row in rows) >= least_ns
+    }
     found = [_line(row, late.get(row["rank"], [])) for row in means.to_pylist()]
     return sorted(found, key=lambda line: (-line.late_ns, line.rank))
 

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["Lateness", "lateness"]
 
 _AT_ONCE_NS = 20_000
-"""A kernel that waited in its queue begins so soon after the one ahead of it."""
+_SOON = 20
+"""A kernel that waited in its queue begins so soon after the one ahead of it, or in so small a part, a
+twentieth, of what it then waits for the last rank."""
 _ENOUGH = 64
 """Of larger groups every so manieth rank is what the last one is held against: so many tell a median."""
 
@@ -138,8 +140,9 @@ WITH before AS (
     FROM calls WINDOW queue AS (PARTITION BY rank, stream ORDER BY arrival_ns, call))
 SELECT b.number, min(ahead) AS ahead FROM before b JOIN collectives c USING (number)
 WHERE b.rank <> c.last_rank GROUP BY b.number
-HAVING median(CASE WHEN ahead IS NULL THEN {_AT_ONCE_NS + 1} ELSE b.arrival_ns - free_ns END) <= {_AT_ONCE_NS}
-    AND min(ahead) = max(ahead)
+HAVING median(b.arrival_ns - free_ns)
+        <= greatest({_AT_ONCE_NS}, any_value(c.last_arrival_ns - c.start_ns) // {_SOON})
+    AND min(ahead) = max(ahead) AND count(ahead) = count(*)
 """
 _TOGETHER = f"""
 WITH blocked AS (

@@ -6,7 +6,7 @@ change of it moves what follows. All in SQL: a large run has millions of moves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -105,11 +105,13 @@ SELECT rank, call, target, start_ns, end_ns, dur_ns, stream, span_start,
 FROM queued ORDER BY target
 """
 
+_WAITS = """
+WITH met AS (SELECT number, max(arrival_ns) AS last_ns FROM matched GROUP BY number)
+SELECT m.rank, m.call, met.last_ns - m.arrival_ns AS wait_ns FROM matched m JOIN met USING (number)
+"""
 # When the last rank arrived, by each rank's own clock.
 _LASTS = """
-WITH met AS (SELECT number, max(arrival_ns) AS last_ns FROM matched GROUP BY number)
-SELECT m.rank, m.call, met.last_ns - m.arrival_ns + c.start_ns AS last_ns
-FROM matched m JOIN met USING (number) JOIN calls c USING (rank, call)
+SELECT w.rank, w.call, w.wait_ns + c.start_ns AS last_ns FROM waits w JOIN calls c USING (rank, call)
 """
 
 _MET = """
@@ -157,11 +159,12 @@ def moves_of(
     import pyarrow as pa
 
     moved = shift_table(shifts or {})
+    waits = ask(_WAITS, matched=matched)
     parts: list[Moves] = []
     places = targets = pieces = 0
     for first in range(0, len(run.summaries), AT_ONCE):
         some = ManyRanks(run.name, run.summaries[first : first + AT_ONCE])
-        part = _some(some, matched, clocks, moved)
+        part = _some(some, waits, clocks, moved)
         calls = _counted_on(_counted_on(part.calls, "place", places), "target", targets)
         table = _counted_on(_counted_on(part.moves, "place", places), "target", targets)
         table = _counted_on(table, "piece", pieces)
@@ -182,14 +185,14 @@ def moves_of(
     return Moves(ranks, moves, ask(_MET, calls=calls, matched=matched), own)
 
 
-def _some(some: ManyRanks, matched: pa.Table, clocks: pa.Table, moved: pa.Table) -> Moves:
+def _some(some: ManyRanks, waits: pa.Table, clocks: pa.Table, moved: pa.Table) -> Moves:
     """The moves of some ranks: places, targets and pieces are counted from 0, and -1 is none."""
     steps, exposed, pieces = (
         ask(_SHIFTED, given=some.stacked(name), shifts=moved) for name in ("steps", "exposed", "pieces")
     )
     pieces = _numbered(pieces)
     calls = some.stacked("calls").select(["rank", "call", "stream", "backend", "start_ns", "dur_ns"])
-    lasts = ask(_LASTS, matched=matched, calls=calls)
+    lasts = ask(_LASTS, waits=_of_ranks(waits, some.ranks), calls=calls)
     intervals = ask(_INTERVALS, steps=steps, exposed=exposed, calls=calls, pieces=pieces, lasts=lasts)
     ranks = ask(
         "SELECT row_number() OVER (ORDER BY rank) - 1 AS place, rank, "
@@ -206,6 +209,13 @@ def _some(some: ManyRanks, matched: pa.Table, clocks: pa.Table, moved: pa.Table)
     )
     kept = ["rank", "step", "dur_ns", *(f"{cause}_ns" for cause in CAUSES), "piece"]
     return Moves(ranks, moves, placed, pieces.select(kept))
+
+
+def _of_ranks(table: pa.Table, ranks: Sequence[int]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return table.filter(pc.is_in(table["rank"], pa.array(ranks, pa.int64())))
 
 
 def _numbered(pieces: pa.Table) -> pa.Table:

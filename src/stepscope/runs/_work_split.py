@@ -18,10 +18,12 @@ __all__ = ["WorkSplit", "work_splits"]
 
 @dataclass(frozen=True, slots=True)
 class WorkSplit:
-    """Of a rank, a step: by how much it has more to do than the median rank, and takes longer for it."""
+    """Of a rank, in a step: by how much it has more to do than the median rank, and takes longer for it."""
 
     more_ns: float
     slower_ns: float
+    steps: int
+    """How many steps it is the mean of."""
 
 
 def work_splits(run: ManyRanks) -> dict[int, WorkSplit]:
@@ -43,7 +45,7 @@ def _splits(run: ManyRanks) -> dict[int, WorkSplit]:
     usual = median(expected for expected, _ in per_step.values())
     slow = median(spent - expected for expected, spent in per_step.values())
     return {
-        rank: WorkSplit(expected - usual, spent - expected - slow)
+        rank: WorkSplit(expected - usual, spent - expected - slow, steps[rank])
         for rank, (expected, spent) in per_step.items()
     }
 

@@ -12,12 +12,13 @@ from stepscope import units
 from stepscope.analyses._rank_file import mapping, rank_file_of, text
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.collective_calls import collective_calls
-from stepscope.analyses.exposed_parts import exposed_parts
-from stepscope.analyses.step_pieces import step_pieces
+from stepscope.analyses.exposed_parts import ExposedPart, exposed_parts
+from stepscope.analyses.step_pieces import StepPiece, step_pieces
 from stepscope.analyses.work_shapes import work_shapes
 from stepscope.errors import StepscopeError
 from stepscope.findings.facts import facts_of
 from stepscope.runs.summary import (
+    CAUSES,
     MOST_BYTES,
     SUMMARY_TABLES,
     RankFacts,
@@ -26,6 +27,7 @@ from stepscope.runs.summary import (
     read_summary,
     written_summary,
 )
+from stepscope.store.arrow_sql import ask
 from stepscope.store.layout import put_file
 from stepscope.store.trace import Trace
 from stepscope.streams import open_stream
@@ -38,12 +40,35 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CALLS", "MOST_TABLE_BYTES", "joined", "kept_summary", "summarize", "summary_of"]
 
-KEPT = "rank.2.summary"
+KEPT = "rank.3.summary"
 """The file in a store. Its number is raised when the tables of a summary come to mean something else."""
 
 MOST_CALLS = 40_000
 MOST_TABLE_BYTES = 4 << 20
 """What the tables of a rank may take on the head; their file is smaller."""
+_BOUNDS = """
+    WITH bounds AS (
+        SELECT start_ns AS bound_ns FROM calls UNION SELECT start_ns + dur_ns FROM calls
+        UNION SELECT start_ns FROM steps)
+"""
+_PIECES = (
+    _BOUNDS
+    + """
+    SELECT p.step, min(p.start_ns) AS start_ns, sum(p.dur_ns)::BIGINT, {sums}, sum(p.kernels)::BIGINT
+    FROM pieces p ASOF JOIN bounds b ON p.start_ns >= b.bound_ns
+    GROUP BY p.step, b.bound_ns ORDER BY start_ns
+"""
+)
+# What ended with its collective still does.
+_PARTS = (
+    _BOUNDS
+    + """
+    SELECT p.step, p.call, max(p.start_ns + p.dur_ns) - sum(p.dur_ns)::BIGINT AS start_ns,
+           sum(p.dur_ns)::BIGINT AS dur_ns
+    FROM exposed p ASOF JOIN bounds b ON p.start_ns >= b.bound_ns
+    GROUP BY p.step, p.call, b.bound_ns ORDER BY start_ns
+"""
+)
 _STEPS = "SELECT step, start_ns, end_ns FROM steps ORDER BY start_ns"
 
 
@@ -207,9 +232,12 @@ def _extent(summary: RankSummary) -> tuple[int, int]:
 
 def _limited(summary: RankSummary) -> RankSummary:
     """The first steps of a rank that fit, with a note if these are not all of them."""
-    ends = summary.tables["steps"].arrow["end_ns"].to_pylist()
     if _fits(summary.tables):
         return summary
+    summary = _coarser(summary)
+    if _fits(summary.tables):
+        return summary
+    ends = summary.tables["steps"].arrow["end_ns"].to_pylist()
     low, high = 0, len(ends)  # so many fit, so many do not
     while high - low > 1:
         middle = (low + high) // 2
@@ -219,6 +247,22 @@ def _limited(summary: RankSummary) -> RankSummary:
     said = f"Of {units.counted(len(ends), 'step')} the first {units.count(low)} are looked at"
     facts = replace(summary.facts, notes=(*summary.facts.notes, f"{said}: more would take too much memory."))
     return RankSummary(facts, tables)
+
+
+def _coarser(summary: RankSummary) -> RankSummary:
+    """The same with pieces and exposed parts added up between starts and ends of collectives.
+
+    Between short kernels beside a collective there are thousands of pauses, which tell nothing one by one.
+    """
+    tables = {name: one.arrow for name, one in summary.tables.items()}
+    sums = ", ".join(f"sum({cause}_ns)::BIGINT" for cause in CAUSES)
+    pieces = ask(_PIECES.format(sums=sums), **tables).rename_columns(tables["pieces"].column_names)
+    parts = ask(_PARTS, **tables)
+    changed: dict[str, Table[Any]] = {
+        "pieces": Table(StepPiece, pieces),
+        "exposed": Table(ExposedPart, parts),
+    }
+    return RankSummary(summary.facts, {**summary.tables, **changed})
 
 
 def _before(tables: Mapping[str, Table[Any]], until: int) -> dict[str, Table[Any]]:

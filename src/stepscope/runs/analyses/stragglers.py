@@ -157,27 +157,30 @@ class _Blame:
         parts: defaultdict[tuple[int, str], float] = defaultdict(float)
         for cause, named in _CAUSES.items():
             parts[last, named] += max(0, row[f"{cause}_ns"])
-        for named, share in self._computing(last).items():
-            parts[last, named] += share * max(0, row["compute_ns"])
+        computing = self._computing(last, max(0, row["compute_ns"]))
+        for named, part in computing.items():
+            parts[last, named] += part
         away, waited = max(0, row["away_ns"]), sum(waits.values())
         for number, wait_ns in waits.items():
             for key, share in self._shares.get(number, self._senders.of(number, last)).items():
                 parts[key] += share * away * wait_ns / waited
         if not waited:
             parts[last, "other"] += away
-        known = sum(parts.values())
-        if known < lateness_ns:
-            parts[last, "other"] += lateness_ns - known
-        whole = max(known, lateness_ns)
-        return {key: part / whole for key, part in parts.items() if part > 0}
+        return _whole(parts, lateness_ns, last, max(0, row["compute_ns"]) - sum(computing.values()))
 
-    def _computing(self, rank: int) -> dict[str, float]:
-        """How a rank's longer computing divides into more work and a slower device."""
+    def _computing(self, rank: int, longer_ns: int) -> dict[str, float]:
+        """How a rank's longer computing divides into more work and a slower device.
+
+        If it computes no longer in the whole, it merely does now what others have done before.
+        """
         split = self._splits.get(rank)
-        more, slower = (max(0.0, split.more_ns), max(0.0, split.slower_ns)) if split else (0.0, 0.0)
+        if split is None:
+            return {"other": float(longer_ns)}
+        more, slower = max(0.0, split.more_ns), max(0.0, split.slower_ns)
         if more + slower <= 0:
-            return {"other": 1.0}
-        return {"more work": more / (more + slower), "slower device": slower / (more + slower)}
+            return {}
+        real = min(longer_ns, (more + slower) * split.steps)
+        return {"more work": real * more / (more + slower), "slower device": real * slower / (more + slower)}
 
     def _resolved(self, row: dict[str, Any]) -> Parts:
         """The shares of a collective; where a rank waited for a sender, those of whoever held that one up."""
@@ -199,6 +202,21 @@ class _Blame:
         }
         whole = sum(own.values())
         return {key: part / whole for key, part in own.items()} if whole else {(rank, "other"): 1.0}
+
+
+def _whole(parts: Parts, lateness_ns: int, last: int, elsewhere_ns: float) -> Parts:
+    """The parts as shares of a lateness, of which nothing is lost.
+
+    `elsewhere_ns` is computing that others do at another time: what made the rank late made that late, too.
+    """
+    known = sum(parts.values())
+    if known > 0 and elsewhere_ns > 0:
+        parts = {key: part * (known + elsewhere_ns) / known for key, part in parts.items()}
+        known += elsewhere_ns
+    if known < lateness_ns:
+        parts = {**parts, (last, "other"): parts.get((last, "other"), 0.0) + lateness_ns - known}
+    whole = max(known, lateness_ns)
+    return {key: part / whole for key, part in parts.items() if part > 0}
 
 
 def _apart(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

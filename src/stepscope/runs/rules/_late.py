@@ -32,6 +32,7 @@ OWN_TIME = {
 }
 """The parts of own time by which a cause shows."""
 MOST_NAMED = 4
+MAIN, ALONG = "more work", "host"
 MINOR = 0.2
 """Causes with less than this part of what a rank's main cause costs are left out."""
 
@@ -108,13 +109,26 @@ def late_ranks(
     for row in every:
         most_of[row.rank] = max(most_of.get(row.rank, 0), row.cost_ns)
     rows = tuple(row for row in every if row.cause == cause and row.cost_ns >= MINOR * most_of[row.rank] > 0)
+    rows = tuple(row for row in rows if not _goes_along(row, every))
     if not rows:
         return None
     rows = tuple(row for row in rows if 10 * row.cost_ns >= rows[0].cost_ns)
     changes = changes_of([row.rank for row in rows], cause)
     saving = _at_most(_scaled(run_step.saving(changes), _part(every, rows)), sum(row.late_ns for row in rows))
+    along = [row for row in every if row.rank in {one.rank for one in rows} and _goes_along(row, every)]
+    if cause == MAIN and along:
+        more = changes_of([row.rank for row in rows], ALONG)
+        most = run_step.saving([*changes, *more]).waited_ns[1]
+        most = min(most, DOUBT[1] * sum(row.late_ns for row in (*rows, *along)))
+        saving = Saving(waited_ns=(saving.waited_ns[0], max(saving.waited_ns[1], most)))
     share = run_step.share(saving.waited_ns[1])
     return LateRanks(rows, cause, saving, share) if share >= least_share else None
+
+
+def _goes_along(row: Straggler, every: Sequence[Straggler]) -> bool:
+    """Whether a rank's host is late because of its work: more of it takes more operators and launches."""
+    work = max((one.cost_ns for one in every if one.rank == row.rank and one.cause == MAIN), default=0)
+    return row.cause == ALONG and work > row.cost_ns
 
 
 def _part(stragglers: Sequence[Straggler], rows: Sequence[Straggler]) -> float:

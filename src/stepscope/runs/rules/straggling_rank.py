@@ -60,6 +60,7 @@ def straggling_rank(
       simulation may miss.
     - at least: what it loses if only what the rank spends more over all steps goes, less 15 % and less the
       error of the play without a change.
+    - More work takes more launches, too: at most, what the rank's host is late for goes with it.
     - If the play does not reproduce the run: at least nothing, and at most the lateness.
     """
     found = [late for cause in _SAID if (late := late_ranks(stragglers, cause, run_step, least_share))]

@@ -64,9 +64,10 @@ class Stalled:
     @contextmanager
     def begun(self) -> Iterator[int]:
         """Waits until somebody reads it, and tells who."""
-        with self.path.open("wb", buffering=0) as pipe:
-            pipe.write(self._whole.read_bytes()[:100])
-            yield self._reader()
+        # It stays open: the next reader may be there before this one is gone, and is not to see an end.
+        pipe = os.open(self.path, os.O_WRONLY)
+        os.write(pipe, self._whole.read_bytes()[:100])
+        yield self._reader()
 
     def _reader(self) -> int:
         for _ in range(PATIENCE_S * 20):

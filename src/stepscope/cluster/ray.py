@@ -117,9 +117,17 @@ def _cluster(ray: Any, address: str | None, workers: int | None) -> Iterator[Non
         with suppress(ValueError):  # signals are for the main thread
             for one, handler in handlers.items():
                 signal.signal(one, handler)  # Ray has put its own in their place
+        _hush(ray)
         yield
     finally:
         ray.shutdown()
+
+
+def _hush(ray: Any) -> None:
+    """What became of a worker is told by its outcome: Ray would print it too, among what a command prints."""
+    module = getattr(getattr(ray, "_private", None), "worker", None)
+    if module is not None and hasattr(module, "print_worker_logs"):
+        module.print_worker_logs = lambda *_, **__: None
 
 
 def _knock(address: str) -> None:

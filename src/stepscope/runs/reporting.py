@@ -112,12 +112,24 @@ def _mean_step_ns(run: ManyRanks) -> float:
 
 # ---------------------------------------------------------------- findings
 
+_ALWAYS_SAID_BY_RUNS = ("exposed_communication",)
+"""Rules that cannot tell on one rank what is waiting and what transfer: tables of the run can."""
+_SAID_BY_RUNS = {
+    "gloo_backend": "gloo_for_device",
+    "slow_collectives": "slow_link",
+    "small_all_reduces": "small_collectives",
+    "small_buckets": "small_collectives",
+}
+"""Rules about one rank, and those about runs that say the same with more insight."""
+
 
 def of_run(judged: Judged, usual: Judged | None, told: JudgedRun, chosen: InDepth) -> Judged:
     """What the rules say of the rank in depth, and those about runs of all ranks."""
     step = judged.mean_step
     ours = {}
     for name, advice in judged.advices.items():
+        if name in _ALWAYS_SAID_BY_RUNS or _SAID_BY_RUNS.get(name) in told.advices:
+            continue
         only = usual is not None and name not in usual.advices
         ours[name] = _at_most(advice, judged, chosen.most_share) if only else advice
     place = _place(judged, usual, chosen)
@@ -253,16 +265,18 @@ def _lateness(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]])
     step_ns = _mean_step_ns(run)
     said = (
         f"Rank {chosen.judged}{where} comes last to {units.percent(last)} of its collectives, "
-        f"{units.duration(chosen.late_ns)} late in a step of {units.duration(step_ns)}{causes}. "
+        f"{units.duration(chosen.late_ns)} late in a step of {units.duration(step_ns)}{causes}."
     )
     others = len(run.ranks) - 1
     who = (
         "The other rank does" if others == 1 else f"On average, each of the {units.count(others)} others does"
     )
-    said += f"{who} nothing but wait for it during {units.percent(chosen.lost_share)} of the step."
+    waits = f" {who} nothing but wait for it during {units.percent(chosen.lost_share)} of the step."
     if chosen.gain is None:
-        return said
+        return said + waits
     ends = (step_ns * (1 - chosen.gain.high_share), step_ns * (1 - chosen.gain.low_share))
+    # A rank that only communicates may wait for its own host: what it then loses is no loss to the run.
+    said += waits if chosen.gain.high_share >= chosen.lost_share else ""
     return f"{said} As early as the median rank, it would bring the step to {units.between(*ends)}."
 
 

@@ -16,8 +16,11 @@ from stepscope.findings import Category
 from stepscope.findings.page import PAGES, page_of
 from stepscope.glossary import WORDS
 
-FOLDERS = ("findings.rules", "runs.rules")
-RULES = [name.replace("_", "-") for folder in FOLDERS for name, _ in registry.names(folder)]
+RULES = [
+    name.replace("_", "-")
+    for folder in ("findings.rules", "runs.rules")
+    for name, _ in registry.names(folder)
+]
 ROOT = Path(__file__).parent.parent.parent
 
 

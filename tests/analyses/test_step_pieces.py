@@ -194,12 +194,24 @@ def test_work_by_name_and_launch_shape(tmp_path: Path) -> None:
     drawing.kernel("relu", 40, 20)
     trace = opened(drawing, tmp_path)
     expected = [
-        WorkShape("relu", None, 1, 20_000),
-        WorkShape("gemm", "[8,1,1] [32,1,1]", 2, 10_000),
-        WorkShape("gemm", "[9,1,1] [32,1,1]", 1, 5_000),
+        WorkShape("relu", None, 1, 20_000, 1, 20_000),
+        WorkShape("gemm", "[8,1,1] [32,1,1]", 2, 10_000, 2, 10_000),
+        WorkShape("gemm", "[9,1,1] [32,1,1]", 1, 5_000, 1, 5_000),
     ]
     assert list(work_shapes(trace)) == expected
     assert list(work_shapes(trace, most=1)) == expected[:1]
+
+
+def test_kernels_alone_and_beside_collectives(tmp_path: Path) -> None:
+    """Those that a collective covers in part are neither; two collectives in a row cover one kernel."""
+    drawing = Drawing().mark(1, 0, 200)
+    drawing.kernel(NCCL, 50, 20, stream=20).kernel(NCCL, 60, 40, stream=21)
+    for start, long in ((0, 10), (10, 40), (45, 10), (55, 8), (65, 30), (95, 10), (100, 7)):
+        drawing.kernel("gemm", start, long)
+    (found,) = work_shapes(opened(drawing, tmp_path))
+    assert (found.calls, found.total_ns) == (7, 115_000)
+    assert (found.alone_calls, found.alone_ns) == (3, 57_000)
+    assert (found.beside_calls, found.beside_ns) == (2, 38_000)
 
 
 def test_operators_are_the_work_of_a_host(tmp_path: Path) -> None:

@@ -63,6 +63,7 @@ def test_rank_cause_and_line_are_named(base: Path, case: Planted) -> None:
     report: dict[str, Any] = json.loads(asked("report", str(run), "--format", "json"))
     worst = report["run"]["stragglers"][0]
     assert (worst["rank"], worst["cause"]) == (case.late, case.cause)
+    assert worst["place"].endswith(case.function)
     assert f"ank {case.late}" in report["verdict"]["sentence"]
     (found,) = [one for one in report["findings"] if one["id"] == case.rule]
     assert found["evidence"]["rank"] == case.late

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from statistics import mean
 
@@ -17,6 +18,7 @@ from stepscope.runs.many import ManyRanks
 from stepscope.runs.mean_step import RunFacts, run_facts_of, run_mean_step_of
 from stepscope.runs.rules.gloo_for_device import gloo_for_device
 from stepscope.runs.rules.slow_link import slow_link
+from stepscope.runs.summary import WorkShape
 from stepscope.tables import Table
 
 pytestmark = pytest.mark.slow
@@ -291,3 +293,25 @@ def test_a_rule_that_crashes_is_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
         "unsynchronised-collector",
         "lone-checkpoint",
     }
+
+
+def slowed(beside_ns: int) -> ManyRanks:
+    """A run with kernels that take so long beside collectives, and 1 ms alone."""
+    run = draw(plan(data_parallel(RANKS))).run
+    work = [WorkShape("gemm", "[8,1,1] [32,1,1]", 120, 0, 60, 60 * MS, 60, 60 * beside_ns)]
+    summaries = [
+        replace(one, tables={**one.tables, "work": Table.of(WorkShape, work)}) for one in run.summaries
+    ]
+    return ManyRanks("drawn", summaries, world_size=RANKS)
+
+
+def test_overlap_that_costs_more_than_it_hides() -> None:
+    found = only(judged_run(slowed(2 * MS)), "harmful-overlap")
+    assert found.advice.evidence["lost_ns"] == 60 * MS // STEPS
+    assert "1.00 ms alone, 2.00 ms beside them" in found.advice.because
+    assert 0 < found.gain.high_ns <= 60 * MS // STEPS
+
+
+def test_overlap_that_costs_little_is_not_told() -> None:
+    assert "harmful_overlap" not in judged_run(slowed(MS + 1000)).advices
+    assert "harmful_overlap" not in clean()[1].advices

@@ -301,8 +301,8 @@ def test_what_a_later_version_adds_is_passed_over() -> None:
 
 
 def test_other_bytes() -> None:
-    for content in (b"", b"{}", b"stepscope.summary/2\n", b"stepscope.summary/1\n" + b"0" * 100, b"\x1f\x8b"):
+    for content in (b"", b"{}", b"stepscope.summary/3\n", b"stepscope.summary/2\n" + b"0" * 100, b"\x1f\x8b"):
         refused(content)
     dice = random.Random(7)
     for _ in range(200):
-        refused(b"stepscope.summary/1\n" + dice.randbytes(dice.randrange(200)))
+        refused(b"stepscope.summary/2\n" + dice.randbytes(dice.randrange(200)))

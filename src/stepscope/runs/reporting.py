@@ -20,6 +20,7 @@ from stepscope.findings.build import Judged
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.report import Report, RunFacts, Verdict, Word
+from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.judging import JudgedRun
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.mean_step import RunMeanStep
@@ -242,9 +243,24 @@ def with_run(
         report = replace(report, overview=replace(report.overview, found_by="marks"))
         verdict = Verdict(*_from_summaries(run, tables), verdict.promise)
     findings = tuple(_of_ranks(one, usual, chosen) for one in report.findings)
+    tables = {**tables, "stragglers": _with_place(tables["stragglers"], findings, chosen)}
     facts = replace(report.facts, source=PurePath(run.name).name or run.name, world_size=run.world_size)
     told = _facts(run, chosen, tables)
     return replace(report, facts=facts, verdict=verdict, findings=findings, run=told)
+
+
+def _with_place(
+    stragglers: Table[Straggler], findings: Sequence[Finding], chosen: InDepth
+) -> Table[Straggler]:
+    """The stragglers with the function that a finding about the judged rank names, at its first cause."""
+    about = [one.advice for one in findings if one.advice.evidence.get("rank") == chosen.judged]
+    places = [str(place) for one in about for place in one.locations]
+    rows = list(stragglers)
+    first = next((place for place, row in enumerate(rows) if row.rank == chosen.judged), None)
+    if not places or first is None:
+        return stragglers
+    rows[first] = replace(rows[first], place=places[0])
+    return Table.of(Straggler, rows, stragglers.notes)
 
 
 def _of_ranks(finding: Finding, usual: Judged | None, chosen: InDepth) -> Finding:

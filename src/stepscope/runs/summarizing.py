@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CALLS", "MOST_TABLE_BYTES", "joined", "kept_summary", "summarize", "summary_of"]
 
-KEPT = "rank.3.summary"
+KEPT = "rank.4.summary"
 """The file in a store. Its number is raised when the tables of a summary come to mean something else."""
 
 MOST_CALLS = 40_000
@@ -210,8 +210,9 @@ def joined(spans: Sequence[RankSummary]) -> RankSummary:
         name: Table(SUMMARY_TABLES[name], pa.concat_tables(parts)) for name, parts in tables.items()
     }
     work = whole["work"].arrow.group_by(["name", "launch_shape"], use_threads=False)
-    summed = work.aggregate([("calls", "sum"), ("total_ns", "sum")]).rename_columns(
-        ["name", "launch_shape", "calls", "total_ns"]
+    counted = [one.name for one in whole["work"].columns if one.type == "int"]
+    summed = work.aggregate([(name, "sum") for name in counted]).rename_columns(
+        ["name", "launch_shape", *counted]
     )
     whole["work"] = Table(SUMMARY_TABLES["work"], summed.sort_by([("total_ns", "descending")])[:500])
     facts = replace(

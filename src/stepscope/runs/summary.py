@@ -41,7 +41,7 @@ __all__ = [
     "written_summary",
 ]
 
-_MAGIC = b"stepscope.summary/1\n"
+_MAGIC = b"stepscope.summary/2\n"
 SUMMARY_ENDING = ".summary"
 HEAD_BYTES = 1 << 20
 """So many of its first bytes tell the facts of a summary."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEMO",
     "AddressOption",
+    "ComparedRankOption",
     "EngineOption",
     "PassOption",
     "RankOption",
@@ -38,6 +39,9 @@ __all__ = [
 ]
 
 RankOption = Annotated[int | None, "of a run, the rank; default: the lowest with a profile"]
+ComparedRankOption = Annotated[
+    int | None, "of runs, the rank; default: of several ranks the one that sets the pace of the first run"
+]
 RanksOption = Annotated[
     int | Literal["all"] | None, "of a run, the rank, or all of them; default: the lowest with a profile"
 ]

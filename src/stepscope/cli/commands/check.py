@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from stepscope import registry
 from stepscope.cli.output import chosen, show, write
 from stepscope.cli.signature import NameIn, Written
-from stepscope.cli.traces import RankOption, compared
+from stepscope.cli.traces import ComparedRankOption, compared
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def check(
     ] = (),
     strict: Annotated[bool, "also fail if a budget is broken within the noise"] = False,
     format: Annotated[str | None, NameIn(_FORMATS), "how to write the result; default: terminal"] = None,
-    rank: RankOption = None,
+    rank: ComparedRankOption = None,
     junit: Annotated[Path | None, Written(), "also write JUnit XML to this file"] = None,
 ) -> int:
     """Says whether a trace meets its budgets. Exit code 3 if one is broken or cannot be judged.

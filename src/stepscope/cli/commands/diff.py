@@ -7,7 +7,7 @@ from typing import Annotated
 
 from stepscope.cli.output import chosen, show
 from stepscope.cli.signature import NameIn, Written
-from stepscope.cli.traces import RankOption, compared
+from stepscope.cli.traces import ComparedRankOption, compared
 from stepscope.errors import StepscopeError
 
 __all__ = ["diff"]
@@ -24,7 +24,7 @@ def diff(
         str | None, NameIn(_FORMATS), "how to write the comparison; default: terminal, or by the ending of -o"
     ] = None,
     output: Annotated[Path | None, Written(), "-o", "write the comparison to this file"] = None,
-    rank: RankOption = None,
+    rank: ComparedRankOption = None,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
     """Says how the step changed from one trace to the next, why, and whether it is more than noise.

@@ -30,8 +30,8 @@ def summarize(
         Path | None, Written(), "-o", "the file to write; default: rankN.summary beside the profile"
     ] = None,
     host: Annotated[
-        str, "name of the machine that recorded it, which profiles do not have: $(hostname)"
-    ] = "",
+        str | None, "name of the machine that recorded it, which profiles do not have: $(hostname)"
+    ] = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
     workers: WorkersOption = None,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stepscope.capture.in_code import profile
     from stepscope.capture.own_profiler import on_trace_ready
-    from stepscope.opening import diff, report
+    from stepscope.cluster.reporting import report
+    from stepscope.opening import diff
     from stepscope.opening import open_trace as open  # noqa: A004 - stepscope.open reads like io.open
 
     __version__: str
@@ -39,10 +40,14 @@ def __getattr__(name: str) -> Any:
         from stepscope.opening import open_trace
 
         return open_trace
-    if name in ("diff", "report"):
-        from stepscope import opening
+    if name == "report":
+        from stepscope.cluster.reporting import report
 
-        return getattr(opening, name)
+        return report
+    if name == "diff":
+        from stepscope.opening import diff
+
+        return diff
     if name in _CAPTURE:
         from importlib import import_module
 

@@ -42,7 +42,6 @@ __all__ = [
     "open_pass",
     "open_trace",
     "recordings_of",
-    "report",
     "report_on_run",
 ]
 
@@ -205,17 +204,6 @@ def _is_version(word: str, version: str) -> bool:
         return bool(word and version) and cache.versions([word]) == [version]
     except (OSError, ValueError):
         return False
-
-
-def report(trace: Trace | str | Path) -> Report:
-    """What costs time in a trace, profile or run, and what to change; thresholds are the rules' own."""
-    from stepscope.findings.build import build_report
-
-    if isinstance(trace, Trace):
-        return build_report(trace)
-    if (folder := run_folder(trace)) is not None:
-        return report_on_run(choose_rank(read_run(folder)))
-    return build_report(open_trace(trace))
 
 
 def diff(

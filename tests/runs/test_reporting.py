@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import stepscope
 from stepscope.cli.main import main
 
 Sample = Callable[[str], Path]
@@ -102,3 +103,15 @@ def test_two_runs_are_compared(sample: Sample, capsys: pytest.CaptureFixture[str
     assert [side["runs"][0]["trace"]["rank"] for side in sides] == [3, 3]
     assert main(["diff", str(folder), str(folder)]) == 0
     assert "All 4 ranks: step of the run" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_from_python(sample: Sample) -> None:
+    folder = sample("ranks/ddp_mi300_4")
+    by_folder = stepscope.report(folder)
+    by_list = stepscope.report([folder / f"rank{rank}.json.gz" for rank in range(4)])
+    assert by_folder.run is not None
+    assert by_list.run is not None
+    assert by_folder.run.judged_rank == by_list.run.judged_rank == 3
+    assert by_folder.findings == by_list.findings
+    assert stepscope.report(folder / "rank1.json.gz").run is None

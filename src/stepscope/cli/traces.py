@@ -35,7 +35,6 @@ __all__ = [
     "here",
     "open_run_with_progress",
     "open_with_progress",
-    "run_of",
 ]
 
 RankOption = Annotated[int | None, "of a run, the rank; default: the lowest with a profile"]
@@ -126,12 +125,13 @@ class WantedPass:
 def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
     """The rank of the run that a word names; None if it names no run, and then nothing can be chosen."""
     from stepscope.runs.choosing import choose_rank
+    from stepscope.runs.finding import is_one_profile
     from stepscope.runs.reading import read_run, run_folder
 
     folder = run_folder(word)
     if folder is not None:
         return choose_rank(read_run(folder), wanted.rank)
-    if wanted.rank is not None and wanted.name is None and _names_several(word):
+    if wanted.rank is not None and wanted.name is None and not is_one_profile(word):
         from stepscope.runs.finding import find_run
 
         return choose_rank(find_run([word]), wanted.rank)
@@ -143,29 +143,6 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
             exit_code=2,
         )
     return None
-
-
-def run_of(words: Sequence[str]) -> Run | None:
-    """The run that some words name; None if they name one profile, or nothing that is there."""
-    from glob import has_magic
-
-    from stepscope.runs.finding import find_run
-    from stepscope.runs.reading import run_folder
-    from stepscope.streams import is_url
-
-    (first, *more) = words
-    if not more and run_folder(first) is None:
-        there = is_url(first) or has_magic(first) or Path(first).exists()
-        if not there or not _names_several(first):
-            return None
-    return find_run(words)
-
-
-def _names_several(word: str) -> bool:
-    """Whether a word is more than a file: a folder, a pattern or an address with profiles of ranks."""
-    from stepscope.runs.finding import is_one_profile
-
-    return word != "-" and not is_one_profile(word)
 
 
 def _told(chosen: ChosenRank, wanted: WantedPass) -> Pass:
@@ -214,6 +191,8 @@ def compared(words: Sequence[str], *, store: Path | None = None, rank: int | Non
 def _ranks_of(word: str) -> Run | None:
     """The run of several ranks that a word names; None for one profile, and for repetitions of one."""
     from contextlib import suppress
+
+    from stepscope.runs.finding import run_of
 
     if "," in word or word == "-":
         return None

@@ -8,12 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stepscope.findings.build import judged, report_of
-from stepscope.opening import judged_passes, open_trace
+from stepscope.cluster.opening import open_run
+from stepscope.findings.build import build_report, judged, report_of
+from stepscope.opening import judged_passes, open_trace, report_on_run
 from stepscope.runs.choosing import choose_rank
+from stepscope.runs.finding import run_of
 from stepscope.runs.judging import judged_run
 from stepscope.runs.merging import merged_passes, merged_report
 from stepscope.runs.reporting import RUN_TABLES, in_depth, judged_from_summaries, of_run, with_run
+from stepscope.store.trace import Trace
 
 if TYPE_CHECKING:
     from stepscope.findings.build import Judged
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from stepscope.runs.many import ManyRanks
     from stepscope.streams import Progress
 
-__all__ = ["report_on_ranks"]
+__all__ = ["report", "report_on_ranks"]
 
 _FOR_PLACES = "lines"
 """Where a late rank spends more time than a usual one."""
@@ -51,6 +54,22 @@ class _Depth:
         also = (record.path,) if record.path else ()
         trace = open_trace(record.spans[-1].word, also=also, store=self.store, progress=self.progress)
         return judged(trace, thresholds=self.thresholds, tables=self.tables, progress=self.progress)
+
+
+def report(trace: Trace | str | Path | Sequence[str | Path]) -> Report:
+    """What costs time in a trace, a profile or a run, and what to change; thresholds are the rules' own.
+
+    A run is its folder, or the profiles of its ranks: a folder or pattern, a prefix of URLs, or a list.
+    """
+    if isinstance(trace, Trace):
+        return build_report(trace)
+    words = [str(trace)] if isinstance(trace, str | Path) else [str(one) for one in trace]
+    run = run_of(words)
+    if run is not None and len(run.told) > 1:
+        return report_on_ranks(run, open_run(run))
+    if run is not None and run.profiled and run.profiled[0].named("profile") is None:
+        return report_on_run(choose_rank(run))
+    return build_report(open_trace(words[0] if run is None else run.profiled[0].spans[-1].word))
 
 
 def report_on_ranks(

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from glob import has_magic
 from pathlib import Path
 
 from stepscope import units
@@ -19,12 +20,12 @@ from stepscope.errors import StepscopeError
 from stepscope.runs import FailedRank, Pass, RankRecord, Run
 from stepscope.runs._listing import listed
 from stepscope.runs._peeking import Peek, peek, rank_in_name
-from stepscope.runs.reading import read_run
+from stepscope.runs.reading import read_run, run_folder
 from stepscope.runs.summary import SUMMARY_ENDING
 from stepscope.store.layout import is_store
 from stepscope.streams import is_url
 
-__all__ = ["find_run", "is_one_profile"]
+__all__ = ["find_run", "is_one_profile", "run_of"]
 
 _SHOWN = 8
 """So many files or stretches of ranks are named in a sentence."""
@@ -40,6 +41,16 @@ def is_one_profile(word: str) -> bool:
     with suppress(OSError, ValueError):
         return path.exists() and (not path.is_dir() or is_store(path))
     return False
+
+
+def run_of(words: Sequence[str]) -> Run | None:
+    """The run that some words name; None if they name one profile, or nothing that is there."""
+    (first, *more) = words
+    if not more and run_folder(first) is None:
+        there = is_url(first) or has_magic(first) or Path(first).exists()
+        if not there or is_one_profile(first):
+            return None
+    return find_run(words)
 
 
 def find_run(words: Sequence[str], *, summaries: bool = True) -> Run:

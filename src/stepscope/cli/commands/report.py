@@ -18,7 +18,6 @@ from stepscope.cli.traces import (
     here,
     open_run_with_progress,
     open_with_progress,
-    run_of,
 )
 from stepscope.errors import StepscopeError
 from stepscope.units import counted
@@ -63,6 +62,7 @@ def report(
     reports on that rank alone.
     """
     from stepscope.present.formats import needs_of
+    from stepscope.runs.finding import run_of
 
     wanted = chosen(_FORMATS, format, output)
     tables = needs_of(wanted).tables

@@ -16,7 +16,6 @@ from stepscope.cli.traces import (
     at_work,
     open_run_with_progress,
     open_with_progress,
-    run_of,
 )
 from stepscope.errors import StepscopeError
 from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, combined
@@ -59,6 +58,7 @@ def whatif(
     collectives. With --pass, the profile of one rank is played alone.
     """
     from stepscope.cli.commands._whatif_run import AskedOfRun
+    from stepscope.runs.finding import run_of
     from stepscope.simulation.simulator import simulator_of
 
     scaled = Change(

@@ -187,6 +187,9 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_of_several_ranks_the_lowest_is_taken_and_said(ranks: Path, told: Told) -> None:
     out, _ = told(ranks)
+    assert "3 of 4 ranks" in out
+    assert ", which is usual" in " ".join(out.split("\n\n")[0].split())
+    out, _ = told(ranks, "--rank", "1")
     assert "rank 1 of 4; --rank N shows another" in " ".join(out.split("\n\n")[0].split())
     out, err = told("show", "kernels", ranks, "--rank", "2")
     assert "light pass of rank 2: " in err

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope.cluster.tasks import read_table, written_table
 from stepscope.runs.summary import SUMMARY_TABLES, RankFacts, RankSummary
 from stepscope.store import cache
-from stepscope.store.layout import META, build
+from stepscope.store.layout import META, build, put_file
 from stepscope.streams import is_url
 from stepscope.tables import Table
 
@@ -92,7 +91,7 @@ class KeptRun:
                         writer.add(one.tables[name])
             sizes = {file.name: file.stat().st_size for file in folder.glob("*.arrow")}
             told = {"format": RUN_FORMAT, "source": self.name, "missing": missing, "sizes": sizes}
-            (folder / META).write_text(json.dumps({**told, "facts": facts}), encoding="utf-8")
+            put_file(folder / META, json.dumps({**told, "facts": facts}).encode())
 
         build(self.folder, make, replace=True)
         return self._read(all_of_them=False) or []
@@ -128,10 +127,8 @@ class KeptRun:
         with suppress(OSError, ValueError, TypeError):
             return read_table(file.read_bytes(), row)
         found = make()
-        aside = file.with_name(f".{file.name}.{os.getpid()}")
         with suppress(OSError):
-            aside.write_bytes(written_table(found))
-            aside.replace(file)
+            put_file(file, written_table(found))
         return found
 
 

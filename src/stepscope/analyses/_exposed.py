@@ -110,7 +110,7 @@ _EXPOSED = """
 EXPOSED_READS: Reads = {
     "device_work": ("event", "name", "start_ns", "dur_ns", "communicates"),
     "launches": ("thread", "work_events"),
-    "ops": (*_RANGE, "depth", "forward_thread"),
+    "ops": (*_RANGE, "forward_thread"),
     "annotations": _RANGE,
     "other_events": _RANGE,
     "steps": ("step", "source", "start_ns", "end_ns", "thread"),

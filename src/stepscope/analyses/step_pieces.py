@@ -71,7 +71,7 @@ _KERNELS = "SELECT start_ns FROM device_work WHERE kind = 'kernel' AND NOT commu
 _OPERATORS = "SELECT start_ns FROM ops WHERE depth = 0 AND list_contains($threads, thread)"
 
 
-@analysis(reads=reads_of_all(EXPOSED_READS, CAUSE_READS, {"device_work": ("kind",)}))
+@analysis(reads=reads_of_all(EXPOSED_READS, CAUSE_READS, {"device_work": ("kind",), "ops": ("depth",)}))
 def step_pieces(trace: Trace) -> Table[StepPiece]:
     """Divides what a rank did by itself in its steps, from collective to collective, by cause.
 

@@ -64,7 +64,7 @@ def _of_word(word: str) -> Iterator[str | Path]:
             "a run cannot be read from standard input", hint="name its folder, or a pattern", exit_code=2
         )
     path = Path(word)
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112  # what may not be looked at is none
         yield from _in_folder(path)
     elif os.path.lexists(path):
         yield run_folder(word) or word  # its run.json stands for a run
@@ -85,7 +85,14 @@ def _of_word(word: str) -> Iterator[str | Path]:
 
 def _in_folder(folder: Path) -> Iterator[str | Path]:
     """The profiles in it and in the folders in it; neither stores nor hidden files are any."""
-    for place, folders, names in os.walk(folder):
+
+    def refuse(error: OSError) -> None:
+        raise StepscopeError(
+            f"the folder {error.filename} cannot be listed: {error.strerror}",
+            hint=f"check it: ls -ld {error.filename}",
+        ) from error
+
+    for place, folders, names in os.walk(folder, onerror=refuse):
         here = Path(place)
         if run_folder(here) is not None:
             folders.clear()

@@ -47,7 +47,7 @@ def run_of(words: Sequence[str]) -> Run | None:
     """The run that some words name; None if they name one profile, or nothing that is there."""
     (first, *more) = words
     if not more and run_folder(first) is None:
-        there = is_url(first) or has_magic(first) or Path(first).exists()
+        there = is_url(first) or has_magic(first) or os.path.lexists(first)
         if not there or is_one_profile(first):
             return None
     return find_run(words)

@@ -177,7 +177,7 @@ def compared(words: Sequence[str], *, store: Path | None = None, rank: int | Non
     runs = [_ranks_of(word) for word in words]
     ranks: list[RanksOfSide | None] = []
     if rank is None and all(runs):
-        rank, ranks = _together([one for one in runs if one], words, store)
+        rank, ranks = _together([one for one in runs if one], store)
     found = [[word] if run else recordings_of(word) for word, run in zip(words, runs, strict=True)]
     check_pipes([one for side in found for one in side])
     traces = [
@@ -202,14 +202,12 @@ def _ranks_of(word: str) -> Run | None:
     return run if run is not None and len(run.told) > 1 else None
 
 
-def _together(
-    runs: Sequence[Run], words: Sequence[str], store: Path | None
-) -> tuple[int, list[RanksOfSide | None]]:
+def _together(runs: Sequence[Run], store: Path | None) -> tuple[int, list[RanksOfSide | None]]:
     """The rank to compare in depth, and what all ranks of each side show together."""
     from stepscope.runs.mean_step import run_mean_step_of
     from stepscope.runs.reporting import in_depth, side_of
 
-    opened = [open_run_with_progress(word, at_work("local", None, None, store)) for word in words]
+    opened = [open_run_with_progress(run, at_work("local", None, None, store)) for run in runs]
     chosen = [in_depth(one, run_mean_step_of(one)) for one in opened]
     common = set.intersection(*({one.rank for one in run.profiled} for run in runs))
     if not common:

@@ -47,13 +47,6 @@ class AskedOfRun:
         """What has to be simulated in the ranks' own profiles."""
         return combined([self.scaled, *(CHANGES[name].change for name in self.named if name not in OWN_TIME)])
 
-    @property
-    def whose(self) -> str:
-        """The ranks in words."""
-        from stepscope.runs.rules._late import named
-
-        return "all ranks" if self.ranks is None else named(self.ranks)
-
 
 def lines_of_run(
     run: ManyRanks, asked: AskedOfRun, traces: Mapping[int, Trace], again: str

@@ -139,7 +139,7 @@ class Profile:
         folder = self.folder
         if not any(folder.glob("rank*.pt.trace.json.gz")):
             raise StepscopeError(f"there is no profile in {folder}", hint=_HINT)
-        return import_module("stepscope.opening").report(folder)
+        return import_module("stepscope").report(folder)
 
     def step(self, name: str = STEP) -> None:
         """Ends a step, as `stepscope.step()` does."""

@@ -9,13 +9,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.runs.choosing import ChosenRank, choose_pass, choose_rank
 from stepscope.runs.reading import read_run, run_folder
-from stepscope.sources import RECORD_ONE, Input
+from stepscope.sources import RECORD_ONE, Input, reader_of
 from stepscope.store import cache
 from stepscope.store.layout import build, check_place, is_store, read_meta, restore
 from stepscope.store.leftovers import sweep
@@ -237,7 +237,7 @@ def recordings_of(word: str) -> list[str]:
     path = Path(word)
     if run_folder(path) is not None:
         return [word]
-    if stat.S_ISDIR(_mode(path)) and not is_store(path) and not _reader_of(Input(word)):
+    if stat.S_ISDIR(_mode(path)) and not is_store(path) and not reader_of(Input(word)):
         return [str(file) for file in _traces_in(path)]
     if not _mode(path) and "," in word:
         return [one for piece in word.split(",") if piece.strip() for one in recordings_of(piece.strip())]
@@ -297,7 +297,7 @@ def _mode(path: Path) -> int:
 def _meant(word: str) -> str:
     """What a word names: a folder that no source reads as a whole stands for the one trace in it."""
     path = Path(word)
-    if word == "-" or is_url(word) or not stat.S_ISDIR(_mode(path)) or _reader_of(Input(word)):
+    if word == "-" or is_url(word) or not stat.S_ISDIR(_mode(path)) or reader_of(Input(word)):
         return word
     if is_store(path):
         raise StepscopeError(
@@ -366,18 +366,8 @@ def _place(word: str) -> str:
     return word if word == "-" or is_url(word) else str(Path(word).absolute())
 
 
-def _reader_of(given: Input) -> tuple[str, Source] | None:
-    """The source that reads it, with its name; Kineto's is asked last, for it takes any JSON."""
-    found = [name for name, _ in registry.names("sources", installed=True)]
-    for name in sorted(found, key=lambda name: name == "kineto"):
-        candidate = cast("Source", registry.load("sources", name))
-        if candidate.sniff(given):
-            return name, candidate
-    return None
-
-
 def _known_reader(given: Input) -> tuple[str, Source]:
-    if found := _reader_of(given):
+    if found := reader_of(given):
         return found
     what = _what_is(given.head, given.stream.broken)
     raise StepscopeError(f"{given.name} is not a trace: {what}", hint=RECORD_ONE)

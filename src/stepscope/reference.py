@@ -19,7 +19,7 @@ from stepscope.analyses import row_of
 from stepscope.cli.signature import Argument, arguments
 from stepscope.findings import Category, Rule, wanted_by
 from stepscope.glossary import WORDS
-from stepscope.schema import DERIVED, DICTIONARIES, FORMAT, STORED, StoredTable
+from stepscope.schema import DERIVED, DICTIONARIES, FORMAT, SIDE, STORED, StoredTable
 from stepscope.store.views import VIEWS
 from stepscope.tables import columns_of
 
@@ -74,6 +74,9 @@ def _views() -> str:
     return _page("Views", lead, sections)
 
 
+_IF_FILLED = "There if a source filled it."
+
+
 def _stored_tables() -> str:
     lead = (
         f"The files of a store, format {FORMAT}. Large tables are Parquet, small ones Arrow IPC. *From* is\n"
@@ -87,6 +90,10 @@ def _stored_tables() -> str:
         for table in making.tables
     ]
     sections = [_stored(table, "parquet") for table in STORED]
+    sections += [
+        _stored_columns(table, "parquet", [(column, "") for column in table.columns])
+        for table in (replace(one, description=f"{one.description} {_IF_FILLED}") for one in SIDE)
+    ]
     sections += [
         _stored_columns(table, "parquet", [(column, "") for column in table.columns]) for table in derived
     ]

@@ -103,6 +103,8 @@ _SHAPES = """
 
 def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """What was not recorded and therefore cannot be told."""
+    if trace.meta.kind != "kineto":
+        return  # what other kinds lack does not depend on options of the profiler: `source_notes`
     missing = {
         "operators (activities=[CPU, ...])": not trace.has("ops"),
         "Python stacks (with_stack=True): no lines and modules": not trace.has("python_frames"),
@@ -118,6 +120,15 @@ def missing_record(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             "Record once more with these, and take times from the profile without them.",
             "It moves no time; what needs it has no answer.",
         )
+
+
+def source_notes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
+    """What a kind of profile lacks or bends, as its reader says."""
+    for one in trace.meta.sources:
+        for note in one.notes:
+            yield steps.vague(
+                f"{one.kind.replace('_', ' ')} file", 1, note, "", "It is so in all profiles of this kind."
+            )
 
 
 def unexplained_length(trace: Trace, steps: Steps) -> Iterator[Caveat]:
@@ -229,6 +240,7 @@ RECORDING_CHECKS: tuple[Check, ...] = (
     damaged_file,
     profiler_options,
     missing_record,
+    source_notes,
     unexplained_length,
     measured_apart,
     slower_device,

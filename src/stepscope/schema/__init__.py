@@ -26,6 +26,7 @@ from stepscope.schema.events import (
     StoredTable,
     native_tables,
 )
+from stepscope.schema.side import SIDE
 
 __all__ = [
     "COMMUNICATION_KERNEL",
@@ -44,6 +45,7 @@ __all__ = [
     "METADATA_KEYS",
     "NOT_HOST",
     "OPTIMIZER_RANGE",
+    "SIDE",
     "STANDS_STILL_NS",
     "STEP_MARK",
     "STORED",

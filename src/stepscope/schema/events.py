@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-FORMAT = 14
+FORMAT = 15
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from stepscope import registry
 from stepscope.sources._input import Input
 from stepscope.store.meta import Damage, SourceMeta
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
 
-__all__ = ["RECORD_ONE", "Damage", "Input", "Source", "SourceMeta", "source"]
+__all__ = ["RECORD_ONE", "Damage", "Input", "Source", "SourceMeta", "reader_of", "source"]
 
 RECORD_ONE = "record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')"
 """What to type for someone whose file is no profile."""
@@ -21,6 +22,8 @@ class Source(Protocol):
     """Reads an input into a store."""
 
     sniff: Callable[[Input], bool]
+    beside: bool
+    """Whether it adds to a trace that another source began; alone it may say something, or refuse."""
 
     def __call__(self, given: Input, writer: StoreWriter) -> SourceMeta:
         """Reads everything, and tells what was read."""
@@ -29,11 +32,25 @@ class Source(Protocol):
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def source(*, sniff: Callable[[Input], bool]) -> Callable[[Function], Function]:
-    """Marks a function as a reader; `sniff` looks at `head`, `path` and `listing` of what is to be read."""
+def source(*, sniff: Callable[[Input], bool], beside: bool = False) -> Callable[[Function], Function]:
+    """Marks a function as a reader; `sniff` looks at `head`, `path` and `listing` of what is to be read.
+
+    What is `beside` has no timeline of the program: given with a trace, it is read after it, and adds to it.
+    """
 
     def mark(function: Function) -> Function:
         function.sniff = sniff  # type: ignore[attr-defined]
+        function.beside = beside  # type: ignore[attr-defined]
         return function
 
     return mark
+
+
+def reader_of(given: Input) -> tuple[str, Source] | None:
+    """The source that reads it, with its name; Kineto's is asked last, for it takes any JSON."""
+    found = [name for name, _ in registry.names("sources", installed=True)]
+    for name in sorted(found, key=lambda name: name == "kineto"):
+        candidate = cast("Source", registry.load("sources", name))
+        if candidate.sniff(given):
+            return name, candidate
+    return None

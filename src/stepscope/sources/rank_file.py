@@ -48,7 +48,7 @@ def _is_rank_file(given: Input) -> bool:
     return _SCHEMA.match(given.head) is not None
 
 
-@source(sniff=_is_rank_file)
+@source(sniff=_is_rank_file, beside=True)
 def rank_file(given: Input, writer: StoreWriter) -> SourceMeta:
     """Adds what `stepscope run` found out beside a profile: machine, settings, GPU state, pauses."""
     if not writer.sources:

@@ -81,8 +81,11 @@ def view(array: pa.Array | pa.ChunkedArray) -> memoryview:
     return memoryview(values).cast("b").cast("q")[array.offset : array.offset + len(array)]
 
 
-def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
-    """A Parquet file for large tables, written quickly: the like bytes of all numbers lie together."""
+def parquet_writer(path: Path, columns: Sequence[Column], *, statistics: bool = True) -> Any:
+    """A Parquet file for large tables, written quickly: the like bytes of all numbers lie together.
+
+    `statistics` tells of events which threads and times are where.
+    """
     import pyarrow.parquet as pq
 
     class Writer(pq.ParquetWriter):  # type: ignore[misc]  # pyarrow has no types
@@ -100,7 +103,7 @@ def parquet_writer(path: Path, columns: Sequence[Column]) -> Any:
         compression="lz4",
         use_dictionary=texts,
         column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),
-        write_statistics=["thread", "start_ns"],
+        write_statistics=["thread", "start_ns"] if statistics else False,
         write_batch_size=ROW_GROUP,
         write_page_checksum=True,  # for those who read the file with other tools
     )

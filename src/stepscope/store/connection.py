@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import interrupts
 from stepscope.errors import OutOfMemoryError, StepscopeError
 from stepscope.memory import address_space, is_lack_of_memory, not_enough, share_for_database
-from stepscope.schema import DICTIONARIES, STORED
+from stepscope.schema import DICTIONARIES
 from stepscope.store.layout import check_place
 from stepscope.store.leftovers import spill_folder
 from stepscope.store.sums import StoreFiles
@@ -72,7 +72,7 @@ def connect(files: StoreFiles, meta: TraceMeta, extra: dict[str, Path]) -> duckd
         connection.execute("BEGIN; CREATE SCHEMA stored; CREATE SCHEMA analyses")
         add_dictionaries(connection, files, meta)
         files.check_ends(SMALL_BYTES)
-        paths = {table.name: folder / f"{table.name}.parquet" for table in STORED} | extra
+        paths = {name: folder / f"{name}.parquet" for name in meta.stored} | extra
         for name, path in paths.items():
             add_parquet(connection, name, path)
         connection.execute("COMMIT")

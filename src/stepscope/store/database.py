@@ -51,7 +51,7 @@ class Database:
         self._files.check_sizes()
         self._remake = remake
         self._remaking = threading.RLock()
-        self.is_small = self.meta.events <= SMALL_EVENTS
+        self.is_small = sum(self.meta.rows.values()) <= SMALL_EVENTS
         self.derived_tables = DerivedTableBuilder()
         self._answers: dict[Any, Any] = {}
         self._locks: dict[Any, threading.RLock] = {}
@@ -122,7 +122,7 @@ class Database:
 
     def check(self, tables: Iterable[str]) -> None:
         """Compares the files of stored tables with their checksums, before they are first read."""
-        files = [f"{name}.parquet" for name in tables]
+        files = [f"{name}.parquet" for name in tables if name in self.meta.stored]
         self._undamaged(lambda: self._files.check(files))
 
     def _undamaged(self, read: Callable[[], Found]) -> Found:

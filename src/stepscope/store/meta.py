@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from stepscope.schema import FORMAT
+from stepscope.schema import FORMAT, SIDE, STORED
 
 __all__ = ["NO_RANK", "Damage", "SourceMeta", "TraceMeta"]
 
@@ -43,6 +43,8 @@ class SourceMeta:
     damage: tuple[Damage, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the profile says of itself: the header of a Kineto trace. Keys mean what they mean there."""
+    notes: tuple[str, ...] = ()
+    """What has to be known to read its figures: what this kind of profile lacks or bends, in sentences."""
     counters: Mapping[str, int] = field(default_factory=dict)
     """Figures that only this kind of source has."""
     path: str = ""
@@ -54,7 +56,7 @@ class SourceMeta:
     def of_json(cls, entry: dict[str, Any]) -> SourceMeta:
         """As it was written."""
         damage = (Damage(**{**one, "offsets": tuple(one["offsets"])}) for one in entry["damage"])
-        return cls(**{**entry, "damage": tuple(damage)})
+        return cls(**{**entry, "damage": tuple(damage), "notes": tuple(entry["notes"])})
 
     def as_json(self) -> dict[str, Any]:
         """Its entry in `meta.json`."""
@@ -69,7 +71,7 @@ class TraceMeta:
 
     sources: tuple[SourceMeta, ...]
     rows: Mapping[str, int]
-    """How many rows each stored table has."""
+    """How many rows each stored table has; side tables are there if they have any."""
 
     @classmethod
     def of_json(cls, entry: dict[str, Any]) -> TraceMeta:
@@ -79,6 +81,11 @@ class TraceMeta:
     def as_json(self) -> dict[str, Any]:
         """The content of `meta.json`."""
         return {"format": FORMAT, "sources": [one.as_json() for one in self.sources], "rows": dict(self.rows)}
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The tables that have a file: all of events, and the side tables that a source filled."""
+        return (*(table.name for table in STORED), *(one.name for one in SIDE if self.rows.get(one.name)))
 
     @property
     def source(self) -> str:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import interrupts
 from stepscope.errors import StepscopeError
-from stepscope.schema import STORED
 from stepscope.store import connection as fenced
 from stepscope.store.sums import StoreFiles
 from stepscope.store.views import VIEWS
@@ -163,7 +162,7 @@ class ReadOnlyDatabase:
         connection.execute(f"CREATE SCHEMA stored; CREATE SCHEMA analyses; CREATE SCHEMA {_VIEWS}")
         fenced.add_dictionaries(connection, self._files, self._meta)
         self._files.check_ends(fenced.SMALL_BYTES)
-        paths = {table.name: self._folder / f"{table.name}.parquet" for table in STORED}
+        paths = {name: self._folder / f"{name}.parquet" for name in self._meta.stored}
         self._add(connection, paths, [view for view in VIEWS if not view.derived])
         fenced.lock(connection)
         return connection

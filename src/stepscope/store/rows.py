@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
-from stepscope.schema import EVERY_EVENT, STORED, StoredTable
+from stepscope.schema import EVERY_EVENT, SIDE, STORED, StoredTable
 from stepscope.store.columns import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SHARED", "PlainRows", "Skeleton", "batches_of", "shown", "stored_table", "wrong"]
+__all__ = ["SHARED", "PlainRows", "Skeleton", "batches_of", "cast_column", "shown", "stored_table", "wrong"]
 
 SHARED = ("annotations", "other_events")
 """Tables that several sources may fill; in others the same thing would be counted twice."""
@@ -44,11 +44,12 @@ def wrong(table: str, column: str, problem: str, hint: str = "") -> StepscopeErr
 
 def stored_table(name: str) -> StoredTable:
     """The stored table of that name."""
-    for table in STORED:
+    known = (*STORED, *SIDE)
+    for table in known:
         if table.name == name:
             return table
     raise StepscopeError(
-        f"there is no stored table {name}", hint=f"there are: {', '.join(table.name for table in STORED)}"
+        f"there is no stored table {name}", hint=f"there are: {', '.join(table.name for table in known)}"
     )
 
 
@@ -316,8 +317,6 @@ def _placed_on_device(given: dict[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 def _cast(table: StoredTable, name: str, array: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
     types = {column.name: column.type for column in (*EVERY_EVENT, *table.columns)}
     types |= {"epoch_ns": "int64", **dict.fromkeys(_TEXTS, "string")}
     if name in _NUMBERED or name in [column.name for column in table.linked]:
@@ -325,9 +324,16 @@ def _cast(table: StoredTable, name: str, array: pa.Array) -> pa.Array:
     if name not in types:
         known = ", ".join(one for one in types if one not in _NUMBERED)
         raise wrong(table.name, name, "does not exist", f"there are: {known}")
+    return cast_column(table.name, name, array, types[name])
+
+
+def cast_column(table: str, name: str, array: pa.Array, kind: str) -> pa.Array:
+    """A column of the type that is stored; an error says why it does not fit."""
+    import pyarrow as pa
+
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
-    whole, kind = pa.types.is_integer(array.type), types[name]
+    whole = pa.types.is_integer(array.type)
     fits = {
         "int64": whole,
         "double": whole or pa.types.is_floating(array.type),
@@ -335,11 +341,11 @@ def _cast(table: StoredTable, name: str, array: pa.Array) -> pa.Array:
     }
     wanted = {"int64": pa.int64(), "double": pa.float64(), "string": pa.string()}[kind]
     if not fits[kind] and not pa.types.is_null(array.type):
-        raise wrong(table.name, name, f"is of type {array.type}, not {kind}")
+        raise wrong(table, name, f"is of type {array.type}, not {kind}")
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid as error:
-        raise wrong(table.name, name, f"does not fit into {kind}: {error}") from error
+        raise wrong(table, name, f"does not fit into {kind}: {error}") from error
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, g
 
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
-from stepscope.schema import DERIVED, STORED
+from stepscope.schema import DERIVED, SIDE, STORED
 from stepscope.store import connection as fenced
 from stepscope.store import read_only
 from stepscope.store.columns import ROW_GROUP
@@ -39,7 +39,7 @@ _WORDS = re.compile(r"[a-z_]+")
 _STORED = re.compile(r"\bstored\w*\"?\s*\.")
 _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 _DERIVED = tuple(name for tables in DERIVED for name in tables.names)
-_STORED_NAMES = tuple(table.name for table in STORED)
+_STORED_NAMES = tuple(table.name for table in (*STORED, *SIDE))
 _TABLES_OF = {view.name: tables_of(view) for view in VIEWS}
 _BY_TEXT = re.compile(r"\b(query|query_table|histogram|histogram_values)\b")
 """Functions of SQL that take the name of a table as a text, which may be put together in any way."""

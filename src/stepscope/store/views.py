@@ -6,7 +6,16 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stepscope.schema import COMMUNICATION_KERNEL, COPIES, DERIVED, KERNELS, STEP_MARK, STORED, StoredTable
+from stepscope.schema import (
+    COMMUNICATION_KERNEL,
+    COPIES,
+    DERIVED,
+    KERNELS,
+    SIDE,
+    STEP_MARK,
+    STORED,
+    StoredTable,
+)
 
 if TYPE_CHECKING:
     from stepscope.store.meta import TraceMeta
@@ -31,6 +40,8 @@ class View:
     """The table behind it that is made at first use."""
     part_of: tuple[str, str] = ("", "")
     """The view that has the same columns and more rows, and which of these are its own."""
+    types: tuple[str, ...] = ()
+    """Of a side table: the types of its columns, for where no source filled it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,6 +51,10 @@ class View:
     def sql(self, meta: TraceMeta, only: tuple[str, ...] | None = None) -> str:
         """The SELECT of the view, or of some of its columns."""
         wanted = [column for column in self.columns if only is None or column[0] in only]
+        if self.types and not meta.rows.get(self.name):
+            kinds = dict(zip(self.names, self.types, strict=True))
+            columns = ", ".join(f'NULL::{kinds[name]} AS "{name}"' for name, _, _ in wanted)
+            return f"SELECT {columns} WHERE FALSE"
         columns = ", ".join(f'{expression} AS "{name}"' for name, expression, _ in wanted)
         where = f" WHERE {self.where}" if self.where else ""
         # A join costs something for each row, even where nothing is asked of it.
@@ -159,6 +174,23 @@ def _made(table: StoredTable) -> View:
     )
 
 
+_SQL_TYPES = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR"}
+
+
+def _side(table: StoredTable) -> View:
+    """A side table, with absolute times."""
+    columns = tuple(
+        (
+            column.name,
+            f"t.{column.name} + {{base}}" if column.name in _INSTANTS else f"t.{column.name}",
+            column.description,
+        )
+        for column in table.columns
+    )
+    types = tuple(_SQL_TYPES[column.type] for column in table.columns)
+    return View(table.name, table.description, columns, f"stored.{table.name} t", types=types)
+
+
 _REASONS = (
     "reasons",
     "json_extract_string(s.args, '$.reasons')",
@@ -239,6 +271,7 @@ VIEWS = (
         ),
         "stored.names t",
     ),
+    *(_side(table) for table in SIDE),
     *(_made(table) for making in DERIVED for table in making.tables),
     View(
         "meta",
@@ -251,6 +284,6 @@ VIEWS = (
 
 
 def tables_of(view: View) -> tuple[str, ...]:
-    """The stored tables of events that a view reads."""
+    """The stored tables that a view reads, beside those made at first use."""
     text = " ".join((view.source, view.where, *(join for _, join in view.joins)))
-    return tuple(table.name for table in STORED if re.search(rf"\bstored\.{table.name}\b", text))
+    return tuple(table.name for table in (*STORED, *SIDE) if re.search(rf"\bstored\.{table.name}\b", text))

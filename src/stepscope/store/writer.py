@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
-from stepscope.schema import DICTIONARIES, STORED, StoredTable
+from stepscope.schema import DICTIONARIES, SIDE, STORED, StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, chosen, parquet_writer, record_batch, texts
 from stepscope.store.impossible import NameKinds, impossible_durations
 from stepscope.store.layout import write_meta
 from stepscope.store.links import Staged, write_linked
 from stepscope.store.meta import Damage, SourceMeta, TraceMeta
 from stepscope.store.rows import SHARED, PlainRows, batches_of, shown, stored_table
+from stepscope.store.side_rows import SideRows
 from stepscope.store.sizes import BelievedSizes
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class StoreWriter:
         """The sources that have been read, the one that began the trace first."""
         self._filled: dict[str, str] = {}
         self._plain = PlainRows(self._keep)
+        self._side = SideRows(folder)
         self._sizes = {table.name: BelievedSizes() for table in STORED}
 
     def open_files(self) -> None:
@@ -77,6 +79,9 @@ class StoreWriter:
             )
         base = self.sources[0].base_ns if self.sources else 0
         for batch in batches_of(rows):
+            if stored in SIDE:
+                self._side.add(stored, batch, base)
+                continue
             self._plain.add(stored, batch, sum(self.rows.values()), base)
             self.rows[table] += batch.num_rows
 
@@ -171,7 +176,7 @@ class StoreWriter:
         self._sizes = {table.name: BelievedSizes() for table in STORED}
         damage = (*meta.damage, Damage("a size that no memory has, not kept", odd)) if odd else meta.damage
         self.sources.append(replace(meta, events=sum(self.rows.values()) - before, damage=damage))
-        for table, rows in self.rows.items():
+        for table, rows in (self.rows | self._side.rows).items():
             if rows:
                 self._filled.setdefault(table, meta.source)
 
@@ -202,10 +207,11 @@ class StoreWriter:
             self._link()
         for writer in self._parquet.values():
             writer.close()
+        self._side.close()
         self._append("runs", list(zip(*self._runs, strict=True)) or [()] * 6)
         for dictionary in self._dictionaries.values():
             dictionary.close()
-        write_meta(self.folder, TraceMeta(tuple(self.sources), self.rows))
+        write_meta(self.folder, TraceMeta(tuple(self.sources), self.rows | self._side.rows))
 
     def _append_plain(self) -> None:
         """The threads of all rows, and the texts that plain rows brought."""

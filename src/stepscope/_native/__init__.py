@@ -28,8 +28,11 @@ from stepscope._native.core import (
     find_repetition,
     inherited,
     keep_memory,
+    order_of,
     recurring,
     subtree_sums,
+    sums_of,
+    told_texts,
     widened,
 )
 
@@ -59,7 +62,10 @@ __all__ = [
     "find_repetition",
     "inherited",
     "keep_memory",
+    "order_of",
     "recurring",
     "subtree_sums",
+    "sums_of",
+    "told_texts",
     "widened",
 ]

@@ -141,6 +141,16 @@ class Texts:
         place = None if number is None else self._places.get(number)
         return None if place is None else self._texts[place].as_py()
 
+    def first_of(self, columns: list[pa.Array], otherwise: str) -> pa.Array:
+        """The text of the first number in each row that has one."""
+        import pyarrow as pa
+
+        def text(*values: int | str | None) -> str:
+            found = (value if isinstance(value, str) else self.one(value) for value in values)
+            return next((one for one in found if one), otherwise)
+
+        return of_distinct(columns, text, pa.string())
+
     def of(
         self, numbers: pa.Array, change: Callable[[str | None], str | None] = lambda text: text
     ) -> pa.Array:

@@ -8,6 +8,7 @@ NB_MODULE(core, m) {
   stepscope::bind_priority(m);
   stepscope::bind_call_tree(m);
   stepscope::bind_coupled(m);
+  stepscope::bind_elements(m);
   stepscope::bind_exclusive(m);
   stepscope::bind_idle(m);
   stepscope::bind_path(m);

@@ -14,6 +14,7 @@ NB_MODULE(core, m) {
   stepscope::bind_path(m);
   stepscope::bind_reader(m);
   stepscope::bind_simulation(m);
+  stepscope::bind_sqlite(m);
   stepscope::bind_stretches(m);
   stepscope::bind_sweeps(m);
   stepscope::bind_writeback(m);

@@ -12,6 +12,7 @@ NB_MODULE(core, m) {
   stepscope::bind_exclusive(m);
   stepscope::bind_idle(m);
   stepscope::bind_path(m);
+  stepscope::bind_pickle(m);
   stepscope::bind_reader(m);
   stepscope::bind_simulation(m);
   stepscope::bind_sqlite(m);

@@ -12,6 +12,7 @@ NB_MODULE(core, m) {
   stepscope::bind_idle(m);
   stepscope::bind_path(m);
   stepscope::bind_reader(m);
+  stepscope::bind_pftrace(m);
   stepscope::bind_simulation(m);
   stepscope::bind_stretches(m);
   stepscope::bind_sweeps(m);

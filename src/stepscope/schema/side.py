@@ -6,6 +6,7 @@ empty without one. A source fills it with `writer.add_rows`, as any other table.
 
 from __future__ import annotations
 
+from stepscope.schema._compile_logs import COMPILE_LOGS
 from stepscope.schema.events import Column, StoredTable
 
 __all__ = ["SIDE"]
@@ -23,5 +24,6 @@ SIDE = (
             Column("value", "double", "The reading.", always=True),
         ),
     ),
+    *COMPILE_LOGS,
 )
 """Side tables, in Parquet. Columns called `start_ns` hold ns after the trace's base time."""

@@ -7,9 +7,15 @@ from stepscope.schema.events import Column, StoredTable
 __all__ = ["COMPILE_LOGS"]
 
 _WHOSE = (
-    Column("rank", "int64", "Rank that wrote it: by the name of its file, else by the entry; NULL if neither says."),
+    Column(
+        "rank",
+        "int64",
+        "Rank that wrote it: by the name of its file, else by the entry; NULL if neither says.",
+    ),
     Column("process", "int64", "Process that wrote it."),
-    Column("region", "string", "What was compiled, frame/version, as in `compiled_regions`; NULL outside of all."),
+    Column(
+        "region", "string", "What was compiled, frame/version, as in `compiled_regions`; NULL outside of all."
+    ),
 )
 _WHEN = Column("start_ns", "int64", "When it was written; NULL where the log does not tell the date.")
 
@@ -19,8 +25,18 @@ COMPILE_LOGS = (
         "Compilations that a compile log has: one row each time that one was begun.",
         (
             *_WHOSE,
-            Column("kind", "string", "frame: a function; backward: its backward; runtime: work at its first run.", always=True),
-            Column("turn", "int64", "How often the same region had been compiled before in this process.", always=True),
+            Column(
+                "kind",
+                "string",
+                "frame: a function; backward: its backward; runtime: work at its first run.",
+                always=True,
+            ),
+            Column(
+                "turn",
+                "int64",
+                "How often the same region had been compiled before in this process.",
+                always=True,
+            ),
             Column("attempts", "int64", "Starts of tracing: one more after each graph break.", always=True),
             Column("function", "string", "Name of the function."),
             Column("file", "string", "Its file."),
@@ -33,6 +49,7 @@ COMPILE_LOGS = (
             Column("code_ns", "int64", "Of that, writing and compiling code."),
             Column("restarts_ns", "int64", "Of that, tracing that was thrown away and begun again."),
             Column("graph_ops", "int64", "Operators in its graph."),
+            Column("layers", "int64", "Layers of one list of modules that are in its graph."),
             Column("guards", "int64", "Guards that are checked before each run."),
             Column("restarts", "string", "Why tracing was begun again."),
             Column("recompiled_because", "string", "The guard that failed, as the entry on its end has it."),
@@ -80,7 +97,12 @@ COMPILE_LOGS = (
             Column("version", "string", "The region whose guard failed."),
             Column("guard", "string", "The guard that failed.", always=True),
             Column("code", "string", "Text of the line that made the guard, where torch says it."),
-            Column("limit", "int64", "1 if torch gave up: the function runs uncompiled from then on.", always=True),
+            Column(
+                "limit",
+                "int64",
+                "1 if torch gave up: the function runs uncompiled from then on.",
+                always=True,
+            ),
         ),
     ),
     StoredTable(
@@ -99,7 +121,12 @@ COMPILE_LOGS = (
     StoredTable(
         "logged_graph_skips",
         "Regions for which no CUDA graph was made, as a compile log has them.",
-        (*_WHOSE, _WHEN, Column("reason", "string", "Why.", always=True), Column("place", "string", "Line that led to it: file:line.")),
+        (
+            *_WHOSE,
+            _WHEN,
+            Column("reason", "string", "Why.", always=True),
+            Column("place", "string", "Line that led to it: file:line."),
+        ),
     ),
     StoredTable(
         "logged_kernels",
@@ -110,7 +137,9 @@ COMPILE_LOGS = (
             Column("name", "string", "Name of the kernel.", always=True),
             Column("ops", "string", "Operators that it computes, as ATen names them."),
             Column("nodes", "string", "Nodes of the graph that it computes."),
-            Column("lines", "string", "Lines of the program that these came from, file:line with commas between."),
+            Column(
+                "lines", "string", "Lines of the program that these came from, file:line with commas between."
+            ),
             Column("code", "string", "Text of the first of these lines."),
             Column("configs", "int64", "Configurations that were timed for it."),
             Column("compile_ns", "int64", "How long its compilation took."),

@@ -17,7 +17,9 @@ _NODES = ("inductor_triton_kernel_to_post_grad_nodes", "inductor_generated_kerne
 _STACKS = ("inductor_provenance_tracking_kernel_stack_traces",)
 _TUNING = ("triton_kernel_info",)
 _CODE = ("inductor_output_code",)
-_AT = re.compile(r'(?:File "([^"\n]{1,1000})", line (\d{1,9})[^\n]*\n?\s*([^\n]*))|(?:(\S{1,1000}\.py):(\d{1,9}))')
+_AT = re.compile(
+    r'(?:File "([^"\n]{1,1000})", line (\d{1,9})[^\n]*\n?\s*([^\n]*))|(?:(\S{1,1000}\.py):(\d{1,9}))'
+)
 
 
 class RegionKernels:
@@ -60,7 +62,9 @@ class RegionKernels:
                 known = self._kernel(re.sub(r":\d+$", "", str(kernel)), clock_ns).setdefault("nodes", [])
                 known += [str(one)[:LONGEST] for one in of if str(one) not in known]
         if name in _MAPPINGS and isinstance(told.get("postToPre"), dict):
-            self._to_pre |= {str(key): list(map(str, of)) for key, of in told["postToPre"].items() if isinstance(of, list)}
+            self._to_pre |= {
+                str(key): list(map(str, of)) for key, of in told["postToPre"].items() if isinstance(of, list)
+            }
         for kernel, traces in told.items() if name in _STACKS else ():
             found = _AT.findall(str(traces[-1])) if isinstance(traces, list) and traces else []
             if found:
@@ -71,7 +75,13 @@ class RegionKernels:
             if isinstance(of, dict):
                 known = self._kernel(str(kernel), clock_ns)
                 configs, compiling = of.get("num_configs"), of.get("compile_time_us")
-                known["configs"] = configs if isinstance(configs, int) and 0 <= configs < 1 << 31 else 1 if "only_config" in of else None
+                known["configs"] = (
+                    configs
+                    if isinstance(configs, int) and 0 <= configs < 1 << 31
+                    else 1
+                    if "only_config" in of
+                    else None
+                )
                 if isinstance(compiling, int) and 0 <= compiling < 1 << 50:
                     known["compile_ns"] = compiling * 1000
 

@@ -23,7 +23,9 @@ def graph_break(text: str) -> dict[str, Any]:
     told = text.partition(_OWN_TRACEBACK)[0]  # what follows is torch's own stack
     frames = _FRAME.findall(told)
     at = _AT.search(told)
-    file, line = (at[1], int(at[2])) if at else (frames[-1][0], int(frames[-1][1])) if frames else (None, None)
+    file, line = (
+        (at[1], int(at[2])) if at else (frames[-1][0], int(frames[-1][1])) if frames else (None, None)
+    )
     inner = next((one for one in reversed(frames) if (one[0], int(one[1])) == (file, line)), None)
     hint = _HINT.search(text)
     return {
@@ -77,7 +79,9 @@ def guard_failures(reasons: list[str]) -> list[dict[str, Any]]:
             failed.append({**named, "version": found[1], **_guard(found[2])})
     if not failed and (first := next(filter(None, map(str.strip, reasons)), "")):
         failed.append({**named, "version": None, **_guard(first.splitlines()[0])})
-    return [{"function": None, "file": None, "line": None, "limit": int(bool(limit)), **one} for one in failed]
+    return [
+        {"function": None, "file": None, "line": None, "limit": int(bool(limit)), **one} for one in failed
+    ]
 
 
 def _guard(text: str) -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +102,19 @@ class CompileRows:
             self._metrics(entry, metrics, "runtime")
         elif isinstance(artifact := told.get("artifact"), dict):
             self._artifact(entry, str(artifact.get("name"))[:LONGEST], told)
+        elif isinstance(told.get("describe_source"), dict):
+            self._layer(running, told["describe_source"])
         else:
             name = next((key for key in told if key not in _CONTEXT), "")
             self._named(entry, name, told)
 
     def _intern(self, entry: Entry, pair: Any) -> None:
-        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], int):
+        if (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and isinstance(pair[0], str)
+            and isinstance(pair[1], int)
+        ):
             self._texts[entry.process, pair[1]] = pair[0]
 
     def _chromium(self, entry: Entry) -> None:
@@ -120,7 +128,9 @@ class CompileRows:
             self._take_clock(moment, entry)
         row = self._phases.add(entry.process, event, moment)
         if row:
-            self._rows["logged_phases"].append(self._whose(entry.process, row.pop("region"), entry.rank) | row)
+            self._rows["logged_phases"].append(
+                self._whose(entry.process, row.pop("region"), entry.rank) | row
+            )
             if len(self._rows["logged_phases"]) >= _FULL:
                 self._write("logged_phases")
 
@@ -146,7 +156,12 @@ class CompileRows:
     def _compilation(self, entry: Entry, kind: str) -> dict[str, Any]:
         key = (entry.process, entry.region)
         row = self._whose(entry.process, entry.region, entry.rank)
-        row |= {"kind": kind, "turn": self._turns[key], "attempts": 1, "clock_ns": entry.clock_ns}
+        row |= {
+            "kind": kind,
+            "turn": self._turns[key] if kind == "frame" else 0,
+            "attempts": 1,
+            "clock_ns": entry.clock_ns,
+        }
         self._turns[key] += kind == "frame"
         self._rows["logged_compilations"].append(row)
         return row
@@ -173,10 +188,17 @@ class CompileRows:
         for column, name in (("function", "co_name"), ("file", "co_filename")):
             row[column] = _text(metrics.get(name)) or row.get(column)
         row["line"] = _whole(metrics.get("co_firstlineno")) or row.get("line")
-        row["graph_ops"], row["guards"] = _whole(metrics.get("graph_op_count")), _whole(metrics.get("guard_count"))
+        row["graph_ops"], row["guards"] = (
+            _whole(metrics.get("graph_op_count")),
+            _whole(metrics.get("guard_count")),
+        )
         restarts = metrics.get("restart_reasons")
-        row["restarts"] = _text("; ".join(_first_line(one) for one in restarts)) if isinstance(restarts, list) else None
-        row["failed"] = _text(": ".join(filter(None, (_text(metrics.get(f"fail_{of}")) for of in ("type", "reason")))))
+        row["restarts"] = (
+            _text("; ".join(_first_line(one) for one in restarts)) if isinstance(restarts, list) else None
+        )
+        row["failed"] = _text(
+            ": ".join(filter(None, (_text(metrics.get(f"fail_{of}")) for of in ("type", "reason"))))
+        )
         row["recompiled_because"] = _text(metrics.get("recompile_reason"))
         if row["recompiled_because"] and key not in self._recompiled:
             self._recompiles(entry, [row["recompiled_because"]])
@@ -209,6 +231,14 @@ class CompileRows:
         if self._kernels_of(entry).wants(name):
             self._kernels_of(entry).add(name, _payload(entry), entry.clock_ns)
 
+    def _layer(self, running: dict[str, Any] | None, told: dict[str, Any]) -> None:
+        """Notes which layers of lists of modules are in the graph, by the names of their parameters."""
+        found = _LAYER.search(str(told.get("source")))
+        if running is not None and found:
+            lists = running.setdefault("lists", defaultdict(set))
+            lists[found[1]].add(found[2])
+            running["layers"] = max(map(len, lists.values()))
+
     def _kernels_of(self, entry: Entry) -> RegionKernels:
         return self._kernels[entry.process, entry.region]
 
@@ -224,7 +254,9 @@ class CompileRows:
             result = str(told.get("cache_state"))
         if result in _RESULTS:
             reason = told.get("cache_bypass_reason") or told.get("cache_status_detailed")
-            saved = _whole(told.get("time_saved_ns")) or (_whole(told.get("time_taken_ns")) if result == "hit" else None)
+            saved = _whole(told.get("time_saved_ns")) or (
+                _whole(told.get("time_taken_ns")) if result == "hit" else None
+            )
             found = {"cache": cache, "result": result, "key": _text(told.get("key")), "reason": _text(reason)}
             self._put("logged_caches", entry, {**found, "saved_ns": saved})
 
@@ -241,9 +273,7 @@ class CompileRows:
         self.entries += 1
         if "Graph break in user code" in text or (entry.channel == "graph_breaks" and "raph break" in text):
             self._put("logged_breaks", entry, {"attempt": None, **graph_break(text)})
-        elif entry.channel.startswith("recompiles") and "ecompil" in text:
-            self._recompiles(entry, [text])
-        elif "hit config." in text and "_limit" in text:
+        elif (entry.channel.startswith("recompiles") and "ecompil" in text) or ("hit config." in text and "_limit" in text):
             self._recompiles(entry, [text])
         elif skip := graph_skip(text):
             self._put("logged_graph_skips", entry, skip)
@@ -307,6 +337,7 @@ class CompileRows:
         return row["clock_ns"] + self._offset_ns  # type: ignore[no-any-return]
 
 
+_LAYER = re.compile(r"^(.{0,1000}?_modules\['\w+'\](?:\._modules)?)\[?\D{0,3}(\d{1,5})'?\]")
 _CONTEXT = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt", "has_payload", "stack")
 _TIMES = {
     "dur_ns": (

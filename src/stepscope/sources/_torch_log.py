@@ -39,7 +39,8 @@ class Entry:
 def looks_like_log(head: bytes) -> bool:
     """Whether a line of torch's logs is there: structured ones, or those of TORCH_LOGS."""
     return any(
-        _TORCH.search(found[9]) or head[found.end() - 1 : found.end() + 1] == b'{"' for found in PREFIX.finditer(b"\n" + head)
+        _TORCH.search(found[9]) or head[found.end() - 1 : found.end() + 1] == b'{"'
+        for found in PREFIX.finditer(b"\n" + head)
     )
 
 

@@ -76,7 +76,9 @@ def compile_log(given: Input, writer: StoreWriter) -> SourceMeta:
         if cut:
             damage.append(Damage("an entry of the log that is too long, cut short", bytes=cut))
         if unfinished:
-            damage.append(Damage("a phase of compiling without its begin or end: the log is not whole", unfinished))
+            damage.append(
+                Damage("a phase of compiling without its begin or end: the log is not whole", unfinished)
+            )
     if rows.unreadable:
         damage.append(Damage("an entry of the log that is cut or no JSON, left out", rows.unreadable))
     if not rows.entries:

@@ -44,8 +44,9 @@ _SQL = """
     WITH broken AS (
         SELECT rank, process, region, count(*) AS breaks FROM logged_breaks GROUP BY ALL),
     cached AS (
-        SELECT rank, process, region, string_agg(DISTINCT cache || ' ' || result, ', ' ORDER BY cache || ' ' || result) AS cache
-        FROM logged_caches GROUP BY ALL)
+        SELECT rank, process, region, string_agg(said, ', ' ORDER BY said) AS cache
+        FROM (SELECT DISTINCT rank, process, region, cache || ' ' || result AS said FROM logged_caches)
+        GROUP BY ALL)
     SELECT c.rank, c.process, c.region, kind,
            c.file || '(' || coalesce(c.line, 0) || '): ' || coalesce(c.function, '?') AS function,
            called_from, c.start_ns, dur_ns, backend_ns, inductor_ns, code_ns, restarts_ns, attempts, turn,

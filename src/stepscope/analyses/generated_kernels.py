@@ -63,8 +63,8 @@ def generated_kernels(trace: Trace) -> Table[GeneratedKernel]:
             ("There is no trace beside the log: which of these kernels ran is not known.",)
         )
     said = (
-        f"{units.count(len(joined))} of {units.count(len(table))} generated kernels are in the trace, by their "
-        f"names, with {units.percent(sum(row.share or 0.0 for row in joined))} of its kernel time."
+        f"{units.count(len(joined))} of {units.count(len(table))} generated kernels are in the trace, by "
+        f"their names, with {units.percent(sum(row.share or 0.0 for row in joined))} of its kernel time."
     )
     twice = sum(row.regions > 1 for row in joined)
     more = f"{units.count(twice)} names stand for kernels of several regions: lines are those of the first."

@@ -33,7 +33,8 @@ _SQL = """
            min(code) AS code, reason, min(hint) AS hint, count(*) AS breaks,
            count(DISTINCT (process, region)) AS regions, count(DISTINCT coalesce(rank, 0)) AS ranks,
            sum(skipped)::BIGINT AS skipped, min(region) AS first_region
-    FROM (SELECT * EXCLUDE (function), max(function) OVER (PARTITION BY file, line) AS function FROM logged_breaks)
+    FROM (SELECT * EXCLUDE (function), max(function) OVER (PARTITION BY file, line) AS function
+          FROM logged_breaks)
     GROUP BY file, line, function, reason ORDER BY breaks DESC, place, reason
 """
 

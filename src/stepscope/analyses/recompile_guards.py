@@ -31,8 +31,9 @@ class RecompileGuard:
 # The first of the versions that are tried is the latest: its guard says what changed since the last time.
 _SQL = r"""
     WITH numbered AS (
-        SELECT *, row_number() OVER (PARTITION BY rank, process, region, start_ns, "limit" ORDER BY
-                                     TRY_CAST(regexp_extract(version, '/(\d+)', 1) AS BIGINT) DESC NULLS LAST) AS nth,
+        SELECT *, row_number() OVER (
+                   PARTITION BY rank, process, region, start_ns, "limit"
+                   ORDER BY TRY_CAST(regexp_extract(version, '/(\d+)', 1) AS BIGINT) DESC NULLS LAST) AS nth,
                regexp_replace(guard, '\b\d+(\.\d+)?(e[+-]?\d+)?\b', 'N', 'g') AS alike
         FROM logged_recompiles),
     latest AS (SELECT * FROM numbered WHERE nth = 1),
@@ -45,7 +46,8 @@ _SQL = r"""
            CASE WHEN count(DISTINCT guard) > 1 THEN alike ELSE min(guard) END AS guard,
            coalesce(arg_min(guard, l.start_ns), min(guard)) AS example, min(code) AS code,
            count(*) FILTER ("limit" = 0) AS recompilations,
-           coalesce(max(t.version), max(TRY_CAST(regexp_extract(l.region, '/(\d+)$', 1) AS BIGINT)) + 1, 1) AS versions,
+           coalesce(max(t.version),
+                    max(TRY_CAST(regexp_extract(l.region, '/(\d+)$', 1) AS BIGINT)) + 1, 1) AS versions,
            sum(t.dur_ns)::BIGINT AS compiling_ns, sum("limit")::BIGINT AS gave_up,
            count(DISTINCT coalesce(l.rank, 0)) AS ranks
     FROM latest l

@@ -73,10 +73,8 @@ def guard_failures(reasons: list[str]) -> list[dict[str, Any]]:
     if limit:
         last = _LAST.search(told)
         reasons = [last[1] if last else f"the limit {limit[1]} is reached"]
-    failed = []
-    for line in (line for reason in reasons for line in reason.splitlines()):
-        if found := _VERSION.match(line):
-            failed.append({**named, "version": found[1], **_guard(found[2])})
+    lines = [_VERSION.match(line) for reason in reasons for line in reason.splitlines()]
+    failed = [{**named, "version": found[1], **_guard(found[2])} for found in lines if found]
     if not failed and (first := next(filter(None, map(str.strip, reasons)), "")):
         failed.append({**named, "version": None, **_guard(first.splitlines()[0])})
     return [
@@ -128,7 +126,8 @@ def _few(names: Any) -> str | None:
 
 
 _GRAPH_LINE = re.compile(
-    r"^\s*(?:# File: (.{1,1000}?):(\d{1,9}) in \S[^,\n]{0,300}, code: ([^\n]{0,500})|# (No stacktrace)|(\w+)(?:: \"[^\"\n]*\")? = )",
+    r"^\s*(?:# File: (.{1,1000}?):(\d{1,9}) in \S[^,\n]{0,300}, code: ([^\n]{0,500})"
+    r"|# (No stacktrace)|(\w+)(?:: \"[^\"\n]*\")? = )",
     re.MULTILINE,
 )
 

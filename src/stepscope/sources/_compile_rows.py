@@ -106,7 +106,7 @@ class CompileRows:
             self._layer(running, told["describe_source"])
         else:
             name = next((key for key in told if key not in _CONTEXT), "")
-            self._named(entry, name, told)
+            self._named(entry, name)
 
     def _intern(self, entry: Entry, pair: Any) -> None:
         if (
@@ -179,7 +179,8 @@ class CompileRows:
         if row is None:
             row = self._compilation(entry, kind)
         for column, keys in _TIMES.items():
-            row[column] = next(filter(None.__ne__, (_time(metrics, name) for name in keys)), None)
+            times = [_time(metrics, name) for name in keys]
+            row[column] = next((time for time in times if time is not None), None)
         began = _time(metrics, "start_time_us") or _time(metrics, "start_time")
         if began:
             row["epoch_ns"] = began
@@ -225,7 +226,7 @@ class CompileRows:
         elif self._kernels_of(entry).wants(name):
             self._kernels_of(entry).add(name, _payload(entry), entry.clock_ns)
 
-    def _named(self, entry: Entry, name: str, told: dict[str, Any]) -> None:
+    def _named(self, entry: Entry, name: str) -> None:
         """An entry of a kind of its own: graphs and code."""
         self._count(entry, name)
         if self._kernels_of(entry).wants(name):
@@ -273,7 +274,7 @@ class CompileRows:
         self.entries += 1
         if "Graph break in user code" in text or (entry.channel == "graph_breaks" and "raph break" in text):
             self._put("logged_breaks", entry, {"attempt": None, **graph_break(text)})
-        elif (entry.channel.startswith("recompiles") and "ecompil" in text) or ("hit config." in text and "_limit" in text):
+        elif _is_recompiling(entry.channel, text):
             self._recompiles(entry, [text])
         elif skip := graph_skip(text):
             self._put("logged_graph_skips", entry, skip)
@@ -361,6 +362,11 @@ def _region(told: dict[str, Any]) -> str | None:
         return None if autograd is None else f"!{autograd}"
     around = "" if autograd is None else f"!{autograd}/"
     return f"{around}{frame}/{version or 0}"
+
+
+def _is_recompiling(channel: str, text: str) -> bool:
+    gave_up = "hit config." in text and "_limit" in text
+    return gave_up or (channel.startswith("recompiles") and "ecompil" in text)
 
 
 def _is_user(frame: tuple[str | None, int | None, str | None]) -> bool:

@@ -13,7 +13,8 @@ PREFIX = re.compile(
     rb"\n(?:\[rank(\d{1,6})\]:\s?)?[VIWEC](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,19}) "
     rb"([^\s\]]+\.py):(\d+)\](?: (?=\{)|((?: \[[!\d/_-]{1,60}\])?)((?: \[__\w+\])?) ?)",
 )
-"""After a line break, which makes it fast to find: rank, month, day, time, process, file and line of torch, region, channel; the message follows."""
+"""After a line break, which makes it fast to find: rank, month, day, time, process, file and line of torch,
+region, channel; the message follows."""
 _TORCH = re.compile(rb"(^|/)(torch|triton)/")
 LARGEST = 64 << 20
 """Bytes of an entry: what is beyond is not looked at."""

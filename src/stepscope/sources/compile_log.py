@@ -46,8 +46,8 @@ def _is_log(file: Path) -> bool:
 
 def _files(given: Input) -> list[Path]:
     """The files of a folder, if it holds nothing else."""
-    assert given.path is not None
-    found = [given.path / name for name in given.listing if not name.startswith(".")]
+    folder = given.path or Path()
+    found = [folder / name for name in given.listing if not name.startswith(".")]
     return found if all(one.is_file() for one in found) else []
 
 
@@ -141,10 +141,16 @@ def _meta(writer: StoreWriter, rows: CompileRows, ranks: list[int], damage: tupl
         )
     if not rows.counts["logged_compilations"]:
         notes.append(
-            "The log has no compilations, only messages: TORCH_TRACE=DIR also records times, caches and kernels."
+            "The log has no compilations, only messages: TORCH_TRACE=DIR also has times, caches and kernels."
         )
     if first:
-        return SourceMeta(rank=first.rank, rank_source=first.rank_source, damage=damage, notes=tuple(notes))
+        return SourceMeta(
+            rank=first.rank,
+            rank_source=first.rank_source,
+            damage=damage,
+            notes=tuple(notes),
+            joined="by region and name",
+        )
     return SourceMeta(
         rank=said[0] if said else 0,
         rank_source=("file name" if ranks else "compile log") if said else NO_RANK,

@@ -43,7 +43,7 @@ _READS = "# move print(), .item() and `if tensor > 0:` out of the compiled code,
 
 
 @rule(category=Category.COMPILE)
-def graph_breaks(
+def graph_breaks(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.compile_units import CompileUnit
-from stepscope.findings import Advice, Category, NotKnown, locations_of, rule
+from stepscope.findings import Advice, Category, locations_of, rule
 from stepscope.findings._compile_log import NOTHING_WEIGHED
 from stepscope.findings.claims import Claim, Time
 from stepscope.tables import Table
@@ -12,8 +12,8 @@ from stepscope.tables import Table
 __all__ = ["layers_compiled_together"]
 
 _FIX = """\
-for block in model.layers: block.compile()             # in place of torch.compile(model): compiled once, used by all
-torch._dynamo.config.inline_inbuilt_nn_modules = True  # before torch 2.5: or each layer is compiled again"""
+for block in model.layers: block.compile()             # in place of torch.compile(model)
+torch._dynamo.config.inline_inbuilt_nn_modules = True  # before torch 2.5: all layers share the result"""
 
 
 @rule(category=Category.COMPILE)
@@ -26,10 +26,6 @@ def layers_compiled_together(
     compiled once, and the others use the result.
     """
     rows = [row for row in compile_units if row.kind == "frame"]
-    if not rows:
-        raise NotKnown(
-            "only a compile log says what is in a compiled graph", "TORCH_TRACE=DIR python train.py"
-        )
     large = [row for row in rows if (row.layers or 0) >= least_layers and (row.dur_ns or 0) >= least_ns]
     if not large:
         return None
@@ -39,7 +35,7 @@ def layers_compiled_together(
     return Advice(
         title="Many layers are compiled as one graph",
         because=f"Region {longest.region} holds {units.count(longest.layers)} layers of one list and "
-        f"{units.count(longest.graph_ops)} operators; such graphs were compiled for {units.duration(total)}{again}. "
+        f"{units.count(longest.graph_ops)} operators; compiling this took {units.duration(total)}{again}. "
         "If the layers are alike, one of them is enough.",
         saving=NOTHING_WEIGHED,
         certainty="possible",

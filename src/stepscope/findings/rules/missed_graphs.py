@@ -41,7 +41,7 @@ TORCH_LOGS="cudagraphs,perf_hints" python train.py     # says the same for each 
 
 
 @rule(category=Category.COMPILE)
-def missed_graphs(
+def missed_graphs(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],

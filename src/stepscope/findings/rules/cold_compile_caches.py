@@ -25,7 +25,7 @@ def cold_compile_caches(
     compile_caches: Table[CompileCache],
     compile_units: Table[CompileUnit],
     *,
-    least_ns: int = 10_000_000_000,
+    least_seconds: float = 10.0,
     most_hits_share: float = 0.5,
 ) -> Advice | None:
     """Compilers look up their caches and find nothing, so every start compiles everything again.
@@ -37,7 +37,7 @@ def cold_compile_caches(
     hits = sum(row.lookups for row in rows if row.result == "hit")
     bypassed = [row for row in rows if row.result == "bypass"]
     compiling = sum(row.dur_ns or 0 for row in compile_units if row.kind != "runtime")
-    if not rows or compiling < least_ns or hits > most_hits_share * lookups:
+    if not rows or compiling < least_seconds * 1e9 or hits > most_hits_share * lookups:
         return None
     misses = lookups - hits - sum(row.lookups for row in bypassed)
     said = f"Of {times(lookups, 'lookup')} in caches of compilers, {units.count(hits)} hit"

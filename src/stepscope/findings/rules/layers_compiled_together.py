@@ -18,7 +18,7 @@ torch._dynamo.config.inline_inbuilt_nn_modules = True  # before torch 2.5: all l
 
 @rule(category=Category.COMPILE)
 def layers_compiled_together(
-    compile_units: Table[CompileUnit], *, least_layers: int = 8, least_ns: int = 20_000_000_000
+    compile_units: Table[CompileUnit], *, least_layers: int = 8, least_seconds: float = 20.0
 ) -> Advice | None:
     """A whole model with many layers that are alike is compiled as one graph.
 
@@ -26,7 +26,9 @@ def layers_compiled_together(
     compiled once, and the others use the result.
     """
     rows = [row for row in compile_units if row.kind == "frame"]
-    large = [row for row in rows if (row.layers or 0) >= least_layers and (row.dur_ns or 0) >= least_ns]
+    large = [
+        row for row in rows if (row.layers or 0) >= least_layers and (row.dur_ns or 0) >= least_seconds * 1e9
+    ]
     if not large:
         return None
     longest = max(large, key=lambda row: row.dur_ns or 0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
-from stepscope.sources._rocm_events import RocmEvents, device_properties, kernel_name
+from stepscope.sources._rocm_events import RocmEvents, device_properties
 from stepscope.store.meta import Damage
 from stepscope.store.rows import of_distinct, same
 
@@ -126,7 +126,7 @@ def _kernels(columns: _Columns, what: str, events: RocmEvents, apart: int) -> No
     given = {
         "start": columns.whole("start_timestamp"),
         "end": columns.whole("end_timestamp"),
-        "name": of_distinct([columns.text("kernel_name")], kernel_name, pa.string()),
+        "name": columns.text("kernel_name"),
         "device": columns.whole("agent_id"),
         "stream": columns.whole("queue_id"),
         "correlation": pc.add(columns.whole("correlation_id"), apart),
@@ -188,7 +188,7 @@ def _first_kernels(columns: _Columns, what: str, events: RocmEvents, _: int) -> 
     given = {
         "start": columns.whole("beginns"),
         "end": columns.whole("endns"),
-        "name": of_distinct([columns.text("kernelname")], kernel_name, pa.string()),
+        "name": columns.text("kernelname"),
         "device": columns.whole("gpu-id"),
         "stream": columns.whole("queue-id"),
         "correlation": pa.nulls(columns.rows, pa.int64()),
@@ -305,9 +305,15 @@ class _Part:
 
         symbols = {_at(one, "kernel_id"): one for one in _list(self._part.get("kernel_symbols"))}
 
-        def name(number: int | None) -> str:
-            told = symbols.get(number) or {}
-            return kernel_name(told.get("formatted_kernel_name") or told.get("kernel_name"))
+        def name(number: int | None) -> str | None:
+            told = _at(symbols.get(number), "formatted_kernel_name") or _at(
+                symbols.get(number), "kernel_name"
+            )
+            return told if isinstance(told, str) else None
+
+        def registers(number: int | None) -> int | None:
+            told = _at(symbols.get(number), "arch_vgpr_count")
+            return told if _is_whole(told) else None
 
         info = "dispatch_info"
         sizes = {"work": "grid_size", "group": "workgroup_size"}
@@ -324,9 +330,7 @@ class _Part:
         columns["device"] = of_distinct([columns.pop("agent")], self._device, pa.int64())
         kernel = columns.pop("kernel")
         columns["name"] = of_distinct([kernel], name, pa.string())
-        columns["registers"] = of_distinct(
-            [kernel], lambda one: _at(symbols.get(one), "arch_vgpr_count"), pa.int64()
-        )
+        columns["registers"] = of_distinct([kernel], registers, pa.int64())
         columns["correlation"] = self._tied(columns["correlation"])
         self._events.kernels("kernel_dispatch", columns)
 

@@ -145,7 +145,8 @@ class TestDrawnOnes:
             '"Kind","Agent_Id","Queue_Id","Kernel_Name","Correlation_Id","Start_Timestamp",'
             '"End_Timestamp","Workgroup_Size_X","Workgroup_Size_Y","Workgroup_Size_Z",'
             '"Grid_Size_X","Grid_Size_Y","Grid_Size_Z"\n'
-            '"KERNEL_DISPATCH","Agent 4","1","gemm<a, ""b"">(int)","1","200","300","256","1","1","1024","2","1"\n'
+            '"KERNEL_DISPATCH","Agent 4","1","gemm<a, ""b"">(int)","1","200","300",'
+            '"256","1","1","1024","2","1"\n'
         )
         (folder / "7_memory_copy_trace.csv").write_text(
             '"Kind","Direction","Source_Agent_Id","Destination_Agent_Id","Correlation_Id",'

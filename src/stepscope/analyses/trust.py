@@ -189,7 +189,15 @@ def several_processes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         row["pid"]
         for row in trace.rows("SELECT DISTINCT pid FROM launches UNION SELECT DISTINCT pid FROM ops")
     ]
-    if len(pids) > 1:
+    if len(pids) > 1 and trace.meta.kind != "kineto":  # these know whose work it is
+        yield steps.vague(
+            "several processes",
+            len(pids),
+            f"Host events of {len(pids)} processes are in one file: what the host does is the sum of all.",
+            "Record each process into a file of its own.",
+            "How much of a step is whose is not told apart.",
+        )
+    elif len(pids) > 1:
         yield steps.vague(
             "several processes",
             len(pids),

@@ -12,6 +12,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from stepscope.schema import WHOLE_GRAPH
 from stepscope.sources._arrow_tables import shifted
 from stepscope.sources._nsys_events import NsysEvents
 from stepscope.store.rows import of_distinct, same
@@ -148,7 +149,7 @@ class NsysRows:
 
         def name(graph: int | None) -> str:
             which = "" if graph is None else f" {graph}"
-            return f"CUDA graph{which} (as a whole: its kernels were not recorded)"
+            return f"CUDA graph{which} {WHOLE_GRAPH}"
 
         for batch in self._events.timed("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK):
             columns = self._on_device(batch) | {

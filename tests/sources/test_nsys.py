@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import lzma
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -165,6 +168,28 @@ def test_the_projection_is_that_of_plain_sql(sample: Find) -> None:
         "SELECT name, device_span_ns FROM analyses.annotations WHERE launches > 0 ORDER BY name"
     )
     assert [tuple(row.values()) for row in found.to_pylist()] == expected
+
+
+@pytest.mark.parametrize("process", ["proc0", "proc1"])
+def test_the_recipe_has_the_ranges_of_the_table_beside_it(sample: Find, process: str) -> None:
+    """The push/pop trace of the same ranges, which nsys stats wrote; it has those without work, too."""
+    folder = sample(f"nsys/recipe_pax_fsdp4/{process}")
+    trace = open_shared(folder / "nvtx_gpu_proj_trace")
+    with lzma.open(folder / "report_nvtx_pushpop_trace.csv.xz", "rt") as file:
+        told = Counter(
+            (row["Name"], int(row["Start (ns)"]), int(row["Duration (ns)"]), row["PID"], row["TID"])
+            for row in csv.DictReader(file)
+        )
+    sql = "SELECT name, start_ns, dur_ns, pid, tid FROM annotations WHERE category = 'user_annotation'"
+    found = Counter(rows(trace, sql))
+    assert found
+    assert not found - told
+    ((ours, theirs),) = rows(
+        trace,
+        "SELECT count(*) FILTER (category = 'user_annotation'), "
+        "count(*) FILTER (category <> 'user_annotation') AS n FROM annotations",
+    )
+    assert ours == theirs
 
 
 class TestDrawnOnes:

@@ -30,7 +30,6 @@ FOLDERS = {
     "findings.rules": "rule",
     "runs.analyses": "analysis of runs",
     "runs.rules": "rule about runs",
-    "exports": "export format",
     "present.report": "report format",
     "present.diff": "diff format",
     "present.check": "check format",

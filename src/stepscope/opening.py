@@ -116,7 +116,7 @@ def open_pass(
     progress: Progress | None = None,
 ) -> Trace:
     """Opens a profile of a run, which then knows the step that was measured without the profiler."""
-    added = (*chosen.also, *also)
+    added = (*chosen.record.also(one), *also)
     trace = open_trace(one.word, also=added, store=store, refresh=refresh, progress=progress)
     trace.measured = chosen.record.measured
     return trace

@@ -330,7 +330,9 @@ def history_notes(trace: Trace) -> tuple[str, ...]:
     """What is to be known of the levels."""
     told = _told(trace)
     if told.get("cut"):
-        return ("The snapshot is cut: its last events are lost, so nothing can be counted back from the end.",)
+        return (
+            "The snapshot is cut: its last events are lost, so nothing can be counted back from the end.",
+        )
     if not told.get("events"):
         return (
             "The snapshot has no history: only the state at the end is known. Call "

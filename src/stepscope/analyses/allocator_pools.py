@@ -38,7 +38,7 @@ class AllocatorPool:
 
 
 _SQL = f"""
-    WITH {PINNED.replace('{stack}', 'NULL::BIGINT')}
+    WITH {PINNED.replace("{stack}", "NULL::BIGINT")}
     SELECT device, kind, pool, expandable, count(*) AS segments, sum(bytes)::BIGINT AS reserved_bytes,
            sum(active_bytes)::BIGINT AS active_bytes,
            coalesce(sum(bytes) FILTER (active_bytes = 0), 0)::BIGINT AS returnable_bytes,

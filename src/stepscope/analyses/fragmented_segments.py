@@ -30,7 +30,7 @@ class FragmentedSegment:
 
 
 _SQL = f"""
-    WITH {PINNED.replace('{stack}', 'b.stack')}, {SITES}
+    WITH {PINNED.replace("{stack}", "b.stack")}, {SITES}
     SELECT device, address, kind, bytes, active_bytes, free_bytes, free_bytes / bytes::DOUBLE AS free_share,
            largest_free_bytes, blocks, site
     FROM pinned LEFT JOIN sites ON sites.stack = pinned.stack

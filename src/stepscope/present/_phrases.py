@@ -54,9 +54,15 @@ def headline(report: Report) -> list[str]:
             ", ".join(facts.frameworks),
             world(report),
             *recorded,
+            joined(report),
         )
         if piece
     ]
+
+
+def joined(report: Report) -> str:
+    """The files that were read with the profile."""
+    return f"joined with {', '.join(report.facts.joined)}" if report.facts.joined else ""
 
 
 def world(report: Report) -> str:
@@ -134,6 +140,8 @@ def recorded_with(report: Report) -> str:
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
     listed = " and ".join(", ".join(kinds).rsplit(", ", 1))
     said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes or memory"
+    if facts.kind != "kineto":
+        said = f"{facts.kind.replace('_', ' ')} file" + (f" with {listed}" if kinds else "")
     slower = inflation(report.overview)
     return f"{said} ({slower})" if slower else said
 

@@ -6,6 +6,7 @@ empty without one. A source fills it with `writer.add_rows`, as any other table.
 
 from __future__ import annotations
 
+from stepscope.schema._execution import EXECUTION
 from stepscope.schema._snapshots import SNAPSHOTS
 from stepscope.schema.events import Column, StoredTable
 
@@ -24,6 +25,7 @@ SIDE = (
             Column("value", "double", "The reading.", always=True),
         ),
     ),
+    *EXECUTION,
     *SNAPSHOTS,
 )
 """Side tables, in Parquet. Columns called `start_ns` hold ns after the trace's base time."""

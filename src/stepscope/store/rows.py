@@ -21,7 +21,17 @@ from stepscope.store.columns import arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SHARED", "PlainRows", "Skeleton", "batches_of", "cast_column", "shown", "stored_table", "wrong"]
+__all__ = [
+    "SHARED",
+    "PlainRows",
+    "Skeleton",
+    "batches_of",
+    "cast_column",
+    "of_distinct",
+    "shown",
+    "stored_table",
+    "wrong",
+]
 
 SHARED = ("annotations", "other_events")
 """Tables that several sources may fill; in others the same thing would be counted twice."""
@@ -225,21 +235,37 @@ def _scalar_json(text: str) -> str:
     return text if re.fullmatch(r"0|-?[1-9]\d{0,17}", text) else json.dumps(text, ensure_ascii=False)
 
 
-def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.Array:
-    """What `number` says of each row; it is asked once for every distinct one."""
+def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.DataType) -> pa.Array:
+    """What `tell` says of each row; it is asked once for every distinct one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows: list[tuple[Any, ...]] = [()]
-    which = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        values = encoded.dictionary.to_pylist()
-        codes = pc.add(pc.multiply(which, len(values)), encoded.indices.cast(pa.int64())).dictionary_encode()
+    values, which = _encoded(columns[0])
+    rows: list[tuple[Any, ...]] = [(value,) for value in values]
+    for column in columns[1:]:
+        values, places = _encoded(column)
+        if len(values) == 1:
+            rows = [(*row, values[0]) for row in rows]
+            continue
+        codes = pc.add(pc.multiply(which, len(values)), places).dictionary_encode()
         pairs = [divmod(code, len(values)) for code in codes.dictionary.to_pylist()]
         rows = [(*rows[before], values[value]) for before, value in pairs]
         which = codes.indices.cast(pa.int64())
-    return pa.array([number(*row) for row in rows], pa.int32()).take(which)
+    return pa.array([tell(*row) for row in rows], kind).take(which)
+
+
+def _encoded(column: pa.Array) -> tuple[list[Any], pa.Array]:
+    """The distinct values of a column, and for each row its place among them."""
+    import pyarrow as pa
+
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.cast(pa.int64())
+
+
+def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.Array:
+    import pyarrow as pa
+
+    return of_distinct(columns, number, pa.int32())
 
 
 def _skeleton_text(

@@ -1,6 +1,6 @@
 """Packs the real snapshot of an allocator for this folder: everything stays but the folder of the program.
 
-    STEPSCOPE_SAMPLES=<folder of the real profiles> python -m tests.data.make_snapshot
+STEPSCOPE_SAMPLES=<folder of the real profiles> python -m tests.data.make_snapshot
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ _SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False
 _KEYS = st.text(max_size=8) | st.integers() | st.tuples(st.integers(), st.text(max_size=3))
 _PLAIN = st.recursive(
     _SCALARS,
-    lambda inner: st.lists(inner, max_size=6) | st.tuples(inner, inner) | st.dictionaries(_KEYS, inner, max_size=6),
+    lambda inner: (
+        st.lists(inner, max_size=6) | st.tuples(inner, inner) | st.dictionaries(_KEYS, inner, max_size=6)
+    ),
     max_leaves=40,
 )
 
@@ -31,6 +33,7 @@ class _Strict(pickle.Unpickler):
 
 
 class TestEqual:
+    @pytest.mark.slow
     @given(_PLAIN, st.integers(2, 5))
     @settings(max_examples=tries(300))
     def test_to_what_was_dumped(self, value: Any, protocol: int) -> None:
@@ -40,13 +43,16 @@ class TestEqual:
     @settings(max_examples=tries(100))
     def test_with_a_pickler_in_python(self, value: Any, protocol: int) -> None:
         written = io.BytesIO()
-        pickle._Pickler(written, protocol).dump(value)  # type: ignore[attr-defined]
+        pickle._Pickler(written, protocol).dump(value)
         assert _native.plain_pickle(written.getvalue()) == (value, "")
 
     @given(_PLAIN)
     @settings(max_examples=tries(50))
     def test_after_pickletools_took_out_puts(self, value: Any) -> None:
-        assert _native.plain_pickle(pickletools.optimize(pickle.dumps([value, value], 4))) == ([value, value], "")
+        assert _native.plain_pickle(pickletools.optimize(pickle.dumps([value, value], 4))) == (
+            [value, value],
+            "",
+        )
 
     @pytest.mark.parametrize("protocol", [3, 4, 5])
     def test_bytes_and_sets(self, protocol: int) -> None:
@@ -87,7 +93,18 @@ class TestRefused:
 
     @pytest.mark.parametrize(
         "code",
-        [b"cos\nsystem\n", b"(ios\nsystem\n", b"P1\n", b"NQ", b"\x82\x01", b"N(o", b"NNR", b"NNb", b"\x97", b"NN\x81"],
+        [
+            b"cos\nsystem\n",
+            b"(ios\nsystem\n",
+            b"P1\n",
+            b"NQ",
+            b"\x82\x01",
+            b"N(o",
+            b"NNR",
+            b"NNb",
+            b"\x97",
+            b"NN\x81",
+        ],
     )
     def test_every_operation_that_loads_or_calls(self, code: bytes) -> None:
         with pytest.raises(_native.PickleRefused):
@@ -100,6 +117,7 @@ class TestRefused:
 
 
 class TestDamaged:
+    @pytest.mark.slow
     @given(_PLAIN, st.integers(2, 5), st.data())
     @settings(max_examples=tries(200))
     def test_cut_ones_say_so(self, value: Any, protocol: int, data: st.DataObject) -> None:
@@ -107,9 +125,12 @@ class TestDamaged:
         _, cut = _native.plain_pickle(whole[: data.draw(st.integers(0, len(whole) - 1))])
         assert cut
 
+    @pytest.mark.slow
     @given(_PLAIN, st.integers(2, 5), st.data())
     @settings(max_examples=tries(400))
-    def test_mutated_ones_give_something_or_are_refused(self, value: Any, protocol: int, data: st.DataObject) -> None:
+    def test_mutated_ones_give_something_or_are_refused(
+        self, value: Any, protocol: int, data: st.DataObject
+    ) -> None:
         raw = bytearray(pickle.dumps(value, protocol))
         for _ in range(data.draw(st.integers(1, 8))):
             raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -129,12 +150,24 @@ class TestDamaged:
             b"\x8b\xff\xff\xff\xff",
             b"j\xff\xff\xff\xff.",
             b"]r\xff\xff\xff\xff.",
-            b"a", b"e", b"s", b"u", b"0", b"1", b"2", b"\x87", b"\x90", b"\x94", b"(.", b".",
+            b"a",
+            b"e",
+            b"s",
+            b"u",
+            b"0",
+            b"1",
+            b"2",
+            b"\x87",
+            b"\x90",
+            b"\x94",
+            b"(.",
+            b".",
         ],
     )
     def test_hostile_ones(self, code: bytes) -> None:
         _no_more_than_pickle(b"\x80\x04" + code)
 
+    @pytest.mark.slow
     def test_more_at_once_than_is_held(self) -> None:
         _, cut = _native.plain_pickle(b"\x80\x04" + b"N" * (65 << 20))
         assert cut == "it holds more at once than a snapshot does"

@@ -26,7 +26,9 @@ _FUSED = ("flash", "cudnn", "memory-efficient", "flex", "paged")
 def checklist_of(
     mean_step: MeanStep, facts: Facts, overview: Overview, tables: Tables
 ) -> tuple[ChecklistItem, ...]:
-    """All points, with what this trace has."""
+    """All points, with what this trace has; none for what has no times at all."""
+    if not mean_step.steps and not facts.device_work and not facts.host_ops and tables.get("allocators"):
+        return ()
     return (
         _utilisation(overview),
         _variation(tables),

@@ -12,6 +12,7 @@ from stepscope.findings._decode_limits import decoded_tokens, read_bound_ns
 from stepscope.findings.claims import Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.pictures import without_times
 from stepscope.findings.program import Vendor
 from stepscope.findings.ranking import together
 from stepscope.findings.report import Overview, Verdict, Word
@@ -48,7 +49,8 @@ def verdict_of(
     """The verdict on a trace."""
     promise = _promise(mean_step, findings)
     if not mean_step.steps:
-        return Verdict("unknown", "The profile has no steps, so there is nothing to judge.", "")
+        nothing = "The profile has no steps, so there is nothing to judge."
+        return Verdict("unknown", without_times(tables) or nothing, "")
     compiling = _compiling_share(mean_step, tables)
     if compiling >= COMPILING_SHARE:
         said = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.findings import Finding, Gain, Location
+from stepscope.findings.claims import Time
 from stepscope.findings.ranking import MEDIUM_SHARE
 from stepscope.findings.report import Overview, PassFacts, Report, ServedKind
 
@@ -137,6 +138,8 @@ def _served(one: ServedKind) -> str:
 def recorded_with(report: Report) -> str:
     """What the profiler recorded beside time, and what that cost."""
     facts = report.facts
+    if report.pictures and not facts.device_work and not facts.host_ops:
+        return "a memory snapshot"
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
     listed = " and ".join(", ".join(kinds).rsplit(", ", 1))
     said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes or memory"
@@ -173,7 +176,13 @@ def gain(of: Gain) -> str:
 
 def worth(finding: Finding) -> str:
     """What a fix is worth: time, or a run that does not fail."""
-    return "run may fail" if finding.advice.risk and not finding.gain.high_ns else gain(finding.gain)
+    if finding.gain.high_ns:
+        return gain(finding.gain)
+    if finding.advice.risk:
+        return "run may fail"
+    claims = finding.advice.claims
+    of_memory = all(one.time is Time.MEMORY and one.part for one in claims) and bool(claims)
+    return "less memory" if of_memory else gain(finding.gain)
 
 
 def sharing(report: Report, finding: Finding) -> str:

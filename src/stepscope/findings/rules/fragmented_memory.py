@@ -43,9 +43,13 @@ def fragmented_memory(
     return Advice(
         title="Reserved memory is free and cannot be given back",
         because=f"{units.size(pinned)} of {units.size(reserved)} reserved is free, but lies in "
-        f"{units.counted(segments, 'segment')} that other blocks hold. {units.size(pages)} of it are whole pages, which "
-        "expandable segments could give back."
-        + (f" Another {units.size(returnable)} is all free: empty_cache() gives it back." if returnable else ""),
+        f"{units.counted(segments, 'segment')} that other blocks hold. {units.size(pages)} of it are whole "
+        "pages, which expandable segments could give back."
+        + (
+            f" Another {units.size(returnable)} is all free: empty_cache() gives it back."
+            if returnable
+            else ""
+        ),
         saving=Saving(),
         certainty="likely",
         fix=_FIX,
@@ -59,6 +63,7 @@ def fragmented_memory(
         },
         claims=frozenset({Claim(Time.MEMORY, Part.ALLOCATION)}),
         locations=locations_of(
-            (row.site, f"holds a segment with {units.size(row.free_bytes)} free") for row in fragmented_segments
+            (row.site, f"holds a segment with {units.size(row.free_bytes)} free")
+            for row in fragmented_segments
         ),
     )

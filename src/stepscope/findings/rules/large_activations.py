@@ -37,8 +37,8 @@ def large_activations(
 ) -> Advice | None:
     """Activations take most of the memory at the peak: recomputing them would make room.
 
-    Gain: none in time. Recomputation costs up to a forward pass for each step; the finding says how long that is if
-    a trace stands beside the snapshot.
+    Gain: none in time. Recomputation costs up to a forward pass for each step; the finding says how long that
+    is if a trace stands beside the snapshot.
     """
     found = with_history(allocators)
     if found is None:
@@ -46,7 +46,9 @@ def large_activations(
     held, peak = found
     total, sites = sites_of(allocator_peaks, held.device, "activations")
     device = facts.device(str(held.device))
-    roomy = device and device.memory_bytes and (held.reserved_peak_bytes or 0) < ROOMY_SHARE * device.memory_bytes
+    roomy = (
+        device and device.memory_bytes and (held.reserved_peak_bytes or 0) < ROOMY_SHARE * device.memory_bytes
+    )
     if roomy or total < max(least_bytes, least_share * peak):
         return None
     forward = _forward_ns(phases)
@@ -58,8 +60,8 @@ def large_activations(
     return Advice(
         title="Activations take most of the memory",
         because=f"{units.size(total)} of {units.size(peak)} in use at the peak are activations "
-        f"({units.share(total / peak)}). Recomputing them in backward frees up to that much. {costs} It is worth it "
-        "only where memory is what limits you.",
+        f"({units.share(total / peak)}). Recomputing them in backward frees up to that much. {costs} It is "
+        "worth it only where memory is what limits you.",
         saving=Saving(),
         certainty="possible",
         fix=_FIX,

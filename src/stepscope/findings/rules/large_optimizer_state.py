@@ -28,7 +28,7 @@ def large_optimizer_state(
     least_share: float = 0.25,
     least_bytes: int = GiB,
 ) -> Advice | None:
-    """The optimizer's state takes much of the memory that is in use: it can be smaller, shared or elsewhere.
+    """The optimizer's state takes much of the memory: it can be smaller, shared or elsewhere.
 
     Gain: none in time. 8-bit states take a quarter of 32-bit ones.
     """
@@ -45,9 +45,10 @@ def large_optimizer_state(
     of = "at the peak" if held.peak_bytes else "at the end"
     return Advice(
         title="The optimizer's state takes much of the memory",
-        because=f"{units.size(total)} of the optimizer's state stays on the GPU, {units.share(total / whole)} of what is "
-        f"in use {of}. If it is 32-bit, an 8-bit state saves {units.size(saved)}; offloading or sharding saves "
-        "more. It is worth it only where memory is what limits you.",
+        because=f"{units.size(total)} of the optimizer's state stays on the GPU, "
+        f"{units.share(total / whole)} of what is in use {of}. If it is 32-bit, an 8-bit state saves "
+        f"{units.size(saved)}; offloading or sharding saves more. It is worth it only where memory is what "
+        "limits you.",
         saving=Saving(),
         certainty="possible",
         fix=_FIX,

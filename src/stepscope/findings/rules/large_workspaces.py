@@ -25,7 +25,7 @@ def large_workspaces(
     least_share: float = 0.05,
     least_bytes: int = 128 << 20,
 ) -> Advice | None:
-    """cuBLAS or cuDNN keep workspaces that take much of the memory in use.
+    """CuBLAS or cuDNN keep workspaces that take much of the memory in use.
 
     Gain: none in time; smaller workspaces may make some products slower.
     """
@@ -39,7 +39,8 @@ def large_workspaces(
     return Advice(
         title="Workspaces of libraries take much of the memory",
         because=f"{units.counted(blocks, 'workspace')} of cuBLAS or cuDNN hold {units.size(total)}, "
-        f"{units.share(total / held.active_bytes)} of what is in use. There is one for each handle and stream.",
+        f"{units.share(total / held.active_bytes)} of what is in use. There is one for each handle and "
+        "stream.",
         saving=Saving(),
         certainty="likely",
         fix=_FIX,

@@ -69,6 +69,7 @@ void bind_exclusive(nb::module_& m);
 void bind_idle(nb::module_& m);
 void bind_path(nb::module_& m);
 void bind_pickle(nb::module_& m);
+void bind_pftrace(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_simulation(nb::module_& m);
 void bind_sqlite(nb::module_& m);

@@ -14,6 +14,7 @@ NB_MODULE(core, m) {
   stepscope::bind_path(m);
   stepscope::bind_pickle(m);
   stepscope::bind_reader(m);
+  stepscope::bind_pftrace(m);
   stepscope::bind_simulation(m);
   stepscope::bind_sqlite(m);
   stepscope::bind_stretches(m);

@@ -22,7 +22,7 @@ from stepscope.findings.overview import overview_of
 from stepscope.findings.pictures import PICTURED, pictures_of
 from stepscope.findings.places import placed
 from stepscope.findings.program import Program
-from stepscope.findings.ranking import ranked
+from stepscope.findings.ranking import ranked, unweighed
 from stepscope.findings.report import NotRun, Replaced, Report
 from stepscope.findings.start_up_time import start_up_ns, without_start_up
 from stepscope.findings.thresholds import Thresholds
@@ -53,6 +53,7 @@ _SHOWN = (
     "attention",
     *(f"changed_steps_by_{name}" for name in TRIED),
     "compilations",
+    "compile_units",
     "iteration_kinds",
     "iterations",
     "kernels",
@@ -142,6 +143,8 @@ def report_of(judged: Judged) -> Report:
         if name not in yielding
     ]
     findings = ranked(kept, mean_step)
+    if not mean_step.steps:
+        findings = unweighed(findings)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, facts, overview, findings, shown)
     return Report(

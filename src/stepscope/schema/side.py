@@ -6,6 +6,7 @@ empty without one. A source fills it with `writer.add_rows`, as any other table.
 
 from __future__ import annotations
 
+from stepscope.schema._compile_logs import COMPILE_LOGS
 from stepscope.schema._execution import EXECUTION
 from stepscope.schema._snapshots import SNAPSHOTS
 from stepscope.schema.events import Column, StoredTable
@@ -25,6 +26,7 @@ SIDE = (
             Column("value", "double", "The reading.", always=True),
         ),
     ),
+    *COMPILE_LOGS,
     *EXECUTION,
     *SNAPSHOTS,
 )

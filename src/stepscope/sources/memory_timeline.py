@@ -34,6 +34,10 @@ _KINDS = (
     "autograd detail",
     "unknown",
 )
+_LACKS = (
+    "A memory timeline has sizes by kind of tensor, and neither names nor lines of code. It does not say of "
+    "which device it is."
+)
 _ACTIONS = ("there before", "created", "changed", "freed")
 _EXPORT = "write it with profiler.export_memory_timeline('memory.raw.json.gz', device='cuda:0')"
 
@@ -67,13 +71,9 @@ def memory_timeline(given: Input, writer: StoreWriter) -> SourceMeta:
         rank=first.rank if first else 0,
         rank_source=first.rank_source if first else NO_RANK,
         damage=tuple(damage),
+        joined="by time" if first else "",
         metadata={"memory_timeline": {"form": "raw" if raw else "coalesced", "rows": rows.kept}},
-        notes=(
-            (
-                "A memory timeline has sizes by kind of tensor, and neither names nor lines of code. It does not "
-                "say of which device it is."
-            ),
-        ),
+        notes=(_LACKS,),
     )
 
 

@@ -1,0 +1,111 @@
+"""Entries of torch's logs: lines with a prefix as glog writes it, and what follows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+__all__ = ["PREFIX", "Entry", "entries", "looks_like_log"]
+
+PREFIX = re.compile(
+    rb"\n(?:\[rank(\d{1,6})\]:\s?)?[VIWEC](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,19}) "
+    rb"([^\s\]]+\.py):(\d+)\](?: (?=\{)|((?: \[[!\d/_-]{1,60}\])?)((?: \[__\w+\])?) ?)",
+)
+"""After a line break, which makes it fast to find: rank, month, day, time, process, file and line of torch,
+region, channel; the message follows."""
+_TORCH = re.compile(rb"(^|/)(torch|triton)/")
+LARGEST = 64 << 20
+"""Bytes of an entry: what is beyond is not looked at."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """One entry of a log: what its prefix says, its text and the lines below it, indented by a tab."""
+
+    rank: int | None
+    clock_ns: int
+    """Month, day and time of day, as ns since the start of a year; the log tells neither year nor zone."""
+    process: int
+    where: str
+    region: str | None
+    channel: str
+    text: bytes
+    below: bytes = b""
+    cut: int = 0
+    """Bytes that were left out, because it is too long."""
+
+
+def looks_like_log(head: bytes) -> bool:
+    """Whether a line of torch's logs is there: structured ones, or those of TORCH_LOGS."""
+    return any(
+        _TORCH.search(found[9]) or head[found.end() - 1 : found.end() + 1] == b'{"'
+        for found in PREFIX.finditer(b"\n" + head)
+    )
+
+
+def entries(pieces: Iterable[bytes]) -> Iterator[Entry]:
+    """All entries; text between them that is not theirs, as the output of the program, is left out."""
+    current: list[bytes] = []
+    for block in _whole_lines(pieces):
+        found = list(PREFIX.finditer(block))
+        before = block[: found[0].start()] if found else block
+        if current and sum(map(len, current)) <= LARGEST:  # of an entry without end only so much is kept
+            current.append(before)
+        if found:
+            yield from _joined(current)
+            ends = [one.start() for one in found[1:]]
+            yield from (_entry(block, one, end) for one, end in zip(found, ends, strict=False))
+            current = [block[found[-1].start() :]]
+    yield from _joined(current)
+
+
+def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same text in pieces of whole lines, each of which begins with the line break before it."""
+    rest = b"\n"
+    for piece in pieces:
+        end = piece.rfind(b"\n")
+        if end >= 0:
+            yield rest + piece[:end]
+            rest = piece[end:]
+        elif len(rest) <= LARGEST:
+            rest += piece
+    yield rest
+
+
+def _joined(parts: list[bytes]) -> Iterator[Entry]:
+    text = b"".join(parts)
+    if parts and (found := PREFIX.match(text)):
+        yield _entry(text, found, len(text))
+
+
+_DAYS = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def _entry(text: bytes, found: re.Match[bytes], end: int) -> Entry:
+    first = text.find(b"\n", found.end(), end)
+    first = end if first < 0 else first
+    below_from = min(first + 1, end)
+    below = text[below_from:end] if text[below_from : below_from + 1] == b"\t" else b""
+    region = (found[11] or b"").strip(b" []").decode()
+    return Entry(
+        rank=int(found[1]) if found[1] else None,
+        clock_ns=_clock(found),
+        process=int(found[8]),
+        where=found[9].decode("utf-8", "replace"),
+        region=None if region in ("", "-", "-/-") else region.partition("_")[0],
+        channel=(found[12] or b"").strip(b" []_").decode(),
+        text=text[found.end() : first].rstrip(b"\r"),
+        below=below[:LARGEST],
+        cut=max(0, len(below) - LARGEST),
+    )
+
+
+def _clock(found: re.Match[bytes]) -> int:
+    try:  # of a leap year, which has all days
+        day = datetime(2000, int(found[2]), int(found[3]), tzinfo=UTC) - _DAYS
+    except ValueError:
+        return 0
+    seconds = day.days * 86400 + int(found[4]) * 3600 + int(found[5]) * 60 + int(found[6])
+    return seconds * 1_000_000_000 + int(found[7]) * 1000

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from stepscope.analyses.allocator_peaks import PeakHolder
     from stepscope.analyses.allocators import Allocator
 
-__all__ = ["PICTURED", "Bar", "Picture", "pictures_of", "without_times"]
+__all__ = ["PICTURED", "Bar", "Picture", "pictures_of"]
 
-PICTURED = ("allocators", "allocator_peaks", "allocator_holders", "allocator_pools")
+PICTURED = ("allocators", "allocator_peaks", "allocator_holders", "allocator_pools", "timeline_kinds")
 """The tables that pictures are drawn from."""
 MOST = 6
 
@@ -45,18 +45,12 @@ class Picture:
 
 def pictures_of(tables: Mapping[str, Table[Any]]) -> tuple[Picture, ...]:
     """All pictures of a trace; none for most."""
-    return tuple(picture for held in tables.get("allocators", ()) for picture in _of_device(held, tables))
-
-
-def without_times(tables: Mapping[str, Table[Any]]) -> str:
-    """What a profile without any step says instead, as a sentence; empty if it says nothing."""
-    held = max(tables.get("allocators", ()), key=lambda one: one.peak_bytes or one.active_bytes, default=None)
-    if held is None:
-        return ""
-    none = "A memory snapshot has no times of kernels: nothing is said about speed."
-    if held.peak_bytes is None:
-        return f"{none} At its end {units.size(held.active_bytes)} is in use; the peak is not known."
-    return f"{none} At most {units.size(held.peak_bytes)} was in use."
+    held = [picture for one in tables.get("allocators", ()) for picture in _of_device(one, tables)]
+    kinds = Counter({row.category: row.at_peak_bytes for row in tables.get("timeline_kinds", ())})
+    if kinds:
+        said = f"{units.size(kinds.total())} in all."
+        held.append(_picture("Memory at the peak of the memory timeline", (said,), "by kind", kinds))
+    return tuple(held)
 
 
 def _of_device(held: Allocator, tables: Mapping[str, Table[Any]]) -> Iterator[Picture]:

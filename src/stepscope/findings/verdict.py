@@ -13,7 +13,6 @@ from stepscope.findings._without_steps import without_steps
 from stepscope.findings.claims import Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
-from stepscope.findings.pictures import without_times
 from stepscope.findings.program import Vendor
 from stepscope.findings.ranking import together
 from stepscope.findings.report import Overview, Verdict, Word
@@ -50,12 +49,7 @@ def verdict_of(
     """The verdict on a trace."""
     promise = _promise(mean_step, findings)
     if not mean_step.steps:
-<<<<<<< HEAD
-        nothing = "The profile has no steps, so there is nothing to judge."
-        return Verdict("unknown", without_times(tables) or nothing, "")
-=======
         return Verdict("unknown", without_steps(facts, tables), "")
->>>>>>> main
     compiling = _compiling_share(mean_step, tables)
     if compiling >= COMPILING_SHARE:
         said = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -168,3 +169,15 @@ def slow_levels(snapshot: dict[str, Any], device: int = 0) -> list[tuple[int, in
             reserved += asked
         found.append((active, reserved))
     return found[::-1]
+
+
+if __name__ == "__main__":  # a small one, for those who mutate it
+    drawn = DrawnAllocator()
+    begin = drawn.segment(4 * MIB)
+    for number in range(30):
+        drawn.alloc(begin + number * 4096, 1000 + number, (FORWARD, BACKWARD, OPTIMIZER)[number % 3])
+        if number % 2:
+            drawn.free(begin + number * 4096, BACKWARD)
+    drawn.mark("ProfilerStep#1", "START")
+    drawn.oom(5 * MIB, 0, FORWARD)
+    drawn.write(Path(sys.argv[1]), DrawnAllocator(device=1))

@@ -138,8 +138,6 @@ def _served(one: ServedKind) -> str:
 def recorded_with(report: Report) -> str:
     """What the profiler recorded beside time, and what that cost."""
     facts = report.facts
-    if report.pictures and not facts.device_work and not facts.host_ops:
-        return "a memory snapshot"
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
     listed = " and ".join(", ".join(kinds).rsplit(", ", 1))
     said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes or memory"

@@ -394,7 +394,7 @@ class SqliteScan:
 
 _Texts: TypeAlias = tuple[list[bytes], memoryview]
 
-class PickleRefused(Exception): ...
+class PickleRefused(Exception): ...  # noqa: N818  # an answer, as NotKnown is
 
 def plain_pickle(content: bytes) -> tuple[object, str]: ...
 

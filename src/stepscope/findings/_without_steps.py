@@ -37,4 +37,33 @@ def _compile_log(tables: Mapping[str, Table[Any]]) -> str:
     return f"{told} {times(len(rows), 'compilation')}{where}{took}{most}."
 
 
-_OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {"compile_log": _compile_log}
+_NO_TIMES = "has no times of kernels: nothing is said about speed."
+
+
+def _snapshot(tables: Mapping[str, Table[Any]]) -> str:
+    held = max(tables.get("allocators", ()), key=lambda one: one.peak_bytes or one.active_bytes, default=None)
+    if held is None:
+        return ""
+    if held.peak_bytes is None:
+        known = f"At its end {units.size(held.active_bytes)} is in use; the peak is not known."
+    else:
+        known = f"At most {units.size(held.peak_bytes)} was in use."
+    return f"A memory snapshot {_NO_TIMES} {known}"
+
+
+def _memory_timeline(tables: Mapping[str, Table[Any]]) -> str:
+    rows = list(tables.get("timeline_kinds", ()))
+    peak = sum(row.at_peak_bytes for row in rows)
+    most = max(rows, key=lambda row: row.at_peak_bytes, default=None)
+    if most is None:
+        return ""
+    return (
+        f"A memory timeline {_NO_TIMES} At most {units.size(peak)} was allocated, most of it {most.category}."
+    )
+
+
+_OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
+    "compile_log": _compile_log,
+    "memory_timeline": _memory_timeline,
+    "snapshot": _snapshot,
+}

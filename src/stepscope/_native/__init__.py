@@ -34,9 +34,12 @@ from stepscope._native.core import (
     find_repetition,
     inherited,
     keep_memory,
+    order_of,
     plain_pickle,
     recurring,
     subtree_sums,
+    sums_of,
+    told_texts,
     widened,
 )
 
@@ -72,8 +75,11 @@ __all__ = [
     "find_repetition",
     "inherited",
     "keep_memory",
+    "order_of",
     "plain_pickle",
     "recurring",
     "subtree_sums",
+    "sums_of",
+    "told_texts",
     "widened",
 ]

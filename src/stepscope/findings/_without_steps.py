@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -62,8 +63,31 @@ def _memory_timeline(tables: Mapping[str, Table[Any]]) -> str:
     )
 
 
+def _ncu(tables: Mapping[str, Table[Any]]) -> str:
+    told = "Counters of kernels alone: how often they run in a program, and what a step takes, is not here."
+    rows = list(tables.get("measured_kernels", ()))
+    if not rows:
+        return f"{told} No counter has a value: the launches failed, or the file is cut."
+    limits = Counter(row.bound for row in rows if row.bound != "unknown")
+    named = ", ".join(f"{units.count(n)} by {_LIMITS[bound]}" for bound, n in limits.most_common())
+    said = (
+        f"{times(sum(row.launches for row in rows), 'launch')} of {times(len(rows), 'kernel')} were measured"
+    )
+    return f"{told} {said}" + (f"; limited {named}." if named else ".")
+
+
+_LIMITS = {"compute": "arithmetic", "memory": "memory bandwidth", "latency": "latency"}
 _OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
     "compile_log": _compile_log,
+    "execution_trace": lambda _: (
+        "An execution trace has no times: it says what operators were given, not how long they took. "
+        "`stepscope show op_inputs` lists them."
+    ),
     "memory_timeline": _memory_timeline,
+    "ncu": _ncu,
+    "proton": lambda _: (
+        "A profile of Proton has no timeline: it says how long kernels took, not what a step waits for. "
+        "`stepscope show proton_scopes` lists them."
+    ),
     "snapshot": _snapshot,
 }

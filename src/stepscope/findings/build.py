@@ -58,6 +58,7 @@ _SHOWN = (
     "iterations",
     "kernels",
     "library_functions",
+    "measured_kernels",
     "memory",
     "phases",
     "rooflines_by_family",

@@ -1,13 +1,15 @@
 #include "bindings.hpp"
 #include "pftrace.hpp"
+#include "pftrace_writer.hpp"
 
 namespace stepscope {
 
 namespace {
 
-void make_pftrace(PftraceReader* self, Reader& events, const std::string& folder, const nb::dict& options) {
+void make_pftrace(PftraceReader* self, Reader& events, const std::string& folder, const std::string& left_out, const nb::dict& options) {
   PftraceSpec spec;
   spec.folder = folder;
+  if (!left_out.empty()) append_quoted(spec.left_out, left_out);
   const auto set = [&](const char* name, size_t& to) {
     if (options.contains(name)) to = nb::cast<size_t>(options[name]);
   };
@@ -51,11 +53,41 @@ nb::tuple take_readings(PftraceReader& self) {
   return nb::make_tuple(to_buffer(std::move(read.counter)), to_buffer(std::move(read.time)), to_buffer(std::move(read.value)));
 }
 
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Texts as the writer of events gives them, and for each its track, times, number, and the arrow it belongs to.
+void add_events(PftraceWriter& self, const Bytes& text, const Ints& offsets, const std::vector<Ints>& columns) {
+  if (columns.size() != 5) throw std::invalid_argument("track, start, dur, event and flow are needed");
+  const size_t rows = columns[0].shape(0);
+  for (const Ints& column : columns)
+    if (column.shape(0) != rows) throw std::invalid_argument("columns of different lengths");
+  if (offsets.shape(0) != rows + 1 || offsets.data()[rows] > static_cast<int64_t>(text.shape(0))) throw std::invalid_argument("texts of another length");
+  const WrittenEvents events{rows, reinterpret_cast<const char*>(text.data()), offsets.data(), columns[0].data(), columns[1].data(),
+                             columns[2].data(), columns[3].data(), columns[4].data()};
+  nb::gil_scoped_release release;
+  self.add(events);
+}
+
+nb::bytes next_packets(PftraceWriter& self) {
+  std::string out;
+  {
+    nb::gil_scoped_release release;
+    out = self.next();
+  }
+  return nb::bytes(out.data(), out.size());
+}
+
+nb::bytes write_readings(PftraceWriter& self, const Ints& descriptor, const Ints& counter, const Ints& time, const Ints& value) {
+  same_length(descriptor, counter, time, value);
+  const std::string out = self.readings(descriptor.data(), counter.data(), time.data(), value.data(), time.shape(0));
+  return nb::bytes(out.data(), out.size());
+}
+
 }  // namespace
 
 void bind_pftrace(nb::module_& m) {
   nb::class_<PftraceReader>(m, "PftraceReader")
-      .def("__init__", &make_pftrace, nb::arg("events"), nb::arg("folder"), nb::arg("options"), nb::keep_alive<1, 2>())
+      .def("__init__", &make_pftrace, nb::arg("events"), nb::arg("folder"), nb::arg("left_out"), nb::arg("options"), nb::keep_alive<1, 2>())
       .def("feed", &feed, nb::arg("piece"))
       .def("finish", &PftraceReader::finish, nb::arg("source_cut"), nb::call_guard<nb::gil_scoped_release>())
       .def("take_readings", &take_readings)
@@ -73,6 +105,15 @@ void bind_pftrace(nb::module_& m) {
       .def_ro("slices", &PftraceReader::slices)
       .def_ro("epoch_known", &PftraceReader::epoch_known)
       .def_ro("uncategorised", &PftraceReader::uncategorised);
+  nb::class_<PftraceWriter>(m, "PftraceWriter")
+      .def(nb::init<std::string, size_t, int64_t>(), nb::arg("folder"), nb::arg("memory_bytes"), nb::arg("base_ns"))
+      .def("add", &add_events, nb::arg("text"), nb::arg("offsets"), nb::arg("columns"))
+      .def("next", &next_packets)
+      .def("readings", &write_readings, nb::arg("descriptor"), nb::arg("counter"), nb::arg("time"), nb::arg("value"))
+      .def_static("uuid_of", &PftraceWriter::uuid_of, nb::arg("track"))
+      .def_ro("slices", &PftraceWriter::slices)
+      .def_ro("lanes", &PftraceWriter::lanes)
+      .def_ro("odd", &PftraceWriter::odd);
 }
 
 }  // namespace stepscope

@@ -25,6 +25,7 @@ struct PftraceSpec {
   size_t memory_bytes = 48 << 20;     // of slices that wait for their end
   size_t most_interned = 256 << 20;   // bytes of texts that are referred to by number
   size_t most_open = 256;             // slices of one track that may be left open at the end
+  std::string left_out;               // category, as JSON, of slices that are not the program's
 };
 
 // Texts by number, as one sequence of packets defines them; stored as JSON strings, so that an empty one is none.

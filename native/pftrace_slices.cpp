@@ -92,7 +92,7 @@ void PftraceReader::complete(const Slice& slice) {
   Slice waiting = slice;
   if (waiting.dur == kNull) waiting.dur = kIsInstant;
   pack(record_, waiting);
-  sorter_.add({track, slice.time, order_++}, record_);
+  sorter_.add({track, slice.time, 0, order_++}, record_);
 }
 
 void PftraceReader::end_group(bool last) {
@@ -150,7 +150,7 @@ void PftraceReader::sort_group() {
     while (pass.next(record)) {
       Packed head;
       std::memcpy(&head, record.data(), sizeof head);
-      sorter_.add({track_number(head.track), head.time, order_++}, record);
+      sorter_.add({track_number(head.track), head.time, 0, order_++}, record);
     }
   }
 }
@@ -267,6 +267,7 @@ const Place& PftraceReader::place_of(uint32_t number) {
 }
 
 void PftraceReader::write(const Slice& slice, const char* phase) {
+  if (!spec_.left_out.empty() && slice.category == spec_.left_out) return;
   const Place& place = place_of(track_number(slice.track));
   latest_ = std::max(latest_, slice.dur == kNull ? slice.time : saturating_add(slice.time, slice.dur));
   if (place.device != kNull && slice.dur != kNull) return write_on_device(slice, place);

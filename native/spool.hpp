@@ -57,10 +57,10 @@ class Spool {
   std::unique_ptr<Scratch> file_;
 };
 
-// What slices are ordered by: their track, their time, their place in the file.
+// What slices are ordered by: their track, their time, what else the owner likes, their place in the file.
 struct SortKey {
   uint32_t track = 0;
-  int64_t time = 0;
+  int64_t time = 0, second = 0;
   uint64_t order = 0;
   auto operator<=>(const SortKey&) const = default;
 };

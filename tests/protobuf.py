@@ -57,7 +57,8 @@ def message(*fields: tuple[int, Any]) -> bytes:
 
 def fields_of(raw: bytes) -> list[tuple[int, Any]]:
     """The fields of a message, in order."""
-    found, at = [], 0
+    found: list[tuple[int, Any]] = []
+    at = 0
 
     def varint() -> int:
         nonlocal at

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from stepscope.cli.main import main
 from stepscope.errors import StepscopeError
 from stepscope.exports.collapsed import collapsed
 from stepscope.exports.speedscope import speedscope
+from stepscope.store.export import Export
 from stepscope.store.trace import Trace
 
 
@@ -26,8 +29,15 @@ def trace(tmp_path: Path) -> Trace:
     return stepscope.open(drawing.write(tmp_path / "trace.json"))
 
 
+def text_of(write: Callable[[Trace, str], Export], trace: Trace) -> str:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "x.txt"
+        assert write(trace, str(file)).bytes == file.stat().st_size
+        return file.read_text(encoding="utf-8")
+
+
 def test_lines(trace: Trace) -> None:
-    lines = b"".join(collapsed(trace)).decode().splitlines()
+    lines = text_of(collapsed, trace).splitlines()
     found = [line.rpartition(" ") for line in lines]
     assert sorted((path.partition(";")[2], int(number)) for path, _, number in found) == [
         ("aten::outer", 70_000),
@@ -43,7 +53,7 @@ def stacks(document: dict[str, Any], profile: dict[str, Any]) -> dict[tuple[str,
 
 
 def test_speedscope(trace: Trace) -> None:
-    document = json.loads(b"".join(speedscope(trace)))
+    document = json.loads(text_of(speedscope, trace))
     host, device = document["profiles"]
     assert host["name"].endswith("host time")
     assert device["name"].endswith("device work launched")
@@ -60,14 +70,14 @@ def test_speedscope(trace: Trace) -> None:
 def test_a_real_profile_is_whole() -> None:
     trace = stepscope.open(SLOW_ITEM)
     paths = list(call_paths(trace))
-    document = json.loads(b"".join(speedscope(trace)))
+    document = json.loads(text_of(speedscope, trace))
     sums = {"host": 0, "device": 0}
     for profile in document["profiles"]:
         sums["host" if "host time" in profile["name"] else "device"] += sum(profile["weights"])
     threads = [path for path in paths if path.parent is None]
     assert sums["host"] == sum(path.self_ns for path in paths) == sum(path.total_ns for path in threads)
     assert sums["device"] == sum(path.device_ns for path in threads)
-    lines = b"".join(collapsed(trace)).decode().splitlines()
+    lines = text_of(collapsed, trace).splitlines()
     assert sum(int(line.rpartition(" ")[2]) for line in lines) == sums["host"]
 
 
@@ -75,7 +85,7 @@ def test_without_a_host_there_is_nothing(tmp_path: Path) -> None:
     trace = stepscope.open(Drawing().kernel("gemm", 0, 40).write(tmp_path / "trace.json"))
     for export in (collapsed, speedscope):
         with pytest.raises(StepscopeError, match="no call stacks of the host"):
-            list(export(trace))
+            text_of(export, trace)
 
 
 def test_the_ending_chooses_the_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,4 +95,4 @@ def test_the_ending_chooses_the_format(tmp_path: Path, capsys: pytest.CaptureFix
     assert "aten::" in (tmp_path / "a.collapsed.txt").read_text(encoding="utf-8")
     capsys.readouterr()
     assert main(["export", "--demo", "-o", str(tmp_path / "a.xyz")]) == 2
-    assert "--format collapsed" in capsys.readouterr().err
+    assert ".speedscope.json" in capsys.readouterr().err

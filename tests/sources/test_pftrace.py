@@ -78,6 +78,18 @@ def drawn() -> Packets:
     return trace.stage(4, 20_000, 35_000, ANNOTATION, name="ProfilerStep#3")
 
 
+def with_counters() -> Packets:
+    """The same with readings of two counters, and one that nothing describes."""
+    trace = drawn()
+    specs = message((1, message((1, 3), (2, "Power (W)"))), (1, message((1, 4), (2, "SM Active"), (7, 37))))
+    interned = message((1, 1), (2, specs), (3, 2))
+    trace.add((10, 1), (12, message((47, interned))), (13, 0))
+    for at, counter, value in ((5, 3, (3, Real(99.5))), (6, 4, (2, 80)), (7, 9, (2, 1))):
+        read = message((4, 1), (2, message((1, counter), value)))
+        trace.add((8, BASE + at), (10, 1), (52, read), (13, 2))
+    return trace
+
+
 class TestAsPyTorchWritesIt:
     def test_events_land_in_their_tables(self, tmp_path: Path) -> None:
         trace = opened(tmp_path, drawn().trace())
@@ -161,19 +173,9 @@ class TestAsPyTorchWritesIt:
         assert second["waits for"] == [1]
 
     def test_counters(self, tmp_path: Path) -> None:
-        trace = drawn()
-        specs = message(
-            (1, message((1, 3), (2, "Power (W)"))), (1, message((1, 4), (2, "SM Active"), (7, 37)))
-        )
-        interned = message((1, 1), (2, specs), (3, 2))
-        trace.add((10, 1), (12, message((47, interned))), (13, 0))
-        for at, counter, value in ((5, 3, (3, Real(99.5))), (6, 4, (2, 80)), (7, 9, (2, 1))):
-            read = message((4, 1), (2, message((1, counter), value)))
-            trace.add((8, BASE + at), (10, 1), (52, read), (13, 2))
-        store = opened(tmp_path, trace.trace())
-        assert rows(
-            store, "SELECT device, name, unit, start_ns, value FROM device_counters ORDER BY start_ns"
-        ) == [
+        store = opened(tmp_path, with_counters().trace())
+        sql = "SELECT device, name, unit, start_ns, value FROM device_counters ORDER BY start_ns"
+        assert rows(store, sql) == [
             (2, "Power (W)", "W", BASE + 5, 99.5),
             (2, "SM Active", "%", BASE + 6, 80.0),
         ]
@@ -357,7 +359,7 @@ class TestDamage:
 def events_of(raw: bytes, size: int = 1 << 20, **options: int) -> tuple[Any, ...]:
     """What the native readers make of it, given in pieces: tables, texts, damage."""
     reader = new_reader()
-    packets = _native.PftraceReader(reader, "/tmp", options)
+    packets = _native.PftraceReader(reader, "/tmp", "stepscope", options)
     for at in range(0, len(raw), size):
         packets.feed(raw[at : at + size])
     packets.finish(False)

@@ -31,8 +31,8 @@ class AllocatorPool:
     ]
     pinned_page_bytes: Annotated[
         int,
-        "Of that, whole pages of 20 MiB (small pool: 2 MiB): what expandable segments could give back with the "
-        "same blocks in the same places.",
+        "Of that, whole pages of 20 MiB (small pool: 2 MiB): what expandable segments could give back with "
+        "the same blocks in the same places.",
     ]
     largest_free_bytes: Annotated[int, "The largest free block: larger requests need a new segment."]
 

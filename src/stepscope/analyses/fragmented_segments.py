@@ -48,7 +48,7 @@ _SQL = f"""
     }
 )
 def fragmented_segments(trace: Trace) -> Table[FragmentedSegment]:
-    """Lists the segments that a few blocks hold, with the line of code that allocated the largest of these."""
+    """Lists the segments that a few blocks hold, with the line of code that allocated the largest one."""
     if notes := missing(trace):
         return Table.of(FragmentedSegment, (), notes)
     return trace.query(FragmentedSegment, _SQL)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from stepscope.analyses.call_paths import call_paths
 from stepscope.errors import StepscopeError
+from stepscope.store.export import Export, output_file
 from stepscope.store.trace import Trace
 
-__all__ = ["WeighedPath", "Weight", "weighed_paths"]
+__all__ = ["WeighedPath", "Weight", "weighed_paths", "write_pieces"]
 
 Weight = Literal["host", "device"]
 """host: time in which a call was the innermost of its thread. device: the work that it launched itself."""
@@ -50,3 +51,16 @@ def _own_device_ns(table: object) -> list[int]:
     """
     found: list[int] = ask(sql, paths=table)["own"].to_pylist()
     return found
+
+
+def write_pieces(path: str, pieces: Iterable[bytes]) -> Export:
+    """Writes a file, compressed as its name says, and counts the pieces."""
+    count = 0
+    with output_file(path) as (file, raw):
+        for piece in pieces:
+            file.write(piece)
+            count += 1
+        if file is not raw:
+            file.close()
+        raw.flush()
+        return Export(count, raw.tell() if raw.seekable() else 0)

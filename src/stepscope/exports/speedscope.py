@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, get_args
 
 from stepscope.errors import StepscopeError
-from stepscope.exports import export
-from stepscope.exports._paths import Weight, weighed_paths
+from stepscope.exports import export_format
+from stepscope.exports._paths import Weight, weighed_paths, write_pieces
+from stepscope.store.export import Export
 from stepscope.store.trace import Trace
 
 __all__ = ["speedscope"]
@@ -18,8 +20,8 @@ __all__ = ["speedscope"]
 _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
-@export(ending=".speedscope.json")
-def speedscope(trace: Trace) -> Iterator[bytes]:
+@export_format(".speedscope.json")
+def speedscope(trace: Trace, path: str) -> Export:
     """Writes call stacks of the host for speedscope: host time, and the device work that was launched."""
     frames: dict[str, int] = {}
     profiles = [one for weight in get_args(Weight) for one in _profiles(trace, weight, frames)]
@@ -35,7 +37,8 @@ def speedscope(trace: Trace) -> Iterator[bytes]:
         "shared": {"frames": [{"name": name} for name in frames]},
         "profiles": profiles,
     }
-    yield json.dumps(document, ensure_ascii=True).encode()
+    written = write_pieces(path, [json.dumps(document, ensure_ascii=True).encode()])
+    return replace(written, events=sum(len(one["samples"]) for one in profiles))
 
 
 def _profiles(trace: Trace, weight: Weight, frames: dict[str, int]) -> Iterator[dict[str, Any]]:

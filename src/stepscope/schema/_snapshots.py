@@ -92,4 +92,15 @@ SNAPSHOTS = (
             Column("start_ns", "int64", "When."),
         ),
     ),
+    StoredTable(
+        "memory_timeline",
+        "What an exported memory timeline says: how the memory of each kind of tensor changed.",
+        (
+            Column("nth", "int64", "Its place in the file, from 0.", always=True),
+            Column("start_ns", "int64", "When; NULL for what was there before the profile."),
+            Column("action", "string", "there before, created, changed or freed.", always=True),
+            Column("category", "string", "Kind of tensor, as the profiler told it.", always=True),
+            Column("bytes", "int64", "How much more the kind takes from then on.", always=True),
+        ),
+    ),
 )

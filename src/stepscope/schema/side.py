@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from stepscope.schema._compile_logs import COMPILE_LOGS
 from stepscope.schema._execution import EXECUTION
+from stepscope.schema._kernel_counters import KERNEL_COUNTERS
+from stepscope.schema._proton import PROTON
 from stepscope.schema._snapshots import SNAPSHOTS
 from stepscope.schema.events import Column, StoredTable
 
@@ -28,6 +30,8 @@ SIDE = (
     ),
     *COMPILE_LOGS,
     *EXECUTION,
+    *PROTON,
+    KERNEL_COUNTERS,
     *SNAPSHOTS,
 )
 """Side tables, in Parquet. Columns called `start_ns` hold ns after the trace's base time."""

@@ -1,4 +1,4 @@
-"""What can be told of a frame of a stack by its file and function: whose code it is, and which phase it begins."""
+"""What a frame's file and function tell: whose code it is, and which phase of training it begins."""
 
 from __future__ import annotations
 

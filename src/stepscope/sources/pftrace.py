@@ -15,7 +15,10 @@ from stepscope.store.leftovers import scratch
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
 
-__all__ = ["pftrace"]
+__all__ = ["OWN_CATEGORY", "pftrace"]
+
+OWN_CATEGORY = "stepscope"
+"""Of what `stepscope export` adds to a file; it is not read back, for it is nothing that the program did."""
 
 _RECORD = "record one with torch.profiler.profile(...).export_chrome_trace('trace.pftrace')"
 _PACKET = 0x0A  # the key of the only field that a trace has
@@ -75,7 +78,7 @@ def pftrace(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads a Perfetto trace: the protobuf file (.pftrace) of newer PyTorch profilers and other tools."""
     begins_a_trace(given, writer, "a Perfetto trace")
     reader = new_reader()
-    packets = _native.PftraceReader(reader, str(scratch()), {})
+    packets = _native.PftraceReader(reader, str(scratch()), OWN_CATEGORY, {})
 
     def refuse() -> None:
         if reader.events or packets.counters:
@@ -89,7 +92,7 @@ def pftrace(given: Input, writer: StoreWriter) -> SourceMeta:
 
     read_events(given, writer, reader, packets, refuse)
     _add_counters(packets, writer)
-    return _meta(given, reader, packets)
+    return _meta(given, reader, packets, memory=bool(writer.rows["memory_events"]))
 
 
 def _add_counters(packets: _native.PftraceReader, writer: StoreWriter) -> None:
@@ -125,7 +128,9 @@ def _unit_in(name: str) -> str | None:
     return found[1] if found else None
 
 
-def _meta(given: Input, reader: _native.Reader, packets: _native.PftraceReader) -> SourceMeta:
+def _meta(
+    given: Input, reader: _native.Reader, packets: _native.PftraceReader, *, memory: bool
+) -> SourceMeta:
     damage = [Damage(reason, count, lost, tuple(at)) for reason, count, lost, at in packets.damage]
     # What the reader of events says is about texts that were written for it: their places mean nothing here.
     damage += [Damage(reason, count) for reason, count, _, _ in reader.damage]
@@ -137,15 +142,16 @@ def _meta(given: Input, reader: _native.Reader, packets: _native.PftraceReader) 
         rank_source=rank_source,
         damage=tuple(damage),
         metadata={"deviceProperties": gpus} if gpus else {},
-        notes=_notes(packets),
+        notes=_notes(packets, memory=memory),
         counters={"packets": packets.packets},
     )
 
 
-def _notes(packets: _native.PftraceReader) -> tuple[str, ...]:
+def _notes(packets: _native.PftraceReader, *, memory: bool) -> tuple[str, ...]:
     """One note, so that a report does not name the kind of file several times."""
     model = "" if packets.gpus else "GPU model, "
-    said = [f"A Perfetto trace names no {model}rank or version, and has no allocations."]
+    allocations = "" if memory else ", and has no allocations"
+    said = [f"A Perfetto trace names no {model}rank or version{allocations}."]
     if packets.stages:
         said.append(
             "It does not tell the direction of copies, pinned from pageable memory, or static shared memory. "

@@ -1,26 +1,26 @@
-"""Writes a trace in the format of another tool."""
+"""Writes a trace for other tools."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
 
-from stepscope import registry
-from stepscope.cli import output as out
+from stepscope.cli.output import notice
 from stepscope.cli.signature import NameIn, Written
 from stepscope.cli.traces import PassOption, RankOption, WantedPass, open_with_progress
 from stepscope.errors import StepscopeError
 
 __all__ = ["export"]
 
-_FOLDER = "exports"
-
 
 def export(
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     *,
-    format: Annotated[str | None, NameIn(_FOLDER), "which format; default: by the ending of -o"] = None,
-    output: Annotated[str, Written(), "-o", "the file to write; - for standard output"],
+    output: Annotated[str, Written(), "-o", "the file to write; .gz or .zst behind its ending compresses it"],
+    format: Annotated[
+        str | None, NameIn("exports"), "what to write; default: what the ending of the file says"
+    ] = None,
+    force: Annotated[bool, "overwrite the output file"] = False,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     rank: RankOption = None,
     pass_: PassOption = None,
@@ -28,38 +28,22 @@ def export(
 ) -> None:
     """Writes a trace in the format of another tool, with what stepscope found out.
 
-    For tables use `stepscope query --format parquet` and `stepscope show --format csv`, for figures of a
-    dashboard `stepscope report --format prometheus`.
+    Open a .pftrace file in ui.perfetto.dev: kernels of one stream that overlap have lanes of their own,
+    arrows lead from launches to their work, and tracks called stepscope show idle gaps with their cause, the
+    critical path of the steps, and the findings. `stepscope cut` writes a part of a trace. Tables are written
+    by `stepscope query --format parquet` and `show`, figures for dashboards by `report --format prometheus`.
     """
-    name = format or _by_ending(output)
-    function = registry.load(_FOLDER, name)
-    opened = open_with_progress(trace, store=store, demo=demo, wanted=WantedPass(rank, pass_, "stacks"))
-    pieces = function(opened)
-    if output == "-":
-        for piece in pieces:
-            out.binary().write(piece)
-        return
     from stepscope import units
-    from stepscope.writing import written
+    from stepscope.exports import format_for
+    from stepscope.writing import check_apart
 
-    size = 0
-    with written(Path(output)) as file:
-        for piece in pieces:
-            size += file.write(piece)
-    out.notice(f"{name}: {output}, {units.size(size)}")
-
-
-def _by_ending(output: str) -> str:
-    from stepscope.exports import ending_of
-
-    known = {
-        ending_of(registry.load(_FOLDER, name)): name for name, _ in registry.names(_FOLDER, installed=True)
-    }
-    fitting = [ending for ending in known if output.endswith(ending)]
-    if not fitting:
-        raise StepscopeError(
-            f"the ending of {output} is that of no format",
-            hint=f"--format {' or '.join(known.values())}, or a file that ends in {', '.join(known)}",
-            exit_code=2,
-        )
-    return known[max(fitting, key=len)]
+    write = format_for(output, format)
+    if Path(output).is_file() and output != "-" and not force:
+        raise StepscopeError(f"{output} exists already", hint="choose another name, or overwrite it: --force")
+    wanted = WantedPass(rank, pass_, "stacks")
+    opened = open_with_progress(trace, store=store, demo=demo, wanted=wanted)
+    if output != "-":
+        check_apart(Path(output))
+    written = write(opened, output)
+    where = "standard output" if output == "-" else f"{output}, {units.size(written.bytes)}"
+    notice(f"wrote {where}")

@@ -19,6 +19,7 @@ from stepscope.sources._nsys_ranges import read_ranges
 from stepscope.sources._nsys_recipe import is_projection, read_projection
 from stepscope.sources._nsys_rows import NsysRows
 from stepscope.sources._sqlite import MAGIC, Database
+from stepscope.sources.kineto import rank_of
 from stepscope.store.leftovers import scratch
 
 if TYPE_CHECKING:
@@ -125,8 +126,11 @@ def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMet
         tables.close()
     if not counted:
         raise _nothing(given, damage)
+    rank, rank_source = rank_of({}, given.name)
     return SourceMeta(
         base_ns=base,
+        rank=rank,
+        rank_source=rank_source,
         metadata=metadata,
         damage=damage,
         counters=counted,

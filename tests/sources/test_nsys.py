@@ -274,6 +274,19 @@ class TestDrawnOnes:
         """
         assert rows(trace, sql) == [(0, "300", 12), (1, "301", 12)]
 
+    def test_processes_that_see_one_device_each(self, tmp_path: Path) -> None:
+        """Both call it 0; the machine has two."""
+        other = PID + (1 << 24)
+        first, second = drawn(), drawn(other)
+        both = {name: first[name] + second[name] for name in first if name.startswith(("CUPTI", "NVTX"))}
+        seen = [{"pid": 300, "cudaId": 0, "gpuId": 2}, {"pid": 301, "cudaId": 0, "gpuId": 3}]
+        sql = "SELECT device, tid, count(*) FROM kernels GROUP BY ALL ORDER BY ALL"
+        trace = self.opened(tmp_path, **both, TARGET_INFO_CUDA_DEVICE=seen)
+        assert rows(trace, sql) == [(2, "7", 8), (3, "7", 8)]
+        # Without the table they share one, and their streams are told apart.
+        (tmp_path / "x.sqlite").unlink()
+        assert rows(self.opened(tmp_path, **both), sql) == [(0, "7", 8), (0, "7 of 301", 8)]
+
     def test_operators_of_emit_nvtx(self, tmp_path: Path) -> None:
         texts = [
             "aten::mm, seq = 5, op_id = 12, sizes = [[8, 4], [4, 2]]",

@@ -221,6 +221,7 @@ class TestDrawnOnes:
                         },
                     },
                     "no record",
+                    {**times, "start_timestamp": "soon", "end_timestamp": 1 << 80, "dispatch_info": 5},
                 ],
                 "hip_api": [
                     {
@@ -255,7 +256,10 @@ class TestDrawnOnes:
             ("gemm", 0, 16, None, "hipLaunchKernel", "7"),
             ("Memcpy HtoD (Host -> Device)", 0, None, 64, None, None),
         ]
-        assert [one.reason for one in trace.meta.damage] == ["a record in the JSON that is none, not kept"]
+        assert [one.reason for one in trace.meta.damage] == [
+            "a record in the JSON that is none, not kept",
+            "a row of kernel_dispatch whose times cannot be, not kept",
+        ]
 
     @pytest.mark.parametrize(
         "text", ['{"rocprofiler-sdk-tool": [{"metadata": {"pid"', '{"rocprofiler-sdk-tool": 5}']

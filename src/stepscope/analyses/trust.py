@@ -171,6 +171,11 @@ def measured_apart(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         )
 
 
+_MARK_STEPS = dict.fromkeys(
+    ("nsys", "rocprof"), 'Put each step into a range: with torch.cuda.nvtx.range("step").'
+)
+
+
 def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Steps that were found by what repeats, not by the profiler's marks."""
     if steps.rows and steps.rows[0]["source"] != "mark":
@@ -178,7 +183,7 @@ def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             "steps without marks",
             len(steps.rows),
             " ".join(how_steps_were_found(trace)),
-            "Call step() on the profiler after each step.",
+            _MARK_STEPS.get(trace.meta.kind, "Call step() on the profiler after each step."),
             "Whether these are the steps of the program is not in the profile.",
         )
 

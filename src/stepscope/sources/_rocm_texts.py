@@ -283,13 +283,15 @@ class _Part:
 
     def _columns(self, rows: list[dict[str, Any]], **paths: tuple[str, ...]) -> dict[str, pa.Array]:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        def column(path: tuple[str, ...]) -> pa.Array:
-            values = (_at(row, *path) for row in rows)
-            return pa.array([one if _is_whole(one) else None for one in values], pa.int64())
-
-        times = {"start": ("start_timestamp",), "end": ("end_timestamp",)}
-        return {name: column(path) for name, path in (times | paths).items()}
+        wanted = {"start": ("start_timestamp",), "end": ("end_timestamp",)} | paths
+        kind = _struct_of(list(wanted.values()))
+        try:
+            read = pa.array(rows, kind)
+        except (pa.ArrowException, TypeError, OverflowError):  # something in it is of another type
+            read = pa.array([_fitting(row, kind) for row in rows], kind)
+        return {name: pc.struct_field(read, list(path)) for name, path in wanted.items()}
 
     def _tied(self, correlation: pa.Array) -> pa.Array:
         import pyarrow.compute as pc
@@ -384,6 +386,29 @@ class _Part:
         )
         columns["correlation"] = self._tied(columns["correlation"])
         self._events.on_host(key, columns)
+
+
+def _struct_of(paths: list[tuple[str, ...]]) -> pa.DataType:
+    """The type of an object that has whole numbers at these paths; other members are not looked at."""
+    import pyarrow as pa
+
+    heads: dict[str, list[tuple[str, ...]]] = {}
+    for head, *rest in paths:
+        heads.setdefault(head, []).append(tuple(rest))
+    return pa.struct(
+        [(head, _struct_of(rests) if all(rests) else pa.int64()) for head, rests in heads.items()]
+    )
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    """What of a value is of that type."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind):
+        return value if _is_whole(value) else None
+    if not isinstance(value, dict):
+        return None
+    return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
 
 
 def _list(value: Any) -> list[Any]:

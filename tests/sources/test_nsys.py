@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import json
 import lzma
+import random
 import sqlite3
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.samples import open_shared
 from tests.sources.nsys_files import EPOCH, PID, drawn, export, tid
+from tests.trying import tries
 
 import stepscope
 from stepscope.cli.main import main
@@ -370,6 +376,39 @@ class TestDrawnOnes:
             pq.write_table(pa.Table.from_pylist(table), folder / f"{name}.parquet")
         sql = "SELECT name, start_ns, dur_ns, device, grid FROM device_work ORDER BY start_ns"
         assert rows(stepscope.open(folder), sql) == rows(self.opened(tmp_path), sql)
+
+
+@settings(max_examples=tries(25), deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_mutated_exports_are_read_or_refused(seed: int) -> None:
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        file = export(Path(folder) / "x.sqlite", **drawn())
+        raw = bytearray(file.read_bytes())
+        for _ in range(dice.randrange(1, 80)):
+            raw[dice.randrange(100, len(raw))] = dice.choice([0, 1, 9, 0x7F, 0x80, 0xFF, dice.randrange(256)])
+        file.write_bytes(raw)
+        with contextlib.suppress(StepscopeError):
+            trace = stepscope.open(file, store=folder)
+            trace.arrow("SELECT * FROM device_work")
+
+
+@settings(max_examples=tries(15), deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_any_value_in_any_column(seed: int) -> None:
+    """Texts for numbers, numbers beyond all bounds, nothing at all."""
+    dice = random.Random(seed)
+    odd = [None, "word", -1, 1 << 62, -(1 << 63), (1 << 63) - 1, 2.5, b"\xff\0", "x" * 70_000, 0, 1 << 32]
+    tables = drawn()
+    for _ in range(dice.randrange(1, 30)):
+        row = dice.choice(tables[dice.choice(list(tables))])
+        row[dice.choice(list(row))] = dice.choice(odd)
+    with tempfile.TemporaryDirectory() as folder:
+        file = export(Path(folder) / "x.sqlite", **tables)
+        with contextlib.suppress(StepscopeError):
+            trace = stepscope.open(file, store=folder)
+            for table in ("device_work", "launches", "annotations", "other_events"):
+                trace.arrow(f"SELECT * FROM {table}")
 
 
 class TestHostileOnes:

@@ -176,6 +176,7 @@ class TestDrawnOnes:
             ("Memcpy DtoH (Device -> Host)", 4, None, None, "hipMemcpyAsync"),
         ]
         assert rows(trace, "SELECT name, pid, tid FROM annotations") == [("forward", "7", "8")]
+        assert main(["report", str(tmp_path / "traces")]) == 0
 
     def test_lines_that_are_cut(self, tmp_path: Path) -> None:
         folder = self.folder(tmp_path)

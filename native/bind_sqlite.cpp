@@ -27,7 +27,6 @@ nb::object next_batch(SqliteScan& self, size_t most) {
   }
   nb::list columns;
   for (SqliteColumn& column : self.columns) {
-    column.valid.resize((rows + 7) / 8);
     nb::object valid = column.nulls ? to_buffer(std::exchange(column.valid, {})) : nb::none();
     switch (column.kind) {
       case SqliteKind::kInt:

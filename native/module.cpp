@@ -5,6 +5,7 @@
 
 NB_MODULE(core, m) {
   m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
+  stepscope::bind_plain_rows(m);
   stepscope::bind_priority(m);
   stepscope::bind_call_tree(m);
   stepscope::bind_coupled(m);
@@ -14,6 +15,7 @@ NB_MODULE(core, m) {
   stepscope::bind_path(m);
   stepscope::bind_pickle(m);
   stepscope::bind_reader(m);
+  stepscope::bind_pftrace(m);
   stepscope::bind_simulation(m);
   stepscope::bind_sqlite(m);
   stepscope::bind_stacks(m);

@@ -80,6 +80,7 @@ void PlainHeap::recycle(PlainObject* object) {
   object->items.clear();
   object->text.clear();
   object->role = 0;
+  object->partial = false;
   object->number = -1;
   object->offset = 0;
   spare_.push_back(object);
@@ -131,6 +132,7 @@ void PickleMachine::close_all() {
       add_items(from - 1, from);
     } else if (stack_[from - 1].is(Plain::dict)) {
       if ((stack_.size() - from) % 2) stack_.pop_back();
+      stack_[from - 1].object()->partial = true;
       set_items(from - 1, from);
     }
     stack_.resize(from);

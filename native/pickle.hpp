@@ -66,6 +66,7 @@ struct PlainObject {
   PlainObject *before = nullptr, *after = nullptr;
   uint32_t refs = 0;
   Plain kind = Plain::none;
+  bool partial = false;      // the pickle was cut before it was whole
   int8_t role = 0;           // for a listener: what kind of list this is; 0 until it was looked at
   int64_t number = -1;       // for a listener: what it numbered
   int64_t offset = 0;        // for a listener

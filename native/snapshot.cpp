@@ -153,6 +153,7 @@ bool SnapshotReader::takes(const PickleMachine& machine, size_t at, const PlainV
     ++odd;
     return true;
   }
+  if (item.object()->partial && list.role != kSegments) return true;
   switch (list.role) {
     case kTrace: add_event(list, *item.object()); break;
     case kSegments: add_segment(*item.object()); break;
@@ -170,7 +171,7 @@ void SnapshotReader::look_at(const PickleMachine& machine, size_t at, PlainObjec
   list.role = kOther;
   if (key == "segments" || at == 0) {
     list.role = kSegments;
-    saw_segments = true;
+    if (at > 0) saw_segments = true;  // of a list alone, its items tell
   } else if (key == "blocks") {
     list.role = kBlocks;
     for (size_t i = std::min(mark, at); i + 1 < at; i += 2)  // the other members of the segment wait there

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
+
+#include "text.hpp"
 
 #if defined(_WIN32)
 #include <io.h>
@@ -203,22 +204,25 @@ bool SqliteScan::open_next_leaf() {
 size_t SqliteScan::next(size_t most) {
   batch_ = text_bytes_ = 0;
   for (SqliteColumn& column : columns) {
-    column.ints.clear();
-    column.doubles.clear();
+    column.ints.resize(column.kind == SqliteKind::kInt ? most : 0);
+    column.doubles.resize(column.kind == SqliteKind::kDouble ? most : 0);
+    column.offsets.resize(column.kind == SqliteKind::kText ? most + 1 : 0);
     column.text.clear();
-    column.offsets.assign(column.kind == SqliteKind::kText ? 1 : 0, 0);
-    column.valid.assign((most + 7) / 8, 0);
+    column.valid.assign((most + 7) / 8, 0xff);
     column.nulls = 0;
-    if (column.kind == SqliteKind::kInt) column.ints.reserve(most);
-    if (column.kind == SqliteKind::kDouble) column.doubles.reserve(most);
-    if (column.kind == SqliteKind::kText) column.offsets.reserve(most + 1);
   }
-  if (!file.refusal.empty()) return 0;
-  while (batch_ < most && text_bytes_ < kMostBatchText && open_next_leaf()) {
-    if (read_row(cell_++))
-      ++batch_;
-    else
-      ++bad_rows;
+  if (file.refusal.empty())
+    while (batch_ < most && text_bytes_ < kMostBatchText && open_next_leaf()) {
+      if (read_row(cell_++))
+        ++batch_;
+      else
+        ++bad_rows;
+    }
+  for (SqliteColumn& column : columns) {
+    column.ints.resize(std::min(column.ints.size(), batch_));
+    column.doubles.resize(std::min(column.doubles.size(), batch_));
+    column.offsets.resize(std::min(column.offsets.size(), batch_ + 1));
+    column.valid.resize((batch_ + 7) / 8);
   }
   rows += batch_;
   return batch_;
@@ -313,15 +317,15 @@ void SqliteScan::put(SqliteColumn& column, uint64_t type, const unsigned char* v
   switch (column.kind) {
     case SqliteKind::kInt:
       if (is_int || type == 0) {
-        column.ints.push_back(number);
-        return ended(column, true);
+        column.ints[batch_] = number;
+        return;
       }
       ++odd_values;
       return put_null(column);
     case SqliteKind::kDouble:
       if (is_int || type == 0 || type == 7) {
-        column.doubles.push_back(type == 7 ? big_double(value) : static_cast<double>(number));
-        return ended(column, true);
+        column.doubles[batch_] = type == 7 ? big_double(value) : static_cast<double>(number);
+        return;
       }
       ++odd_values;
       return put_null(column);
@@ -345,6 +349,7 @@ void SqliteScan::put_text(SqliteColumn& column, const unsigned char* value, size
   while (value < end) {
     const unsigned char* from = value;
     size_t length = 1;
+    while (end - value >= 8 && !(load64(reinterpret_cast<const char*>(value)) & 0x8080808080808080u)) value += 8;
     while (value < end && (length = character(value, end)) != 0) value += length;
     column.text.insert(column.text.end(), from, value);
     if (value < end) {
@@ -354,22 +359,15 @@ void SqliteScan::put_text(SqliteColumn& column, const unsigned char* value, size
     }
   }
   text_bytes_ += column.text.size() - before;
-  column.offsets.push_back(static_cast<int32_t>(column.text.size()));
-  ended(column, true);
+  column.offsets[batch_ + 1] = static_cast<int32_t>(column.text.size());
 }
 
 void SqliteScan::put_null(SqliteColumn& column) {
-  if (column.kind == SqliteKind::kInt) column.ints.push_back(0);
-  if (column.kind == SqliteKind::kDouble) column.doubles.push_back(0);
-  if (column.kind == SqliteKind::kText) column.offsets.push_back(static_cast<int32_t>(column.text.size()));
-  ended(column, false);
-}
-
-void SqliteScan::ended(SqliteColumn& column, bool there) {
-  if (there)
-    column.valid[batch_ >> 3] = static_cast<uint8_t>(column.valid[batch_ >> 3] | 1u << (batch_ & 7));
-  else
-    ++column.nulls;
+  if (column.kind == SqliteKind::kInt) column.ints[batch_] = 0;
+  if (column.kind == SqliteKind::kDouble) column.doubles[batch_] = 0;
+  if (column.kind == SqliteKind::kText) column.offsets[batch_ + 1] = static_cast<int32_t>(column.text.size());
+  column.valid[batch_ >> 3] = static_cast<uint8_t>(column.valid[batch_ >> 3] & ~(1u << (batch_ & 7)));
+  ++column.nulls;
 }
 
 }  // namespace stepscope

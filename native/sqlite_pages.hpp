@@ -83,7 +83,6 @@ class SqliteScan {
   void put(SqliteColumn& column, uint64_t type, const unsigned char* value, size_t size, bool whole, int64_t rowid);
   void put_text(SqliteColumn& column, const unsigned char* value, size_t size);
   void put_null(SqliteColumn& column);
-  void ended(SqliteColumn& column, bool there);
 
   std::vector<uint8_t> seen_;  // pages that were entered
   std::vector<Level> above_;

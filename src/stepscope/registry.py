@@ -33,6 +33,7 @@ FOLDERS = {
     "present.report": "report format",
     "present.diff": "diff format",
     "present.check": "check format",
+    "exports": "export format",
     "cli.commands": "command",
 }
 """The folders that hold plug-ins, and what one of them is called."""

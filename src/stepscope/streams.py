@@ -87,6 +87,10 @@ class ByteStream:
 
     def head(self, size: int = HEAD) -> bytes:
         """The first decompressed bytes that are not blank, without using them up."""
+        return _text(self.first_bytes())[:size]
+
+    def first_bytes(self) -> bytes:
+        """The first decompressed bytes as they are: in a binary file a blank is a byte like any other."""
         if self._pieces is None:
             try:
                 self._pieces = self._unpacker.pieces(HEAD)
@@ -94,7 +98,7 @@ class ByteStream:
             except BaseException:
                 self._raw.close()
                 raise
-        return _text(self._first)[:size]
+        return self._first
 
     @staticmethod
     def _beginning(pieces: Iterator[bytes]) -> bytes:

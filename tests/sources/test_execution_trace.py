@@ -206,3 +206,101 @@ def test_real_ranks_and_their_execution_traces(sample: Callable[[str], Path], tm
     found = op_inputs(stepscope.open(kineto, also=[et], store=tmp_path / "stores"))
     joined, nodes = (sum(getattr(row, name) for row in found) for name in ("joined", "nodes"))
     assert joined >= 0.99 * nodes > 1000
+
+
+def varint(number: int) -> bytes:
+    out = b""
+    while number > 0x7F:
+        out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
+    return out + bytes([number])
+
+
+def field(number: int, value: int | bytes) -> bytes:
+    """A field of protobuf."""
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def delimited(*messages: bytes) -> bytes:
+    return b"".join(varint(len(one)) + one for one in messages)
+
+
+def attribute(name: str, number: int, value: int | bytes) -> bytes:
+    return field(1, name.encode()) + field(number, value)
+
+
+def chakra_node(number: int, name: str, needs: tuple[int, ...] = ()) -> bytes:
+    """A node as Chakra writes what it read of a trace of torch."""
+    given_ = field(1, b"[[1, 2]]") + field(2, b"[[8, 4]]") + field(3, b'["Tensor(float)"]')
+    attrs = [
+        attribute("rf_id", 13, number + 100),
+        attribute("tid", 13, 1),
+        attribute("op_schema", 29, f"{name}(Tensor self) -> Tensor".encode()),
+        attribute("seq_id", 17, 1),  # folded: -1
+        attribute("is_cpu_op", 27, 1),
+    ]
+    depends = field(4, 2) + field(5, b"".join(map(varint, needs)))
+    whole = (
+        field(1, number) + field(2, name.encode()) + field(3, 4) + depends + field(7, 5) + field(8, given_)
+    )
+    return whole + b"".join(field(10, one) for one in attrs)
+
+
+HEADER = field(1, b"0.0.4") + field(2, attribute("schema", 29, b"1.0.2-chakra.0.0.4"))
+
+
+class TestProtobuf:
+    def test_nodes(self, tmp_path: Path) -> None:
+        file = tmp_path / "x.0.et"
+        file.write_bytes(delimited(HEADER, chakra_node(0, "aten::a"), chakra_node(300, "aten::b", (0, 7))))
+        trace = stepscope.open(file)
+        first, second = trace.arrow("SELECT * FROM execution_nodes ORDER BY node").to_pylist()
+        assert (first["node"], first["name"], first["parent"], first["record_id"]) == (0, "aten::a", 2, 100)
+        assert (first["thread"], first["sequence"], first["depends_on"]) == (1, None, None)
+        assert (first["input_shapes"], first["input_types"]) == ("[[8, 4]]", '["Tensor(float)"]')
+        assert (second["node"], second["depends_on"], second["dur_ns"]) == (300, "[0,7]", 5000)
+        assert second["schema"] == "aten::b(Tensor self) -> Tensor"
+        assert trace.meta.metadata["execution_trace"] == {"schema": "1.0.2-chakra.0.0.4"}
+        assert [row.name for row in op_inputs(trace)] == ["aten::a", "aten::b"]
+
+    def test_what_is_cut_or_damaged(self, tmp_path: Path) -> None:
+        odd = field(1, 5) + b"\x12\x7f"  # a name that runs over the end
+        whole = delimited(HEADER, chakra_node(0, "aten::a"), odd, chakra_node(1, "aten::b"))
+        file = tmp_path / "x.et"
+        file.write_bytes(whole[:-3])
+        trace = stepscope.open(file)
+        assert trace.meta.rows["execution_nodes"] == 1
+        assert [one.reason for one in trace.meta.damage] == [
+            "the execution trace ends too early or is damaged: it ends too early",
+            "a damaged node of the execution trace, not kept",
+        ]
+
+    @settings(max_examples=tries(200))
+    @given(raw=st.binary(max_size=80), size=st.integers(1, 30))
+    def test_any_bytes_are_read_or_refused(self, raw: bytes, size: int) -> None:
+        reader = _native.ChakraReader()
+        document = delimited(HEADER, chakra_node(1, "aten::a")) + raw
+        for at in range(0, len(document), size):
+            reader.feed(document[at : at + size])
+        reader.finish()
+        for text in texts(*reader.take()).to_pylist():
+            json.loads(text)
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_a_real_one(self, rank: int, sample: Callable[[str], Path], tmp_path: Path) -> None:
+        file = sample(f"execution_traces/chakra_ring_allreduce.{rank}.et")
+        raw, at, nodes = file.read_bytes(), 0, -1  # the header is none
+        while at < len(raw):
+            size, shift = 0, 0
+            while True:
+                byte, at = raw[at], at + 1
+                size, shift = size | (byte & 0x7F) << shift, shift + 7
+                if byte < 0x80:
+                    break
+            at, nodes = at + size, nodes + 1
+        trace = stepscope.open(file, store=tmp_path)
+        assert trace.meta.rows["execution_nodes"] == nodes > 10
+        assert trace.meta.damage == ()
+        (kinds,) = trace.arrow("SELECT count(DISTINCT name[:4]) FROM execution_nodes")[0].to_pylist()
+        assert kinds == 2, "COMM_… and COMP_…"

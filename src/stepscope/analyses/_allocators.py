@@ -1,8 +1,8 @@
-"""What the analyses of allocator snapshots share: levels counted back from the end, lifetimes, and whose code it was.
+"""What analyses of allocator snapshots share: levels counted back, lifetimes, and whose code it was.
 
 A history seldom begins with an empty device, and its rows say what was asked for, not what was given. So
-levels are counted back from the blocks at the end: these have their true size; what was freed before is taken as
-rounded up the way the allocator rounds.
+levels are counted back from the blocks at the end: these have their true size, and what was freed before is
+taken as rounded up the way the allocator rounds.
 """
 
 from __future__ import annotations
@@ -93,13 +93,15 @@ LEVELS = """
         WINDOW places AS (PARTITION BY device, address ORDER BY nth)),
     sized AS MATERIALIZED (
         SELECT asked.* EXCLUDE (given_bytes),
-               CASE WHEN action = 'alloc' AND next_action IS NULL AND active THEN coalesce(state.bytes, given_bytes)
+               CASE WHEN action = 'alloc' AND next_action IS NULL AND active THEN coalesce(state.bytes,
+                   given_bytes)
                     ELSE given_bytes END AS bytes
         FROM asked LEFT JOIN (SELECT device, address, any_value(bytes) AS bytes, bool_or(active) AS active
                               FROM state GROUP BY device, address) state USING (device, address)),
     says AS (SELECT device, bool_or(action = 'free_requested') AS requests FROM asked GROUP BY device),
     deltas AS (
-        SELECT device, nth, start_ns, CASE action WHEN 'alloc' THEN bytes WHEN 'free_completed' THEN -bytes ELSE 0
+        SELECT device, nth, start_ns, CASE action WHEN 'alloc' THEN bytes WHEN 'free_completed' THEN -bytes
+            ELSE 0
                END AS active, CASE action WHEN 'alloc' THEN bytes WHEN 'free_requested' THEN -bytes
                ELSE CASE WHEN requests THEN 0 ELSE -bytes END END AS allocated, 0 AS reserved
         FROM sized JOIN says USING (device)
@@ -114,7 +116,8 @@ LEVELS = """
                (active_bytes - sum(active) OVER whole + sum(active) OVER before)::BIGINT AS active_bytes,
                (allocated_bytes - sum(allocated) OVER whole + sum(allocated) OVER before)::BIGINT
                    AS allocated_bytes,
-               (reserved_bytes - sum(reserved) OVER whole + sum(reserved) OVER before)::BIGINT AS reserved_bytes
+               (reserved_bytes - sum(reserved) OVER whole + sum(reserved) OVER before)::BIGINT AS
+                   reserved_bytes
         FROM deltas JOIN ends USING (device)
         WINDOW whole AS (PARTITION BY device),
                before AS (PARTITION BY device ORDER BY nth ROWS UNBOUNDED PRECEDING)),
@@ -130,7 +133,7 @@ LEVELS = """
         FROM (SELECT device, nth, active_bytes FROM levels
               UNION ALL SELECT device, -1, active_bytes FROM starts) GROUP BY device)
 """
-"""`levels`: what was in use and reserved after every event; `starts`: before the first; `peaks`: the most in use."""
+"""`levels`: what was in use and reserved after every event; `starts`: before the first; `peaks`: the most."""
 
 LIVES = """
     lives AS MATERIALIZED (
@@ -141,7 +144,8 @@ LIVES = """
         FROM sized WHERE action = 'alloc'
         UNION ALL
         SELECT device, address, bytes, NULL, NULL, NULL,
-               CASE WHEN action = 'free_completed' THEN nth WHEN next_action = 'free_completed' THEN next_nth END,
+               CASE WHEN action = 'free_completed' THEN nth WHEN next_action = 'free_completed' THEN
+                   next_nth END,
                stack
         FROM sized WHERE last_action IS NULL AND action <> 'alloc'
                      AND (action = 'free_completed' OR next_action IS NOT NULL)
@@ -149,7 +153,8 @@ LIVES = """
         SELECT state.device, state.address, state.bytes, NULL, NULL, state.stack, NULL, NULL
         FROM state LEFT JOIN (SELECT DISTINCT device, address, true AS made FROM asked
                               WHERE next_action IS NULL AND action = 'alloc'
-                                 OR action = 'alloc' AND next_action = 'free_requested' AND second_action IS NULL)
+                                 OR action = 'alloc' AND next_action = 'free_requested' AND second_action IS
+                                     NULL)
              USING (device, address)
         WHERE active AND made IS NULL)
 """
@@ -232,15 +237,18 @@ KINDS = """
 # In expandable segments memory comes and goes in pages: of 20 MiB, in the pool of small requests of 2 MiB.
 PINNED = """
     pages AS (
-        SELECT segment, CASE kind WHEN 'small' THEN 2 << 20 ELSE 20 << 20 END AS page FROM allocator_segments),
+        SELECT segment, CASE kind WHEN 'small' THEN 2 << 20 ELSE 20 << 20 END AS page FROM
+            allocator_segments),
     inside AS (
-        SELECT b.segment, coalesce(sum(b.bytes) FILTER (starts_with(state, 'active')), 0)::BIGINT AS active_bytes,
+        SELECT b.segment, coalesce(sum(b.bytes) FILTER (starts_with(state, 'active')), 0)::BIGINT AS
+            active_bytes,
                coalesce(sum(b.bytes) FILTER (state = 'inactive'), 0)::BIGINT AS free_bytes,
                coalesce(max(b.bytes) FILTER (state = 'inactive'), 0) AS largest_free_bytes,
                count(*) FILTER (starts_with(state, 'active')) AS blocks,
                arg_max({stack}, b.bytes) FILTER (starts_with(state, 'active')) AS stack,
                coalesce(sum(greatest(0, (b.address + b.bytes - s.address) // page
-                   - (b.address - s.address + page - 1) // page) * page) FILTER (state = 'inactive'), 0)::BIGINT
+                   - (b.address - s.address + page - 1) // page) * page) FILTER (state = 'inactive'),
+                       0)::BIGINT
                    AS page_bytes
         FROM allocator_blocks b JOIN allocator_segments s USING (segment) JOIN pages USING (segment)
         GROUP BY b.segment),
@@ -260,7 +268,8 @@ STEPS = """
         FROM allocator_annotations
         WHERE start_ns IS NOT NULL AND (name LIKE 'ProfilerStep#%' OR name LIKE 'Optimizer.step#%')),
     timed AS (
-        SELECT 'mark' AS source, TRY_CAST(number AS BIGINT) AS step, min(start_ns) FILTER (stage = 'START') AS low,
+        SELECT 'mark' AS source, TRY_CAST(number AS BIGINT) AS step, min(start_ns) FILTER (stage = 'START')
+            AS low,
                max(start_ns) FILTER (stage = 'END') AS high
         FROM marked WHERE source = 'mark' GROUP BY number
         UNION ALL
@@ -280,7 +289,8 @@ STEPS = """
     by_frames AS (
         SELECT device, 'frames' AS source, row_number() OVER (PARTITION BY device ORDER BY nth) - 1 AS step,
                coalesce(lag(nth) OVER (PARTITION BY device ORDER BY nth), -1) AS from_nth, nth AS to_nth
-        FROM (SELECT device, lead(nth) OVER (PARTITION BY device ORDER BY nth) - 1 AS nth, phase FROM stretches)
+        FROM (SELECT device, lead(nth) OVER (PARTITION BY device ORDER BY nth) - 1 AS nth, phase FROM
+            stretches)
         WHERE phase = 'optimizer' AND nth IS NOT NULL),
     candidates AS (
         SELECT device, source, step, coalesce(from_nth, -1) AS from_nth, to_nth FROM by_time
@@ -288,7 +298,8 @@ STEPS = """
         UNION ALL SELECT * FROM by_frames),
     counted AS (SELECT device, source, count(*) AS steps FROM candidates GROUP BY device, source),
     best AS (
-        SELECT device, arg_min(source, CASE source WHEN 'mark' THEN 0 WHEN 'trace' THEN 1 WHEN 'optimizer' THEN 2
+        SELECT device, arg_min(source, CASE source WHEN 'mark' THEN 0 WHEN 'trace' THEN 1 WHEN 'optimizer'
+            THEN 2
                ELSE 3 END) AS source
         FROM counted WHERE steps >= 2 GROUP BY device),
     spans AS MATERIALIZED (
@@ -308,8 +319,10 @@ def missing(trace: Trace) -> tuple[str, ...]:
     if "allocator_snapshot" in trace.meta.metadata:
         return ()
     return (
-        "No snapshot of the allocator: call torch.cuda.memory._record_memory_history() at the start and "
-        "torch.cuda.memory._dump_snapshot('snapshot.pickle') at the end, and give that file.",
+        (
+            "No snapshot of the allocator: call torch.cuda.memory._record_memory_history() at the start and "
+            "torch.cuda.memory._dump_snapshot('snapshot.pickle') at the end, and give that file."
+        ),
     )
 
 
@@ -330,10 +343,14 @@ def history_notes(trace: Trace) -> tuple[str, ...]:
     """What is to be known of the levels."""
     told = _told(trace)
     if told.get("cut"):
-        return ("The snapshot is cut: its last events are lost, so nothing can be counted back from the end.",)
+        return (
+            "The snapshot is cut: its last events are lost, so nothing can be counted back from the end.",
+        )
     if not told.get("events"):
         return (
-            "The snapshot has no history: only the state at the end is known. Call "
-            "torch.cuda.memory._record_memory_history() before the program allocates.",
+            (
+                "The snapshot has no history: only the state at the end is known. Call "
+                "torch.cuda.memory._record_memory_history() before the program allocates."
+            ),
         )
     return ()

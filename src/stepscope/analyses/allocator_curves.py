@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._allocators import BLOCKS, EVENTS, LEVELS, SEGMENTS, STATE, history_notes, missing, sql
+from stepscope.analyses._allocators import (
+    BLOCKS,
+    EVENTS,
+    LEVELS,
+    SEGMENTS,
+    STATE,
+    history_notes,
+    missing,
+    sql,
+)
 from stepscope.errors import StepscopeError
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -84,7 +84,9 @@ def allocator_peaks(trace: Trace) -> Table[PeakHolder]:
         return Table.of(PeakHolder, (), notes)
     parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
     table = trace.query(PeakHolder, f"{parts}, {_SQL}")
-    peaks = trace.rows(f"{sql(trace, STATE, LEVELS)} SELECT device, peak_bytes, peak_nth FROM peaks ORDER BY device")
+    peaks = trace.rows(
+        f"{sql(trace, STATE, LEVELS)} SELECT device, peak_bytes, peak_nth FROM peaks ORDER BY device"
+    )
     return table.with_notes(
         tuple(
             f"Device {row['device']}: {units.size(row['peak_bytes'])} "

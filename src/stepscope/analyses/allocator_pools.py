@@ -31,14 +31,14 @@ class AllocatorPool:
     ]
     pinned_page_bytes: Annotated[
         int,
-        "Of that, whole pages of 20 MiB (small pool: 2 MiB): what expandable segments could give back with the "
-        "same blocks in the same places.",
+        "Of that, whole pages of 20 MiB (small pool: 2 MiB): what expandable segments could give back with "
+        "the same blocks in the same places.",
     ]
     largest_free_bytes: Annotated[int, "The largest free block: larger requests need a new segment."]
 
 
 _SQL = f"""
-    WITH {PINNED.replace('{stack}', 'NULL::BIGINT')}
+    WITH {PINNED.replace("{stack}", "NULL::BIGINT")}
     SELECT device, kind, pool, expandable, count(*) AS segments, sum(bytes)::BIGINT AS reserved_bytes,
            sum(active_bytes)::BIGINT AS active_bytes,
            coalesce(sum(bytes) FILTER (active_bytes = 0), 0)::BIGINT AS returnable_bytes,

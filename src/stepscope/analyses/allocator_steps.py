@@ -63,7 +63,8 @@ _SQL = """
                arg_max(phase, bytes) AS kept_phase, max(bytes) AS kept_site_bytes
         FROM kept GROUP BY device, step),
     bounds AS (
-        SELECT spans.device, step, source, from_nth, coalesce(early.active_bytes, starts.active_bytes) AS start_bytes,
+        SELECT spans.device, step, source, from_nth, coalesce(early.active_bytes, starts.active_bytes) AS
+            start_bytes,
                spans.to_nth
         FROM spans JOIN starts USING (device)
         ASOF LEFT JOIN levels early ON early.device = spans.device AND early.nth <= from_nth),

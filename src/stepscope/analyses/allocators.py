@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._allocators import BLOCKS, EVENTS, LEVELS, SEGMENTS, STATE, history_notes, missing, sql
+from stepscope.analyses._allocators import (
+    BLOCKS,
+    EVENTS,
+    LEVELS,
+    SEGMENTS,
+    STATE,
+    history_notes,
+    missing,
+    sql,
+)
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -29,7 +38,7 @@ class Allocator:
     start_reserved_bytes: Annotated[int | None, "Reserved before the first event."]
     peak_bytes: Annotated[int | None, "The most that was active at any time."]
     peak_nth: Annotated[int | None, "Event after which that was first reached; -1: before the first."]
-    peak_ns: Annotated[int | None, "When that was, in ns since the epoch."]
+    peak_after_ns: Annotated[int | None, "When that was, after the first event with a time."]
     reserved_at_peak_bytes: Annotated[int | None, "Reserved at that time."]
     reserved_peak_bytes: Annotated[int | None, "The most that was reserved at any time."]
     failures: Annotated[int, "Allocations that failed."]
@@ -37,7 +46,8 @@ class Allocator:
 
 _SQL = """
     counts AS (
-        SELECT device, count(*) AS events, count(*) FILTER (action = 'oom') AS failures
+        SELECT device, count(*) AS events, count(*) FILTER (action = 'oom') AS failures,
+               min(start_ns) AS first_ns
         FROM allocator_events GROUP BY device),
     held AS (
         SELECT device, count(*) FILTER (allocated) AS live_blocks,
@@ -52,7 +62,7 @@ _SQL = """
            CASE WHEN $history THEN starts.active_bytes END AS start_bytes,
            CASE WHEN $history THEN starts.reserved_bytes END AS start_reserved_bytes,
            CASE WHEN $history THEN peak_bytes END AS peak_bytes,
-           CASE WHEN $history THEN peak_nth END AS peak_nth, levels.start_ns AS peak_ns,
+           CASE WHEN $history THEN peak_nth END AS peak_nth, levels.start_ns - first_ns AS peak_after_ns,
            CASE WHEN $history THEN coalesce(levels.reserved_bytes, starts.reserved_bytes) END
                AS reserved_at_peak_bytes,
            CASE WHEN $history THEN greatest(most.reserved_bytes, starts.reserved_bytes) END
@@ -67,7 +77,7 @@ _SQL = """
 
 @analysis(
     reads={
-        "allocator_events": tuple(one for one in EVENTS if one != "stack") + ("stack",),
+        "allocator_events": EVENTS,
         "allocator_blocks": BLOCKS,
         "allocator_segments": SEGMENTS,
     }

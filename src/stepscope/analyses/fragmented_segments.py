@@ -30,7 +30,7 @@ class FragmentedSegment:
 
 
 _SQL = f"""
-    WITH {PINNED.replace('{stack}', 'b.stack')}, {SITES}
+    WITH {PINNED.replace("{stack}", "b.stack")}, {SITES}
     SELECT device, address, kind, bytes, active_bytes, free_bytes, free_bytes / bytes::DOUBLE AS free_share,
            largest_free_bytes, blocks, site
     FROM pinned LEFT JOIN sites ON sites.stack = pinned.stack
@@ -48,7 +48,7 @@ _SQL = f"""
     }
 )
 def fragmented_segments(trace: Trace) -> Table[FragmentedSegment]:
-    """Lists the segments that a few blocks hold, with the line of code that allocated the largest of these."""
+    """Lists the segments that a few blocks hold, with the line of code that allocated the largest one."""
     if notes := missing(trace):
         return Table.of(FragmentedSegment, (), notes)
     return trace.query(FragmentedSegment, _SQL)

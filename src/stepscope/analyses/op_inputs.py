@@ -96,7 +96,9 @@ def op_inputs(trace: Trace) -> Table[OpInputs]:
     note = (
         f"{units.count(joined)} of {units.count(nodes)} operators of the execution trace are in the profile."
     )
-    if not trace.has("ops"):
+    if not nodes:
+        note = "The nodes of the execution trace have no signatures, so they are no operators of torch."
+    elif not trace.has("ops"):
         note = "There is no profile beside the execution trace, so it has no times."
     elif not joined:
         note = "None of its operators was found in the profile: it shows others, or in another order."

@@ -38,6 +38,31 @@ def _compile_log(tables: Mapping[str, Table[Any]]) -> str:
     return f"{told} {times(len(rows), 'compilation')}{where}{took}{most}."
 
 
+_NO_TIMES = "has no times of kernels: nothing is said about speed."
+
+
+def _snapshot(tables: Mapping[str, Table[Any]]) -> str:
+    held = max(tables.get("allocators", ()), key=lambda one: one.peak_bytes or one.active_bytes, default=None)
+    if held is None:
+        return ""
+    if held.peak_bytes is None:
+        known = f"At its end {units.size(held.active_bytes)} is in use; the peak is not known."
+    else:
+        known = f"At most {units.size(held.peak_bytes)} was in use."
+    return f"A memory snapshot {_NO_TIMES} {known}"
+
+
+def _memory_timeline(tables: Mapping[str, Table[Any]]) -> str:
+    rows = list(tables.get("timeline_kinds", ()))
+    peak = sum(row.at_peak_bytes for row in rows)
+    most = max(rows, key=lambda row: row.at_peak_bytes, default=None)
+    if most is None:
+        return ""
+    return (
+        f"A memory timeline {_NO_TIMES} At most {units.size(peak)} was allocated, most of it {most.category}."
+    )
+
+
 def _ncu(tables: Mapping[str, Table[Any]]) -> str:
     told = "Counters of kernels alone: how often they run in a program, and what a step takes, is not here."
     rows = list(tables.get("measured_kernels", ()))
@@ -70,6 +95,16 @@ def _samples(tables: Mapping[str, Table[Any]]) -> str:
 _LIMITS = {"compute": "arithmetic", "memory": "memory bandwidth", "latency": "latency"}
 _OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
     "compile_log": _compile_log,
+    "execution_trace": lambda _: (
+        "An execution trace has no times: it says what operators were given, not how long they took. "
+        "`stepscope show op_inputs` lists them."
+    ),
+    "memory_timeline": _memory_timeline,
     "ncu": _ncu,
     **dict.fromkeys(("perf", "collapsed", "speedscope"), _samples),
+    "proton": lambda _: (
+        "A profile of Proton has no timeline: it says how long kernels took, not what a step waits for. "
+        "`stepscope show proton_scopes` lists them."
+    ),
+    "snapshot": _snapshot,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.findings import Finding, Gain, Location
+from stepscope.findings.claims import Time
 from stepscope.findings.ranking import MEDIUM_SHARE
 from stepscope.findings.report import Overview, PassFacts, Report, ServedKind
 
@@ -173,7 +174,13 @@ def gain(of: Gain) -> str:
 
 def worth(finding: Finding) -> str:
     """What a fix is worth: time, or a run that does not fail."""
-    return "run may fail" if finding.advice.risk and not finding.gain.high_ns else gain(finding.gain)
+    if finding.gain.high_ns:
+        return gain(finding.gain)
+    if finding.advice.risk:
+        return "run may fail"
+    claims = finding.advice.claims
+    of_memory = all(one.time is Time.MEMORY and one.part for one in claims) and bool(claims)
+    return "less memory" if of_memory else gain(finding.gain)
 
 
 def sharing(report: Report, finding: Finding) -> str:

@@ -39,8 +39,15 @@ def is_one_profile(word: str) -> bool:
         return not word.endswith("/") and listed([word]).files == (word,)
     path = Path(word)
     with suppress(OSError, ValueError):
-        return path.exists() and (not path.is_dir() or is_store(path))
+        return path.exists() and (not path.is_dir() or is_store(path) or _is_read_whole(word))
     return False
+
+
+def _is_read_whole(folder: str) -> bool:
+    """Whether a source takes the folder as one profile, as exports of one table a file are."""
+    from stepscope.sources import Input, reader_of
+
+    return reader_of(Input(folder)) is not None
 
 
 def run_of(words: Sequence[str]) -> Run | None:

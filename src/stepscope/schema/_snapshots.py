@@ -45,7 +45,9 @@ SNAPSHOTS = (
         (
             Column("device", "int64", "Index of the device.", always=True),
             Column("nth", "int64", "Its place among those of the device, from 0.", always=True),
-            Column("action", "string", "alloc, free_requested, free_completed, segment_alloc, …", always=True),
+            Column(
+                "action", "string", "alloc, free_requested, free_completed, segment_alloc, …", always=True
+            ),
             Column("address", "int64", "Address of the block or segment."),
             Column("bytes", "int64", "Size that was asked for, of segments their size."),
             Column("stream", "int64", "Stream whose memory it is, as its address."),
@@ -74,7 +76,9 @@ SNAPSHOTS = (
             Column("line", "int64", "Line; 0 where it is unknown."),
             Column("function", "string", "Function."),
             Column("place", "string", "File from its package on, line and function.", always=True),
-            Column("origin", "string", "user, library, python (torch and Python itself) or native.", always=True),
+            Column(
+                "origin", "string", "user, library, python (torch and Python itself) or native.", always=True
+            ),
             Column("phase", "string", "The phase that it belongs to by itself; NULL for most."),
         ),
     ),
@@ -86,6 +90,17 @@ SNAPSHOTS = (
             Column("name", "string", "Name of the range."),
             Column("stage", "string", "START or END."),
             Column("start_ns", "int64", "When."),
+        ),
+    ),
+    StoredTable(
+        "memory_timeline",
+        "What an exported memory timeline says: how the memory of each kind of tensor changed.",
+        (
+            Column("nth", "int64", "Its place in the file, from 0.", always=True),
+            Column("start_ns", "int64", "When; NULL for what was there before the profile."),
+            Column("action", "string", "there before, created, changed or freed.", always=True),
+            Column("category", "string", "Kind of tensor, as the profiler told it.", always=True),
+            Column("bytes", "int64", "How much more the kind takes from then on.", always=True),
         ),
     ),
 )

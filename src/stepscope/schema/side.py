@@ -10,6 +10,7 @@ from stepscope.schema._compile_logs import COMPILE_LOGS
 from stepscope.schema._cpu_samples import CPU_SAMPLES
 from stepscope.schema._execution import EXECUTION
 from stepscope.schema._kernel_counters import KERNEL_COUNTERS
+from stepscope.schema._proton import PROTON
 from stepscope.schema._snapshots import SNAPSHOTS
 from stepscope.schema.events import Column, StoredTable
 
@@ -31,6 +32,7 @@ SIDE = (
     *COMPILE_LOGS,
     *CPU_SAMPLES,
     *EXECUTION,
+    *PROTON,
     KERNEL_COUNTERS,
     *SNAPSHOTS,
 )

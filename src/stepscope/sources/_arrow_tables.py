@@ -13,7 +13,7 @@ from stepscope.store.rows import of_distinct
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ParquetFolder", "ProfileTables", "Texts", "Times", "shifted"]
+__all__ = ["Lookup", "ParquetFolder", "ProfileTables", "Texts", "Times", "shifted"]
 
 _FAR = 1 << 60
 
@@ -141,6 +141,16 @@ class Texts:
         place = None if number is None else self._places.get(number)
         return None if place is None else self._texts[place].as_py()
 
+    def first_of(self, columns: list[pa.Array], otherwise: str) -> pa.Array:
+        """The text of the first number in each row that has one."""
+        import pyarrow as pa
+
+        def text(*values: int | str | None) -> str:
+            found = (value if isinstance(value, str) else self.one(value) for value in values)
+            return next((one for one in found if one), otherwise)
+
+        return of_distinct(columns, text, pa.string())
+
     def of(
         self, numbers: pa.Array, change: Callable[[str | None], str | None] = lambda text: text
     ) -> pa.Array:
@@ -150,6 +160,45 @@ class Texts:
         if pa.types.is_string(numbers.type):
             return of_distinct([numbers], change, pa.string())
         return of_distinct([numbers], lambda number: change(self.one(number)), pa.string())
+
+
+class Lookup:
+    """Values by number, of a table that is kept whole: the columns `wanted` by the column `number`."""
+
+    def __init__(self, tables: ProfileTables, table: str, number: str, wanted: tuple[str, ...]) -> None:
+        import pyarrow as pa
+
+        kinds = dict.fromkeys((number, *wanted), "int64")
+        schema = pa.schema([(name, pa.int64()) for name in kinds])
+        found = pa.Table.from_batches(tables.batches(table, kinds), schema).combine_chunks()
+        columns = {name: _whole(found.column(name)) for name in kinds}
+        self._numbers, self._values = columns[number], columns
+        count = len(self._numbers)
+        first, last = (self._numbers[0].as_py(), self._numbers[-1].as_py()) if count else (None, None)
+        # Numbers one after the other, as tables have them that were written in one go, need no search.
+        self._first = first if first is not None and last == first + count - 1 else None
+
+    def of(self, column: str, numbers: pa.Array) -> pa.Array:
+        """The value of each number, NULL where there is none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not len(self._numbers):
+            return pa.nulls(len(numbers), pa.int64())
+        if self._first is None:
+            places = pc.index_in(numbers, self._numbers)
+        else:
+            places = pc.subtract(numbers, self._first)
+            inside = pc.and_(pc.greater_equal(places, 0), pc.less(places, len(self._numbers)))
+            places = pc.if_else(inside, places, None)
+        return self._values[column].take(places)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    import pyarrow as pa
+
+    joined = column.combine_chunks()
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
 
 
 class Times:

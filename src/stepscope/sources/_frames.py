@@ -1,4 +1,4 @@
-"""What can be told of a frame of a stack by its file and function: whose code it is, and which phase it begins."""
+"""What a frame's file and function tell: whose code it is, and which phase of training it begins."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def told_of_frames(file: pa.Array, line: pa.Array, function: pa.Array) -> dict[s
     whole = pc.replace_substring(file, "\\", "/")
     short = pc.replace_substring_regex(whole, _PACKAGES, "")
     lines = pc.cast(line.fill_null(0), pa.string())
-    names = [pc.binary_join_element_wise(pc.binary_join_element_wise(path, lines, "("), function, "): ")
-             for path in (short, whole)]
+    names = [
+        pc.binary_join_element_wise(pc.binary_join_element_wise(path, lines, "("), function, "): ")
+        for path in (short, whole)
+    ]
     place = pc.if_else(is_python, names[0], function)
     users = pc.and_(is_python, phases.is_user_frame(names[1]))
     libraries = pc.and_(is_python, phases.is_library_frame(names[1]))
-    origin = pc.case_when(
-        pc.make_struct(users, libraries, is_python), "user", "library", "python", "native"
-    )
+    origin = pc.case_when(pc.make_struct(users, libraries, is_python), "user", "library", "python", "native")
     numbers = phases.own_phases(names[0])
     numbers = pc.if_else(pc.match_substring_regex(function, _ENGINE), phases.BACKWARD, numbers)
     return {

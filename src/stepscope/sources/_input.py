@@ -46,6 +46,11 @@ class Input:
         return b"" if self.is_folder else self.stream.head()
 
     @property
+    def first_bytes(self) -> bytes:
+        """The same as they are: some binary files begin with what is a blank in a text."""
+        return b"" if self.is_folder else bytes(self.stream.first_bytes())
+
+    @property
     def stream(self) -> ByteStream:
         """Its bytes, decompressed, to be gone through once."""
         if self._stream is None:

@@ -9,21 +9,18 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from stepscope.sources._arrow_tables import ProfileTables, Texts, Times, shifted
-from stepscope.store.rows import of_distinct
+from stepscope.sources._arrow_tables import shifted
+from stepscope.sources._nsys_events import NsysEvents
+from stepscope.store.rows import of_distinct, same
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stepscope.store.writer import StoreWriter
-
 __all__ = ["NsysRows"]
 
-_WHOLE = (1 << 24) - 1
 _NO_NUMBER = ((1 << 32) - 1, (1 << 64) - 1)
 """What stands for no stream and no event."""
 
@@ -39,10 +36,6 @@ _SYNCS = {
     "CONTEXT_SYNCHRONIZE": "Context Sync",
 }
 
-_RANGES = (59, 60, 70, 71)
-_MARKS = (34, 65)
-_DOMAIN = 75
-
 _PLACED = {"start": "int64", "end": "int64", "deviceId": "int64", "contextId": "int64", "streamId": "int64"}
 _WORK = {
     **_PLACED,
@@ -54,81 +47,29 @@ _WORK = {
 _SHAPE = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
 
-# What torch.autograd.profiler.emit_nvtx writes: the name of an operator, and what it appends.
-_TOLD = (
-    r"(?s)^(?P<name>.*?)(?:, seq = (?P<seq>-?\d{1,18}))?(?:, op_id = (?P<op>\d{1,18}))?"
-    r"(?:, sizes = (?P<sizes>\[.*?\]))?(?:, input_op_ids = .*)?$"
-)
-_OPERATOR = re.compile(
-    r"^(?!FSDP::|DDP::|nccl:)(?:[A-Za-z_]\w*(?:::\w+)+(?:\.\w+)?|\w+Backward\d*"
-    r"|autograd::engine::evaluate_function: .*|detach_?|record_param_comms)$"
-)
-_NAMESPACE = (
-    r"^(aten|prims?|c10d|_c10d_functional|torch|torchvision|quantized|inductor|flash_attn|xformers)::\w+$"
-)
-
 
 class NsysRows:
     """Reads the tables of one export into a store."""
 
-    def __init__(self, tables: ProfileTables, writer: StoreWriter, multiprocessors: dict[int, int]) -> None:
-        self._tables = tables
-        self._writer = writer
+    def __init__(self, events: NsysEvents, multiprocessors: dict[int, int]) -> None:
+        self._events = events
+        self._tables = tables = events.tables
+        self._texts = events.texts
         self._multiprocessors = multiprocessors
-        self.times = Times()
-        self.texts = Texts(tables, "StringIds")
-        self.counted: dict[str, int] = {}
-        """How many rows of each kind were read."""
-        self.devices: set[int] = set()
-        """The devices that did something."""
         self._processes: dict[int, int] = {}
         kinds = ("KERNEL", "MEMCPY", "MEMSET")
         work = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in kinds]
         # Correlations are counted by each process; without the process they can only be taken as they are.
         self._told_apart = all(not tables.has(one) or tables.has(one, "globalPid") for one in work)
-        self._domains: dict[int | None, str | None] = {}
 
     def read(self) -> None:
         """Reads all of it."""
         for step in (self._calls, self._kernels, self._graphs, self._copies, self._fills):
             step()
-        for step in (self._waits, self._ranges, self._system_calls, self._overheads, self._counters):
+        for step in (self._waits, self._system_calls, self._overheads, self._counters):
             step()
 
     # ---------------------------------------------------------------- places and numbers
-
-    def _add(self, table: str, kind: str, columns: dict[str, pa.Array]) -> None:
-        import pyarrow as pa
-
-        rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-        if rows.num_rows:
-            self._writer.add_rows(table, rows)
-            self.counted[kind] = self.counted.get(kind, 0) + rows.num_rows
-
-    def _timed(self, table: str, wanted: dict[str, str], **options: bool) -> Iterator[pa.RecordBatch]:
-        for batch in self._tables.batches(table, wanted):
-            timed = self.times.of(table, batch, **options)
-            if timed.num_rows:
-                yield timed
-
-    def _host(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Times, process and thread of something on the host."""
-        import pyarrow as pa
-
-        thread = batch.column("globalTid")
-
-        def process(number: int | None) -> str:
-            return "unknown" if number is None else str(number >> 24 & _WHOLE)
-
-        def of_it(number: int | None) -> str:
-            return "unknown" if number is None else str(number & _WHOLE)
-
-        return {
-            "start_ns": batch.column("start"),
-            "dur_ns": batch.column("dur"),
-            "process": of_distinct([thread], process, pa.string()),
-            "thread": of_distinct([thread], of_it, pa.string()),
-        }
 
     def _correlation(self, batch: pa.RecordBatch, process: pa.Array) -> pa.Array:
         """Correlations, made unlike those of other processes; `process` has its number in the higher bits."""
@@ -149,10 +90,8 @@ class NsysRows:
     def _on_device(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Times and place of something on a device."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         device, stream = batch.column("deviceId"), batch.column("streamId")
-        self.devices.update(one for one in pc.unique(device).to_pylist() if one is not None)
         named = {"process": device, "thread": stream}
         columns = {
             "start_ns": batch.column("start"),
@@ -163,30 +102,27 @@ class NsysRows:
             "correlation": self._correlation(batch, batch.column("globalPid")),
         }
         for name, numbers in named.items():
-            columns[name] = numbers.cast(pa.string()).fill_null("unknown")
+            columns[name] = of_distinct([numbers], _number_text, pa.string())
         return columns
 
     # ---------------------------------------------------------------- the device
 
     def _kernels(self) -> None:
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         whole = (*_SHAPE, *_SHARED, "registersPerThread", "demangledName", "shortName", "mangledName")
         for kind in ("KERNEL", "CONCURRENT_KERNEL"):
             table = f"CUPTI_ACTIVITY_KIND_{kind}"
-            for batch in self._timed(table, {**_WORK, **dict.fromkeys(whole, "int64")}):
+            for batch in self._events.timed(table, {**_WORK, **dict.fromkeys(whole, "int64")}):
                 names = [batch.column(name) for name in ("demangledName", "shortName", "mangledName")]
                 shape = [batch.column(name) for name in ("deviceId", "registersPerThread", *_SHARED, *_SHAPE)]
                 columns = self._on_device(batch) | {
-                    "name": pc.coalesce(*(self.texts.of(one) for one in names)).fill_null(
-                        "a kernel without a name"
-                    ),
+                    "name": self._texts.first_of(names, "a kernel without a name"),
                     "graph_id": batch.column("graphId"),
                     "graph_node_id": batch.column("graphNodeId"),
                     "args": of_distinct(shape, self._shape, pa.string()),
                 }
-                self._add("device_work", "kernels", columns)
+                self._events.add("device_work", "kernels", columns)
 
     def _shape(self, device: int, registers: int, *sizes: int | None) -> str:
         """How a kernel was launched, in Kineto's words."""
@@ -214,32 +150,32 @@ class NsysRows:
             which = "" if graph is None else f" {graph}"
             return f"CUDA graph{which} (as a whole: its kernels were not recorded)"
 
-        for batch in self._timed("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK):
+        for batch in self._events.timed("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK):
             columns = self._on_device(batch) | {
                 "name": of_distinct([batch.column("graphId")], name, pa.string()),
                 "graph_id": batch.column("graphId"),
             }
-            self._add("device_work", "graphs", columns)
+            self._events.add("device_work", "graphs", columns)
 
     def _copies(self) -> None:
         import pyarrow as pa
 
         wanted = {**_WORK, **dict.fromkeys(("bytes", "copyKind", "srcKind", "dstKind"), "int64")}
-        for batch in self._timed("CUPTI_ACTIVITY_KIND_MEMCPY", wanted):
+        for batch in self._events.timed("CUPTI_ACTIVITY_KIND_MEMCPY", wanted):
             kinds = [batch.column(name) for name in ("copyKind", "srcKind", "dstKind")]
             columns = self._on_device(batch) | {
                 "name": of_distinct(kinds, _copy_name, pa.string()),
-                "category": pa.repeat(pa.scalar("gpu_memcpy"), batch.num_rows),
+                "category": same("gpu_memcpy", batch.num_rows),
                 "bytes": batch.column("bytes"),
                 "bandwidth_gb_s": _bandwidth(batch),
                 "graph_node_id": batch.column("graphNodeId"),
             }
-            self._add("device_work", "copies", columns)
+            self._events.add("device_work", "copies", columns)
 
     def _fills(self) -> None:
         import pyarrow as pa
 
-        for batch in self._timed(
+        for batch in self._events.timed(
             "CUPTI_ACTIVITY_KIND_MEMSET", {**_WORK, "bytes": "int64", "memKind": "int64"}
         ):
 
@@ -248,12 +184,12 @@ class NsysRows:
 
             columns = self._on_device(batch) | {
                 "name": of_distinct([batch.column("memKind")], name, pa.string()),
-                "category": pa.repeat(pa.scalar("gpu_memset"), batch.num_rows),
+                "category": same("gpu_memset", batch.num_rows),
                 "bytes": batch.column("bytes"),
                 "bandwidth_gb_s": _bandwidth(batch),
                 "graph_node_id": batch.column("graphNodeId"),
             }
-            self._add("device_work", "fills", columns)
+            self._events.add("device_work", "fills", columns)
 
     # ---------------------------------------------------------------- the host
 
@@ -265,14 +201,14 @@ class NsysRows:
 
         wanted = dict.fromkeys(("start", "end", "globalTid", "correlationId", "nameId"), "int64")
         for kind in ("RUNTIME", "DRIVER"):
-            for batch in self._timed(f"CUPTI_ACTIVITY_KIND_{kind}", wanted):
+            for batch in self._events.timed(f"CUPTI_ACTIVITY_KIND_{kind}", wanted):
                 number = batch.column("nameId")
-                columns = self._host(batch) | {
-                    "name": self.texts.of(number, _call_name),
-                    "category": self.texts.of(number, category),
+                columns = self._events.host(batch) | {
+                    "name": self._texts.of(number, _call_name),
+                    "category": self._texts.of(number, category),
                     "correlation": self._correlation(batch, batch.column("globalTid")),
                 }
-                self._add("launches", "calls", columns)
+                self._events.add("launches", "calls", columns)
 
     def _waits(self) -> None:
         """What was waited for, as CUPTI has it beside the calls."""
@@ -288,18 +224,18 @@ class NsysRows:
         def name(kind: int | None) -> str:
             return told.get(kind, "Sync")
 
-        for batch in self._timed(table, {**_WORK, "syncType": "int64"}):
+        for batch in self._events.timed(table, {**_WORK, "syncType": "int64"}):
             stream = batch.column("streamId")
             stream = pc.if_else(pc.is_in(stream, pa.array(_NO_NUMBER[:1])), None, stream)
             placed = self._on_device(batch)
             columns = {key: placed[key] for key in ("start_ns", "dur_ns", "process", "correlation")} | {
-                "thread": stream.cast(pa.string()).fill_null("-1"),
+                "thread": of_distinct([stream], _number_text, pa.string()),
                 "stream": stream,
                 "name": of_distinct([batch.column("syncType")], name, pa.string()),
-                "category": pa.repeat(pa.scalar("cuda_sync"), batch.num_rows),
-                "phase": pa.repeat(pa.scalar("X"), batch.num_rows),
+                "category": same("cuda_sync", batch.num_rows),
+                "phase": same("X", batch.num_rows),
             }
-            self._add("other_events", "waits", columns)
+            self._events.add("other_events", "waits", columns)
 
     def _system_calls(self) -> None:
         wanted = dict.fromkeys(("start", "end", "globalTid", "nameId"), "int64")
@@ -309,106 +245,18 @@ class NsysRows:
             ("MPI_COLLECTIVES_EVENTS", "mpi"),
         ):
             wanted = wanted | ({"textId": "int64"} if category == "mpi" else {})
-            for batch in self._timed(table, wanted):
+            for batch in self._events.timed(table, wanted):
                 named = batch.column("textId" if category == "mpi" else "nameId")
-                self._add("other_events", category, self._other(batch, self.texts.of(named), category))
+                self._events.add(
+                    "other_events", category, self._events.other(batch, self._texts.of(named), category)
+                )
 
     def _overheads(self) -> None:
         wanted = dict.fromkeys(("start", "end", "globalTid", "nameId"), "int64")
         for table in ("PROFILER_OVERHEAD", "CUPTI_ACTIVITY_KIND_OVERHEAD"):
-            for batch in self._timed(table, wanted):
-                names = self.texts.of(batch.column("nameId"))
-                self._add("other_events", "overheads", self._other(batch, names, "overhead"))
-
-    def _other(self, batch: pa.RecordBatch, names: pa.Array, category: str) -> dict[str, pa.Array]:
-        import pyarrow as pa
-
-        count = batch.num_rows
-        kinds = {"category": pa.repeat(pa.scalar(category), count), "phase": pa.repeat(pa.scalar("X"), count)}
-        return self._host(batch) | kinds | {"name": names}
-
-    # ---------------------------------------------------------------- ranges
-
-    def _ranges(self) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        table = "NVTX_EVENTS"
-        self._domains = self._domain_names()
-        whole = ("start", "end", "eventType", "globalTid", "textId", "domainId")
-        wanted = {**dict.fromkeys(whole, "int64"), "text": "string"}
-        typed = self._tables.has(table, "eventType")
-        for batch in self._tables.batches(table, wanted):
-            kind = batch.column("eventType")
-            marks = pc.is_in(kind, pa.array(_MARKS)) if typed else pc.is_null(batch.column("end"))
-            ranges = pc.is_in(kind, pa.array(_RANGES)) if typed else pc.invert(marks)
-            self._add_marks(batch.filter(marks))
-            timed = self.times.of(table, batch.filter(ranges), open_ended=True)
-            if not timed.num_rows:
-                continue
-            text = pc.coalesce(timed.column("text"), self.texts.of(timed.column("textId")))
-            torch = pc.and_kleene(_may_be_torch(text), _is_default(timed.column("domainId"))).fill_null(False)
-            self._add_annotations(timed.filter(pc.invert(torch)), text.filter(pc.invert(torch)))
-            self._add_torch(timed.filter(torch), text.filter(torch))
-
-    def _domain_names(self) -> dict[int | None, str | None]:
-        import pyarrow.compute as pc
-
-        found: dict[int | None, str | None] = {}
-        wanted = {"eventType": "int64", "domainId": "int64", "textId": "int64", "text": "string"}
-        if not self._tables.has("NVTX_EVENTS", "eventType", "domainId"):
-            return found
-        for batch in self._tables.batches("NVTX_EVENTS", wanted):
-            for row in batch.filter(
-                pc.equal(batch.column("eventType"), _DOMAIN).fill_null(False)
-            ).to_pylist():
-                found[row["domainId"]] = row["text"] or self.texts.one(row["textId"])
-        return found
-
-    def _domain(self, number: int | None) -> str | None:
-        name = self._domains.get(number)
-        return json.dumps({"domain": name[:200]}) if name and number else None
-
-    def _add_annotations(self, batch: pa.RecordBatch, names: pa.Array) -> None:
-        import pyarrow as pa
-
-        columns = self._host(batch) | {
-            "name": names,
-            "args": of_distinct([batch.column("domainId")], self._domain, pa.string()),
-        }
-        self._add("annotations", "ranges", columns)
-
-    def _add_marks(self, batch: pa.RecordBatch) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        fits = pc.is_valid(batch.column("start"))
-        batch = batch.append_column("dur", pa.nulls(batch.num_rows, pa.int64())).filter(fits)
-        names = pc.coalesce(batch.column("text"), self.texts.of(batch.column("textId")))
-        columns = self._other(batch, names, "nvtx_mark")
-        del columns["dur_ns"]
-        columns["phase"] = pa.repeat(pa.scalar("i"), batch.num_rows)
-        self._add("other_events", "marks", columns)
-
-    def _add_torch(self, batch: pa.RecordBatch, text: pa.Array) -> None:
-        """What emit_nvtx wrote: operators, and ranges that were marked in the program."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if not batch.num_rows:
-            return
-        parts = pc.extract_regex(text, _TOLD)
-        name, seq, sizes = (pc.struct_field(parts, field) for field in ("name", "seq", "sizes"))
-        is_op = of_distinct([name], lambda one: bool(one and _OPERATOR.match(one)), pa.bool_())
-        is_op = pc.or_(is_op, pc.and_(pc.not_equal(seq, ""), pc.not_equal(name, "")))
-        self._add_annotations(batch.filter(pc.invert(is_op)), name.filter(pc.invert(is_op)))
-        seq = pc.if_else(pc.equal(seq, ""), None, seq).cast(pa.int64())
-        columns = self._host(batch) | {
-            "name": name,
-            "sequence": seq,
-            "args": of_distinct([sizes], _sizes, pa.string()),
-        }
-        self._add("ops", "operators", {key: column.filter(is_op) for key, column in columns.items()})
+            for batch in self._events.timed(table, wanted):
+                names = self._texts.of(batch.column("nameId"))
+                self._events.add("other_events", "overheads", self._events.other(batch, names, "overhead"))
 
     # ---------------------------------------------------------------- counters
 
@@ -435,7 +283,11 @@ class NsysRows:
                 "start_ns": rows.column("timestamp"),
                 "value": rows.column("value"),
             }
-            self._add("device_counters", "counters", columns)
+            self._events.add("device_counters", "counters", columns)
+
+
+def _number_text(number: int | None) -> str:
+    return "unknown" if number is None else str(number)
 
 
 def _copy_name(kind: int | None, source: int | None, target: int | None) -> str:
@@ -460,30 +312,6 @@ def _bandwidth(batch: pa.RecordBatch) -> pa.Array:
 
     ns = pc.if_else(pc.greater(batch.column("dur"), 0), batch.column("dur"), None).cast(pa.float64())
     return pc.divide(batch.column("bytes").cast(pa.float64(), safe=False), ns)
-
-
-def _is_default(domain: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.equal(domain.fill_null(0), 0)
-
-
-def _may_be_torch(text: pa.Array) -> pa.Array:
-    import pyarrow.compute as pc
-
-    told = pc.or_(pc.match_substring(text, ", op_id = "), pc.match_substring(text, ", seq = "))
-    return pc.or_(told, pc.match_substring_regex(text, _NAMESPACE))
-
-
-def _sizes(text: str | None) -> str | None:
-    """Shapes of the inputs under Kineto's key, if they are lists."""
-    if not text:
-        return None
-    try:
-        read = json.loads(text[:20_000])
-    except (ValueError, RecursionError):
-        return None
-    return json.dumps({"Input Dims": read}) if isinstance(read, list) else None
 
 
 def _unit(name: str) -> str | None:

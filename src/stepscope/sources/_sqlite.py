@@ -11,6 +11,7 @@ import contextlib
 import re
 import sqlite3
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -220,10 +221,7 @@ def _batches(scan: _native.SqliteScan, names: list[str], kinds: list[str]) -> It
     import pyarrow as pa
 
     types = [_arrow(kind) for kind in kinds]
-    while True:
-        rows, columns = scan.next(ROWS)
-        if not rows:
-            return
+    for rows, columns in _ahead(scan):
         arrays = [
             pa.Array.from_buffers(kind, rows, [None if one is None else pa.py_buffer(one) for one in buffers])
             for kind, buffers in zip(types, columns, strict=True)
@@ -232,6 +230,20 @@ def _batches(scan: _native.SqliteScan, names: list[str], kinds: list[str]) -> It
             yield pa.RecordBatch.from_arrays(arrays, names)
         else:  # rows of which no column is there still count
             yield pa.RecordBatch.from_arrays([pa.nulls(rows)], [""])
+
+
+def _ahead(scan: _native.SqliteScan) -> Iterator[tuple[int, list[tuple[memoryview | None, ...]]]]:
+    """What is read, the next batch beside the work on the one before; a small table takes no thread."""
+    read = scan.next(ROWS)
+    if read[0] < ROWS:
+        if read[0]:
+            yield read
+        return
+    with ThreadPoolExecutor(1, "stepscope-sqlite") as aside:
+        while read[0]:
+            coming = aside.submit(scan.next, ROWS)
+            yield read
+            read = coming.result()
 
 
 def _completed(batch: pa.RecordBatch, wanted: Mapping[str, str], rows: int | None = None) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
@@ -22,6 +23,12 @@ __all__ = ["execution_trace"]
 _TORCH = re.compile(rb'^\s*\{\s*"schema"\s*:\s*"[0-9][^"]{0,40}"\s*,\s*"pid"')
 _NODES = re.compile(rb'"nodes"\s*:\s*\[')
 _WORKLOAD = re.compile(rb'^\s*\{\s*"workload_graph"\s*:\s*\[')
+_PROTOBUF = re.compile(
+    rb"[\x80-\xff]{0,3}[\x01-\x7f](\x0a[\x03-\x20][0-9]+\.|\x12[\x80-\xff]{0,3}[\x01-\x7f]\x0a)"
+)
+"""The length of the header, then its version, or the first attribute with its name."""
+_ATTRIBUTES = (b"schema", b"chakra")
+_TOLD = ("schema", "pid", "time")
 _BATCH_BYTES = 32 << 20
 _RECORD = "record one with torch.profiler.ExecutionTraceObserver().register_callback('et.json')"
 
@@ -45,7 +52,9 @@ _TORCH_NODES = """
            coalesce(node->>'$.inputs.values', node->>'inputs') AS inputs,
            coalesce(node->>'output_shapes', node->>'$.outputs.shapes') AS output_shapes,
            coalesce(node->>'output_types', node->>'$.outputs.types') AS output_types,
-           coalesce(node->>'$.outputs.values', node->>'outputs') AS outputs
+           coalesce(node->>'$.outputs.values', node->>'outputs') AS outputs,
+           nullif(node->>'data_deps', '[]') AS depends_on,
+           1000 * TRY_CAST(node->>'duration_micros' AS BIGINT) AS dur_ns
     FROM read
 """
 _WORKLOAD_NODES = """
@@ -58,15 +67,25 @@ _WORKLOAD_NODES = """
 
 def _is_execution_trace(given: Input) -> bool:
     head = given.head
-    return bool((_TORCH.match(head) and _NODES.search(head)) or _WORKLOAD.match(head))
+    return bool((_TORCH.match(head) and _NODES.search(head)) or _WORKLOAD.match(head) or _is_protobuf(given))
+
+
+def _is_protobuf(given: Input) -> bool:
+    first = given.first_bytes[:4096]
+    return bool(_PROTOBUF.match(first)) and any(name in first for name in _ATTRIBUTES)
 
 
 @source(sniff=_is_execution_trace, beside=True)
 def execution_trace(given: Input, writer: StoreWriter) -> SourceMeta:
     """Adds an execution trace: what operators were given, and what depends on what."""
-    workload = bool(_WORKLOAD.match(given.head))
-    reader = _native.ElementReader("workload_graph" if workload else "nodes")
-    sql = _WORKLOAD_NODES if workload else _TORCH_NODES
+    reader: _native.ElementReader | _native.ChakraReader
+    sql = _TORCH_NODES
+    if _is_protobuf(given):
+        reader = _native.ChakraReader()
+    elif _WORKLOAD.match(given.head):
+        reader, sql = _native.ElementReader("workload_graph"), _WORKLOAD_NODES
+    else:
+        reader = _native.ElementReader("nodes")
     lost = waiting = 0
     for piece in given.stream:
         reader.feed(bytes(piece))
@@ -81,23 +100,9 @@ def execution_trace(given: Input, writer: StoreWriter) -> SourceMeta:
     if not reader.elements:
         why = reader.trouble or "it has no nodes"
         raise StepscopeError(f"{given.name} is no execution trace: {why}", hint=_RECORD)
-    damage = []
-    if reader.trouble:
-        damage.append(
-            Damage(
-                f"the execution trace ends too early or is no JSON: {reader.trouble}",
-                bytes=reader.read_bytes - reader.trouble_at,
-                offsets=(reader.trouble_at,),
-            )
-        )
-    if lost:
-        damage.append(Damage("a node without a number or a name, not kept", lost))
-    told = {key: _plain(text) for key, text in reader.members if key in ("schema", "pid", "time")}
     return SourceMeta(
-        damage=tuple(damage),
-        metadata={
-            "execution_trace": {key: told.get(key) for key in ("schema", "pid", "time") if key in told}
-        },
+        damage=tuple(_damage(reader, lost)),
+        metadata={"execution_trace": _header(reader)},
         joined="by the order of operators" if writer.sources else "",
         notes=(
             "An execution trace has no times: it says what operators were given, not how long they took.",
@@ -105,7 +110,17 @@ def execution_trace(given: Input, writer: StoreWriter) -> SourceMeta:
     )
 
 
-def _add(reader: _native.ElementReader, sql: str, writer: StoreWriter) -> int:
+def _damage(reader: _native.ElementReader | _native.ChakraReader, lost: int) -> Iterator[Damage]:
+    if reader.trouble:
+        reason = f"the execution trace ends too early or is damaged: {reader.trouble}"
+        yield Damage(reason, bytes=reader.read_bytes - reader.trouble_at, offsets=(reader.trouble_at,))
+    if lost:
+        yield Damage("a node without a number or a name, not kept", lost)
+    if isinstance(reader, _native.ChakraReader) and reader.damaged:
+        yield Damage("a damaged node of the execution trace, not kept", reader.damaged)
+
+
+def _add(reader: _native.ElementReader | _native.ChakraReader, sql: str, writer: StoreWriter) -> int:
     """Stores the nodes that were read; how many of them could not be."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -115,6 +130,14 @@ def _add(reader: _native.ElementReader, sql: str, writer: StoreWriter) -> int:
     if whole.num_rows:
         writer.add_rows("execution_nodes", whole)
     return int(found.num_rows - whole.num_rows)
+
+
+def _header(reader: _native.ElementReader | _native.ChakraReader) -> dict[str, Any]:
+    """What the file says of itself."""
+    if isinstance(reader, _native.ChakraReader):
+        told = json.loads(reader.header or "{}")
+        return {one["name"]: one["value"] for one in told.get("attrs", ()) if one["name"] in _TOLD}
+    return {key: _plain(text) for key, text in reader.members if key in _TOLD}
 
 
 def _plain(text: str) -> Any:

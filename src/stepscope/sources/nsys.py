@@ -9,10 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.sources._arrow_tables import ParquetFolder, ProfileTables
+from stepscope.sources._nsys_events import NsysEvents
 from stepscope.sources._nsys_facts import base_of, metadata_of
+from stepscope.sources._nsys_ranges import read_ranges
 from stepscope.sources._nsys_rows import NsysRows
 from stepscope.sources._sqlite import MAGIC, Database
 from stepscope.store.leftovers import scratch
@@ -84,13 +87,15 @@ def _exported(report: Input, folder: Path) -> Path:
 
 
 def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMeta:
+    _native.keep_memory()
     try:
         metadata = metadata_of(tables)
         units = {one["id"]: one.get("numSms", 0) for one in metadata.get("deviceProperties", ())}
-        reader = NsysRows(tables, writer, units)
-        reader.read()
-        counted = reader.counted
-        damage = (*tables.damage, *reader.times.damage)
+        events = NsysEvents(tables, writer)
+        NsysRows(events, units).read()
+        read_ranges(events)
+        counted = events.counted
+        damage = (*tables.damage, *events.times.damage)
         base = base_of(tables)
     finally:
         tables.close()

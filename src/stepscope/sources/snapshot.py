@@ -165,6 +165,7 @@ class _Rows:
             rank=rank,
             rank_source=rank_source,
             damage=tuple(damage),
+            joined="" if self._alone else "by time",
             metadata={"allocator_snapshot": told},
             notes=self._notes(),
         )

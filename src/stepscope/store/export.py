@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from stepscope.store.trace import Trace
 
-__all__ = ["Export", "Selection", "export"]
+__all__ = ["Export", "Selection", "event_texts", "event_writer", "export", "output_file", "selected"]
 
 _STRETCH = 1 << 17
 _FILES = 128
@@ -60,11 +60,11 @@ class Export:
 def export(trace: Trace, path: str, selection: Selection | None = None) -> Export:
     """Writes events as a Kineto trace, compressed as the name says (.gz, .zst); `-` is standard output."""
     selection = selection or Selection()
-    with _sink(path) as (file, raw), tempfile.TemporaryDirectory(dir=scratch()) as folder:
+    with output_file(path) as (file, raw), tempfile.TemporaryDirectory(dir=scratch()) as folder:
         stretches = _Stretches(folder, trace.meta.events)
         writer = event_writer(trace)
         for number, table in enumerate(STORED):
-            for batch in trace.batches(_sql(table, selection)):
+            for batch in trace.batches(selected(table, selection)):
                 stretches.add(batch["event"], _texts(writer, number, batch))
         if stretches.events <= selection.always:
             raise StepscopeError(
@@ -130,21 +130,32 @@ def _arrow_text(column: pa.Array) -> tuple[memoryview, memoryview]:
     )
 
 
-def _sql(table: StoredTable, selection: Selection) -> str:
+def selected(
+    table: StoredTable, selection: Selection, *, more: str = "", joined: str = "", where: str = "true"
+) -> str:
+    """SQL for the selected events of a table, which it calls `t`; `more` columns come after the stored."""
     columns = ", ".join(f"t.{column.name}" for column in table.read_columns)
     if table.name == "device_work":  # what is written is what was read, impossible or not
         columns = columns.replace("t.dur_ns", "coalesce(t.recorded_ns, t.dur_ns) AS dur_ns")
     prelude = f"WITH {selection.prelude} " if selection.prelude else ""
-    where = selection.where.get(table.name, "true")
-    return f"{prelude}SELECT {columns} FROM stored.{table.name} t WHERE {where}"
+    chosen = selection.where.get(table.name, "true")
+    added = f", {more}" if more else ""
+    return (
+        f"{prelude}SELECT {columns}{added} FROM stored.{table.name} t {joined} WHERE ({chosen}) AND {where}"
+    )
+
+
+def event_texts(writer: _native.EventWriter, table: int, batch: pa.RecordBatch) -> tuple[bytes, memoryview]:
+    """Events of a table as JSON, one after the other, and where each begins."""
+    # By place, not by name: a table may have a column called like one of those that every event has.
+    _, thread, name, start, dur, skeleton, *values = (_bits(column) for column in batch.columns)
+    return writer.write(table, thread, name, start, dur, skeleton, values)
 
 
 def _texts(writer: _native.EventWriter, table: int, batch: pa.RecordBatch) -> pa.Array:
     import pyarrow as pa
 
-    # By place, not by name: a table may have a column called like one of those that every event has.
-    _, thread, name, start, dur, skeleton, *values = (_bits(column) for column in batch.columns)
-    text, offsets = writer.write(table, thread, name, start, dur, skeleton, values)
+    text, offsets = event_texts(writer, table, batch)
     return pa.Array.from_buffers(
         pa.large_binary(), batch.num_rows, [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     )
@@ -197,7 +208,7 @@ class _Stretches:
 
 
 @contextmanager
-def _sink(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
+def output_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
     """The stream to write to and the file below it."""
     if path == "-":
         yield sys.stdout.buffer, sys.stdout.buffer

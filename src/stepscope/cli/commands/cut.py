@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from stepscope.cli.output import notice
 from stepscope.cli.signature import Written
@@ -29,8 +29,14 @@ def cut(
     ] = None,
     time: Annotated[str | None, "time since the first event, with units: 1.2s:1.5s, or 800ms:, :20us"] = None,
     output: Annotated[
-        str, Written(), "-o", "the file to write: .json, .json.gz or .json.zst; - for standard output"
+        str,
+        Written(),
+        "-o",
+        "the file to write: .json, .json.gz, .json.zst or .pftrace; - for standard output",
     ],
+    format: Annotated[
+        Literal["json", "pftrace"] | None, "what to write; default: what the ending of the file says"
+    ] = None,
     force: Annotated[bool, "overwrite the output file"] = False,
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
 ) -> None:
@@ -59,7 +65,12 @@ def cut(
     if output != "-":
         check_apart(Path(output))
     window, shown = _steps(opened, steps) if steps is not None else _time(opened, time or "")
-    written = export(opened, output, inside(opened, window))
+    if format == "pftrace" or (format is None and ".pftrace" in Path(output).suffixes):
+        from stepscope.exports.pftrace import pftrace
+
+        written = pftrace(opened, output, inside(opened, window))
+    else:
+        written = export(opened, output, inside(opened, window))
     where = "standard output" if output == "-" else f"{output}, {units.size(written.bytes)}"
     kept, total = units.count(written.events), units.count(opened.meta.events)
     notice(f"kept {kept} of {total} events, {shown}: {where}")

@@ -1,0 +1,168 @@
+"""Perfetto traces: the protobuf files (.pftrace) that newer PyTorch profilers and other tools write."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from stepscope import _native
+from stepscope.errors import StepscopeError
+from stepscope.sources import Damage, Input, SourceMeta, source
+from stepscope.sources._reading import begins_a_trace, new_reader, read_events
+from stepscope.sources.kineto import rank_of
+from stepscope.store.leftovers import scratch
+
+if TYPE_CHECKING:
+    from stepscope.store.writer import StoreWriter
+
+__all__ = ["OWN_CATEGORY", "pftrace"]
+
+OWN_CATEGORY = "stepscope"
+"""Of what `stepscope export` adds to a file; it is not read back, for it is nothing that the program did."""
+
+_RECORD = "record one with torch.profiler.profile(...).export_chrome_trace('trace.pftrace')"
+_PACKET = 0x0A  # the key of the only field that a trace has
+_KNOWN = frozenset({8, 10, 11, 12, 13, 33, 41, 42, 43, 44, 50, 52, 53, 58, 59, 60, 79, 87, 89, 128})
+"""Fields that the first packets of real traces have, and other protobuf files do not."""
+
+_UNIT = re.compile(r"\(([^()]{1,16})\)\s*$")
+
+
+def _looks_like_packets(given: Input) -> bool:
+    """Whether it begins with a packet of known fields; other protobuf files begin with the same byte."""
+    head = given.first_bytes
+    if head[:1] != bytes([_PACKET]):
+        return False
+    size, at = _varint(head, 1)
+    if at is None or size == 0:
+        return False
+    fields, whole = _fields(head[at : at + size])
+    if whole and len(head) > at + size and head[at + size] != _PACKET:
+        return False
+    return bool(_KNOWN & set(fields)) and min(fields) > 0 and max(fields) < 1 << 12
+
+
+def _varint(text: bytes, at: int) -> tuple[int, int | None]:
+    """The number at a place, and the place behind it; None where there is none."""
+    value = 0
+    for shift, byte in enumerate(text[at : at + 10]):
+        value |= (byte & 0x7F) << (7 * shift)
+        if byte < 0x80:
+            return value, at + shift + 1
+    return 0, None
+
+
+def _fields(message: bytes) -> tuple[list[int], bool]:
+    """The numbers of a message's fields as far as it is there, and whether that is to its end."""
+    found: list[int] = []
+    at: int | None = 0
+    while at is not None and at < len(message):
+        key, at = _varint(message, at)
+        if at is None:
+            return found, False
+        found.append(key >> 3)
+        if key & 7 == 0:
+            _, at = _varint(message, at)
+        elif key & 7 == 2:
+            size, at = _varint(message, at)
+            at = None if at is None else at + size
+        elif key & 7 in (1, 5):
+            at += 8 if key & 7 == 1 else 4
+        else:
+            return [], False
+    return found, at is not None and at == len(message)
+
+
+@source(sniff=_looks_like_packets)
+def pftrace(given: Input, writer: StoreWriter) -> SourceMeta:
+    """Reads a Perfetto trace: the protobuf file (.pftrace) of newer PyTorch profilers and other tools."""
+    begins_a_trace(given, writer, "a Perfetto trace")
+    reader = new_reader()
+    packets = _native.PftraceReader(reader, str(scratch()), OWN_CATEGORY, {})
+
+    def refuse() -> None:
+        if reader.events or packets.counters:
+            return
+        said = (
+            "it is empty" if not packets.packets else "none of its packets is a slice, GPU work or a counter"
+        )
+        if given.stream.broken:
+            said = given.stream.broken
+        raise StepscopeError(f"{given.name} is no Perfetto trace of a program: {said}", hint=_RECORD)
+
+    read_events(given, writer, reader, packets, refuse)
+    _add_counters(packets, writer)
+    return _meta(given, reader, packets, memory=bool(writer.rows["memory_events"]))
+
+
+def _add_counters(packets: _native.PftraceReader, writer: StoreWriter) -> None:
+    """Readings of counters, into their side table."""
+    import pyarrow as pa
+
+    counters = [(device, _text(name), _text(unit)) for device, name, unit in packets.counters]
+    columns = packets.take_readings()
+    which, times, values = (
+        pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
+        for kind, column in zip((pa.int64(), pa.int64(), pa.float64()), columns, strict=True)
+    )
+    if not len(which):
+        return
+    units = [unit or _unit_in(name) for _, name, unit in counters]
+    rows = {
+        "device": pa.array([device for device, *_ in counters], pa.int64()).take(which),
+        "name": pa.array([name for _, name, _ in counters], pa.string()).take(which),
+        "unit": pa.array(units, pa.string()).take(which),
+        "start_ns": times,
+        "value": values,
+    }
+    writer.add_rows("device_counters", pa.table(rows))
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _unit_in(name: str) -> str | None:
+    """The unit that stands in brackets behind a counter's name."""
+    found = _UNIT.search(name)
+    return found[1] if found else None
+
+
+def _meta(
+    given: Input, reader: _native.Reader, packets: _native.PftraceReader, *, memory: bool
+) -> SourceMeta:
+    damage = [Damage(reason, count, lost, tuple(at)) for reason, count, lost, at in packets.damage]
+    # What the reader of events says is about texts that were written for it: their places mean nothing here.
+    damage += [Damage(reason, count) for reason, count, _, _ in reader.damage]
+    rank, rank_source = rank_of({}, given.name)
+    gpus = [{"id": number, "name": _text(name)} for number, name in enumerate(packets.gpus)]
+    return SourceMeta(
+        base_ns=packets.base_ns,
+        rank=rank,
+        rank_source=rank_source,
+        damage=tuple(damage),
+        metadata={"deviceProperties": gpus} if gpus else {},
+        notes=_notes(packets, memory=memory),
+        counters={"packets": packets.packets},
+    )
+
+
+def _notes(packets: _native.PftraceReader, *, memory: bool) -> tuple[str, ...]:
+    """One note, so that a report does not name the kind of file several times."""
+    model = "" if packets.gpus else "GPU model, "
+    allocations = "" if memory else ", and has no allocations"
+    said = [f"A Perfetto trace names no {model}rank or version{allocations}."]
+    if packets.stages:
+        said.append(
+            "It does not tell the direction of copies, pinned from pageable memory, or static shared memory. "
+            "PyTorch ends GPU work there where the next work on its stream starts: kernels that ran at the "
+            "same time on one stream are longer in the JSON trace of the same run."
+        )
+    if packets.uncategorised and packets.slices:
+        said.append(
+            "Its slices have no categories: operators, annotations and runtime calls were told apart by "
+            "their arguments."
+        )
+    if not packets.epoch_known:
+        said.append("It does not tie its clock to the time of day.")
+    return (" ".join(said),)

@@ -107,4 +107,8 @@ _OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
         "`stepscope show proton_scopes` lists them."
     ),
     "snapshot": _snapshot,
+    "triton_log": lambda _: (
+        "A log of Triton's compiler has no times of kernels: it says which were compiled, for which line. "
+        "`stepscope show generated_kernels` lists them."
+    ),
 }

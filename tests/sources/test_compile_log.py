@@ -300,6 +300,12 @@ other = async_compile.triton('other', '''
         trace = stepscope.open(drawn_log(tmp_path, text))
         assert len(rows(trace, "SELECT 1 FROM logged_recompiles")) == 7
 
+    def test_launchers_may_put_the_rank_before_each_line(self, tmp_path: Path) -> None:
+        text = "".join(f"[default3]:[rank3]:{line}\n" for line in MESSAGES.read_text().splitlines())
+        trace = stepscope.open(drawn_log(tmp_path, text))
+        assert rows(trace, "SELECT DISTINCT rank FROM logged_recompiles") == [(3,)]
+        assert len(rows(trace, "SELECT 1 FROM logged_breaks")) == 5
+
 
 OLD_BREAK = """\
 Graph break in user code at /app/a.py:5

@@ -187,7 +187,7 @@ class TestCollapsed:
         text = "<module> (a.py:1);load (/site/torch/utils/data/loader.py:9) 30\n"
         text += "<module> (a.py:1);work (a.py:5) 10\n"
         text += "work (a.py:5) 2\nodd line\n" + "<module> (a.py:1);work (a.py:5) 1\n" * 20
-        trace = stepscope.open(written(tmp_path, text.replace("<module>", "main")))
+        trace = stepscope.open(written(tmp_path, text))
         assert {row.part: row.samples for row in trace.table("cpu_parts")} == {
             "data loader": 30,
             "python": 32,

@@ -11,8 +11,9 @@ from functools import lru_cache
 __all__ = ["PREFIX", "Entry", "entries", "looks_like_log"]
 
 PREFIX = re.compile(
-    rb"\n(?:\[rank(\d{1,6})\]:\s?)?[VIWEC](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,19}) "
-    rb"([^\s\]]+\.py):(\d+)\](?: (?=\{)|((?: \[[!\d/_-]{1,60}\])?)((?: \[__\w+\])?) ?)",
+    rb"\n(?:\[(?:rank|default|trainer|worker)(\d{1,6})\]: ?){0,2}[VIWEC]"
+    rb"(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,19}) ([^\s\]]+\.py):(\d+)\]"
+    rb"(?: (?=\{)|((?: \[[!\d/_-]{1,60}\])?)((?: \[__\w+\])?) ?)"
 )
 """After a line break, which makes it fast to find: rank, month, day, time, process, file and line of torch,
 region, channel; the message follows."""

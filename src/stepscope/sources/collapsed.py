@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["collapsed"]
 
-_LINE = re.compile(rb"^[^\s#{\[<\"][^\n]*;[^\n]* \d{1,18}\r?$")
-_ALONE = re.compile(rb"^[^\s#{\[<\"][^\n]* \d{1,18}\r?$")
+_LINE = re.compile(rb"^(?:[^\s#{\[<\"]|[<\[]\w)[^\n]*;[^\n]* \d{1,18}\r?$")
+_ALONE = re.compile(rb"^(?:[^\s#{\[<\"]|[<\[]\w)[^\n]* \d{1,18}\r?$")
 _NOTE = (
     "Collapsed stacks have no times and no threads of their own: they say what was running, over the whole "
     "recording."

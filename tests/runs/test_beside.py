@@ -1,4 +1,4 @@
-"""Files of other kinds beside profiles: named together, in a folder or in a run, with the rank they are of."""
+"""Files of other kinds beside profiles: named together, in a folder or a run, with the rank they are of."""
 
 from __future__ import annotations
 

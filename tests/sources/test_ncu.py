@@ -133,7 +133,7 @@ class TestJoined:
             + '"2","1","add","(64, 1, 1)","(7, 1, 1)","3"\n'
         )
         drawing = Drawing().mark(1, 0, 100)
-        shapes = {"grid": [8, 1, 1], "block": [32, 4, 1]}
+        shapes: dict[str, Any] = {"grid": [8, 1, 1], "block": [32, 4, 1]}
         drawing.launch("cudaLaunchKernel", 12, 1, corr=7)
         drawing.kernel(
             "void at::native::(anonymous namespace)::norm<float>(int, float)", 20, 30, corr=7, **shapes

@@ -78,10 +78,12 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     saving = Saving(device_ns=(min(low, room / 2), min(high, room)))
     beside = f" It could overlap with {units.duration(room)} of kernels that have no copy beside them."
     first = " The copies come from pageable memory: pin them first." if pageable else ""
+    share = mean_step.share(exposed)
+    part = units.share(share) if share <= 1 else "summed over the devices"
     return Advice(
         title="Copies to the GPU do not overlap with kernels",
-        because=f"For {units.duration(exposed)} of a step ({units.share(mean_step.share(exposed))}) a copy "
-        f"to the GPU runs while no kernel does.{beside if room else ''}{first}",
+        because=f"For {units.duration(exposed)} of a step ({part}) a copy to the GPU runs while no kernel "
+        f"does.{beside if room else ''}{first}",
         saving=saving if pageable else _within_simulation(mean_step, saving, changed_steps_by_overlap_copies),
         certainty="likely",
         fix=fix_of(line(Change.PREFETCH, _FIX)),

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import gzip
 import json
+import lzma
+import random
 import sqlite3
+import tempfile
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.samples import open_shared
 from tests.sources.nsys_files import EPOCH, PID, drawn, export, tid
+from tests.trying import tries
 
 import stepscope
 from stepscope.cli.main import main
@@ -167,6 +176,28 @@ def test_the_projection_is_that_of_plain_sql(sample: Find) -> None:
     assert [tuple(row.values()) for row in found.to_pylist()] == expected
 
 
+@pytest.mark.parametrize("process", ["proc0", "proc1"])
+def test_the_recipe_has_the_ranges_of_the_table_beside_it(sample: Find, process: str) -> None:
+    """The push/pop trace of the same ranges, which nsys stats wrote; it has those without work, too."""
+    folder = sample(f"nsys/recipe_pax_fsdp4/{process}")
+    trace = open_shared(folder / "nvtx_gpu_proj_trace")
+    with lzma.open(folder / "report_nvtx_pushpop_trace.csv.xz", "rt") as file:
+        told = Counter(
+            (row["Name"], int(row["Start (ns)"]), int(row["Duration (ns)"]), row["PID"], row["TID"])
+            for row in csv.DictReader(file)
+        )
+    sql = "SELECT name, start_ns, dur_ns, pid, tid FROM annotations WHERE category = 'user_annotation'"
+    found = Counter(rows(trace, sql))
+    assert found
+    assert not found - told
+    ((ours, theirs),) = rows(
+        trace,
+        "SELECT count(*) FILTER (category = 'user_annotation'), "
+        "count(*) FILTER (category <> 'user_annotation') AS n FROM annotations",
+    )
+    assert ours == theirs
+
+
 class TestDrawnOnes:
     def opened(self, tmp_path: Path, **tables: Any) -> Trace:
         return stepscope.open(export(tmp_path / "x.sqlite", **(drawn() | tables)))
@@ -248,6 +279,19 @@ class TestDrawnOnes:
             GROUP BY ALL ORDER BY 1
         """
         assert rows(trace, sql) == [(0, "300", 12), (1, "301", 12)]
+
+    def test_processes_that_see_one_device_each(self, tmp_path: Path) -> None:
+        """Both call it 0; the machine has two."""
+        other = PID + (1 << 24)
+        first, second = drawn(), drawn(other)
+        both = {name: first[name] + second[name] for name in first if name.startswith(("CUPTI", "NVTX"))}
+        seen = [{"pid": 300, "cudaId": 0, "gpuId": 2}, {"pid": 301, "cudaId": 0, "gpuId": 3}]
+        sql = "SELECT device, tid, count(*) FROM kernels GROUP BY ALL ORDER BY ALL"
+        trace = self.opened(tmp_path, **both, TARGET_INFO_CUDA_DEVICE=seen)
+        assert rows(trace, sql) == [(2, "7", 8), (3, "7", 8)]
+        # Without the table they share one, and their streams are told apart.
+        (tmp_path / "x.sqlite").unlink()
+        assert rows(self.opened(tmp_path, **both), sql) == [(0, "7", 8), (0, "7 of 301", 8)]
 
     def test_operators_of_emit_nvtx(self, tmp_path: Path) -> None:
         texts = [
@@ -332,6 +376,39 @@ class TestDrawnOnes:
             pq.write_table(pa.Table.from_pylist(table), folder / f"{name}.parquet")
         sql = "SELECT name, start_ns, dur_ns, device, grid FROM device_work ORDER BY start_ns"
         assert rows(stepscope.open(folder), sql) == rows(self.opened(tmp_path), sql)
+
+
+@settings(max_examples=tries(25), deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_mutated_exports_are_read_or_refused(seed: int) -> None:
+    dice = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        file = export(Path(folder) / "x.sqlite", **drawn())
+        raw = bytearray(file.read_bytes())
+        for _ in range(dice.randrange(1, 80)):
+            raw[dice.randrange(100, len(raw))] = dice.choice([0, 1, 9, 0x7F, 0x80, 0xFF, dice.randrange(256)])
+        file.write_bytes(raw)
+        with contextlib.suppress(StepscopeError):
+            trace = stepscope.open(file, store=folder)
+            trace.arrow("SELECT * FROM device_work")
+
+
+@settings(max_examples=tries(15), deadline=None)
+@given(seed=st.integers(0, 1 << 32))
+def test_any_value_in_any_column(seed: int) -> None:
+    """Texts for numbers, numbers beyond all bounds, nothing at all."""
+    dice = random.Random(seed)
+    odd = [None, "word", -1, 1 << 62, -(1 << 63), (1 << 63) - 1, 2.5, b"\xff\0", "x" * 70_000, 0, 1 << 32]
+    tables = drawn()
+    for _ in range(dice.randrange(1, 30)):
+        row = dice.choice(tables[dice.choice(list(tables))])
+        row[dice.choice(list(row))] = dice.choice(odd)
+    with tempfile.TemporaryDirectory() as folder:
+        file = export(Path(folder) / "x.sqlite", **tables)
+        with contextlib.suppress(StepscopeError):
+            trace = stepscope.open(file, store=folder)
+            for table in ("device_work", "launches", "annotations", "other_events"):
+                trace.arrow(f"SELECT * FROM {table}")
 
 
 class TestHostileOnes:

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.sources._arrow_tables import ProfileTables
 
-__all__ = ["base_of", "devices_of", "metadata_of"]
+__all__ = ["base_of", "devices_of", "gpus_of_processes", "metadata_of"]
 
 # A property of a device as Kineto calls it, and the column that holds it.
 _PROPERTIES = {
@@ -30,14 +30,22 @@ def devices_of(tables: ProfileTables) -> list[dict[str, Any]]:
     wanted = {"id": "int64", "cuDevice": "int64", "name": "string", "maxWarpsPerSm": "int64"}
     wanted |= dict.fromkeys(_PROPERTIES.values(), "int64")
     found = {}
+    mapped = gpus_of_processes(tables)
     for row in tables.rows("TARGET_INFO_GPU", wanted, _MOST_DEVICES):
-        number = row["cuDevice"] if row["cuDevice"] is not None else row["id"]
+        number = row["id"] if mapped or row["cuDevice"] is None else row["cuDevice"]
         told = {key: row[column] for key, column in _PROPERTIES.items() if row[column] is not None}
         if row["maxWarpsPerSm"] and row["threadsPerWarp"]:
             told["maxThreadsPerMultiprocessor"] = row["maxWarpsPerSm"] * row["threadsPerWarp"]
         if number is not None:
             found[number] = {"id": number, "name": row["name"] or "", **told}
     return [found[number] for number in sorted(found)]
+
+
+def gpus_of_processes(tables: ProfileTables) -> dict[tuple[int, int], int]:
+    """The number of a GPU in the machine, by process and the number that this process has for it."""
+    wanted = {"pid": "int64", "cudaId": "int64", "gpuId": "int64"}
+    rows = tables.rows("TARGET_INFO_CUDA_DEVICE", wanted, _MOST_DEVICES)
+    return {(row["pid"], row["cudaId"]): row["gpuId"] for row in rows if None not in row.values()}
 
 
 def base_of(tables: ProfileTables) -> int:

@@ -12,8 +12,10 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from stepscope.schema import WHOLE_GRAPH
 from stepscope.sources._arrow_tables import shifted
 from stepscope.sources._nsys_events import NsysEvents
+from stepscope.sources._nsys_facts import gpus_of_processes
 from stepscope.store.rows import of_distinct, same
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NsysRows"]
 
+_PROCESS = (1 << 24) - 1
 _NO_NUMBER = ((1 << 32) - 1, (1 << 64) - 1)
 """What stands for no stream and no event."""
 
@@ -57,6 +60,8 @@ class NsysRows:
         self._texts = events.texts
         self._multiprocessors = multiprocessors
         self._processes: dict[int, int] = {}
+        self._gpus = gpus_of_processes(tables)
+        self._first_on: dict[int | None, int | None] = {}
         kinds = ("KERNEL", "MEMCPY", "MEMSET")
         work = [f"CUPTI_ACTIVITY_KIND_{kind}" for kind in kinds]
         # Correlations are counted by each process; without the process they can only be taken as they are.
@@ -91,19 +96,29 @@ class NsysRows:
         """Times and place of something on a device."""
         import pyarrow as pa
 
-        device, stream = batch.column("deviceId"), batch.column("streamId")
-        named = {"process": device, "thread": stream}
-        columns = {
+        process, stream = batch.column("globalPid"), batch.column("streamId")
+        device = of_distinct([batch.column("deviceId"), process], self._device, pa.int64())
+        return {
             "start_ns": batch.column("start"),
             "dur_ns": batch.column("dur"),
             "device": device,
             "stream": stream,
             "context": batch.column("contextId"),
-            "correlation": self._correlation(batch, batch.column("globalPid")),
+            "correlation": self._correlation(batch, process),
+            "process": of_distinct([device], _number_text, pa.string()),
+            "thread": of_distinct([device, stream, process], self._lane, pa.string()),
         }
-        for name, numbers in named.items():
-            columns[name] = of_distinct([numbers], _number_text, pa.string())
-        return columns
+
+    def _device(self, number: int | None, process: int | None) -> int | None:
+        """A device by its number in the machine: a process may see only some, and counts these from 0."""
+        seen = None if process is None or number is None else (process >> 24 & _PROCESS, number)
+        return self._gpus.get(seen, number) if seen else number
+
+    def _lane(self, device: int | None, stream: int | None, process: int | None) -> str:
+        """A stream; processes that share a device number their streams alike."""
+        first = self._first_on.setdefault(device, process)
+        told = _number_text(stream)
+        return told if process == first or process is None else f"{told} of {process >> 24 & _PROCESS}"
 
     # ---------------------------------------------------------------- the device
 
@@ -115,12 +130,13 @@ class NsysRows:
             table = f"CUPTI_ACTIVITY_KIND_{kind}"
             for batch in self._events.timed(table, {**_WORK, **dict.fromkeys(whole, "int64")}):
                 names = [batch.column(name) for name in ("demangledName", "shortName", "mangledName")]
-                shape = [batch.column(name) for name in ("deviceId", "registersPerThread", *_SHARED, *_SHAPE)]
-                columns = self._on_device(batch) | {
+                placed = self._on_device(batch)
+                shape = [batch.column(name) for name in ("registersPerThread", *_SHARED, *_SHAPE)]
+                columns = placed | {
                     "name": self._texts.first_of(names, "a kernel without a name"),
                     "graph_id": batch.column("graphId"),
                     "graph_node_id": batch.column("graphNodeId"),
-                    "args": of_distinct(shape, self._shape, pa.string()),
+                    "args": of_distinct([placed["device"], *shape], self._shape, pa.string()),
                 }
                 self._events.add("device_work", "kernels", columns)
 
@@ -148,7 +164,7 @@ class NsysRows:
 
         def name(graph: int | None) -> str:
             which = "" if graph is None else f" {graph}"
-            return f"CUDA graph{which} (as a whole: its kernels were not recorded)"
+            return f"CUDA graph{which} {WHOLE_GRAPH}"
 
         for batch in self._events.timed("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WORK):
             columns = self._on_device(batch) | {

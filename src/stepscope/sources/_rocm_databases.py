@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from stepscope.sources._arrow_tables import Lookup, Texts
-from stepscope.sources._rocm_events import RocmEvents, device_properties, kernel_name
+from stepscope.sources._rocm_events import RocmEvents, device_properties
 from stepscope.sources._sqlite import Database
 from stepscope.store.rows import of_distinct, same
 
@@ -64,7 +64,7 @@ def read_first_kernels(tables: Database, events: RocmEvents) -> None:
         columns = {
             "start": batch.column("BeginNs"),
             "end": batch.column("EndNs"),
-            "name": of_distinct([batch.column("KernelName")], kernel_name, pa.string()),
+            "name": batch.column("KernelName"),
             "device": batch.column("gpu-id"),
             "stream": batch.column("queue-id"),
             "correlation": pa.nulls(batch.num_rows, pa.int64()),
@@ -172,9 +172,9 @@ class _Rocpd:
         }
         kernels = {row["id"]: row for row in self._rows("rocpd_info_kernel_symbol", symbols)}
 
-        def name(number: int | None) -> str:
+        def name(number: int | None) -> str | None:
             row = kernels.get(number, {})
-            return kernel_name(row.get("display_name") or row.get("kernel_name"))
+            return row.get("display_name") or row.get("kernel_name")
 
         def registers(number: int | None) -> int | None:
             return kernels.get(number, {}).get("arch_vgpr_count")

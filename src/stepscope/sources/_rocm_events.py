@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from stepscope.store.writer import StoreWriter
 
-__all__ = ["RocmEvents", "device_properties", "kernel_name"]
+__all__ = ["RocmEvents", "device_properties"]
 
 _CALLS = re.compile(r"HIP|HSA|KFD|ROCDECODE|ROCJPEG", re.IGNORECASE)
 _RANGES = re.compile(r"MARKER|ROCTX|RCCL|USER", re.IGNORECASE)
@@ -45,8 +45,11 @@ class RocmEvents:
         told = [
             timed.column(name) if name in columns else nothing for name in ("registers", "shared", *sizes)
         ]
-        args = of_distinct(told, _shape, pa.string())
-        self._add("device_work", "kernels", _placed(timed) | {"args": args})
+        named = {
+            "name": of_distinct([timed.column("name")], _kernel_name, pa.string()),
+            "args": of_distinct(told, _shape, pa.string()),
+        }
+        self._add("device_work", "kernels", _placed(timed) | named)
 
     def copies(self, what: str, columns: dict[str, pa.Array]) -> None:
         """Copies, with `bytes`; their names say the direction."""
@@ -163,7 +166,7 @@ def _copy_name(name: str | None) -> str:
     return f"Memcpy {ends[0]}to{ends[1]} ({found[1].title()} -> {found[2].title()})"
 
 
-def kernel_name(name: str | None) -> str:
+def _kernel_name(name: str | None) -> str:
     """Without the quotes and endings that ROCm's tools leave: `"k(float*) [clone .kd]"`."""
     plain = (name or "").strip().strip('"')
     return re.sub(r"( \[clone )?\.kd\]?$", "", plain) or "a kernel without a name"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
-from stepscope.sources._rocm_events import RocmEvents, device_properties, kernel_name
+from stepscope.sources._rocm_events import RocmEvents, device_properties
 from stepscope.store.meta import Damage
 from stepscope.store.rows import of_distinct, same
 
@@ -126,7 +126,7 @@ def _kernels(columns: _Columns, what: str, events: RocmEvents, apart: int) -> No
     given = {
         "start": columns.whole("start_timestamp"),
         "end": columns.whole("end_timestamp"),
-        "name": of_distinct([columns.text("kernel_name")], kernel_name, pa.string()),
+        "name": columns.text("kernel_name"),
         "device": columns.whole("agent_id"),
         "stream": columns.whole("queue_id"),
         "correlation": pc.add(columns.whole("correlation_id"), apart),
@@ -188,7 +188,7 @@ def _first_kernels(columns: _Columns, what: str, events: RocmEvents, _: int) -> 
     given = {
         "start": columns.whole("beginns"),
         "end": columns.whole("endns"),
-        "name": of_distinct([columns.text("kernelname")], kernel_name, pa.string()),
+        "name": columns.text("kernelname"),
         "device": columns.whole("gpu-id"),
         "stream": columns.whole("queue-id"),
         "correlation": pa.nulls(columns.rows, pa.int64()),
@@ -283,13 +283,15 @@ class _Part:
 
     def _columns(self, rows: list[dict[str, Any]], **paths: tuple[str, ...]) -> dict[str, pa.Array]:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        def column(path: tuple[str, ...]) -> pa.Array:
-            values = (_at(row, *path) for row in rows)
-            return pa.array([one if _is_whole(one) else None for one in values], pa.int64())
-
-        times = {"start": ("start_timestamp",), "end": ("end_timestamp",)}
-        return {name: column(path) for name, path in (times | paths).items()}
+        wanted = {"start": ("start_timestamp",), "end": ("end_timestamp",)} | paths
+        kind = _struct_of(list(wanted.values()))
+        try:
+            read = pa.array(rows, kind)
+        except (pa.ArrowException, TypeError, OverflowError):  # something in it is of another type
+            read = pa.array([_fitting(row, kind) for row in rows], kind)
+        return {name: pc.struct_field(read, list(path)) for name, path in wanted.items()}
 
     def _tied(self, correlation: pa.Array) -> pa.Array:
         import pyarrow.compute as pc
@@ -305,9 +307,15 @@ class _Part:
 
         symbols = {_at(one, "kernel_id"): one for one in _list(self._part.get("kernel_symbols"))}
 
-        def name(number: int | None) -> str:
-            told = symbols.get(number) or {}
-            return kernel_name(told.get("formatted_kernel_name") or told.get("kernel_name"))
+        def name(number: int | None) -> str | None:
+            told = _at(symbols.get(number), "formatted_kernel_name") or _at(
+                symbols.get(number), "kernel_name"
+            )
+            return told if isinstance(told, str) else None
+
+        def registers(number: int | None) -> int | None:
+            told = _at(symbols.get(number), "arch_vgpr_count")
+            return told if _is_whole(told) else None
 
         info = "dispatch_info"
         sizes = {"work": "grid_size", "group": "workgroup_size"}
@@ -324,9 +332,7 @@ class _Part:
         columns["device"] = of_distinct([columns.pop("agent")], self._device, pa.int64())
         kernel = columns.pop("kernel")
         columns["name"] = of_distinct([kernel], name, pa.string())
-        columns["registers"] = of_distinct(
-            [kernel], lambda one: _at(symbols.get(one), "arch_vgpr_count"), pa.int64()
-        )
+        columns["registers"] = of_distinct([kernel], registers, pa.int64())
         columns["correlation"] = self._tied(columns["correlation"])
         self._events.kernels("kernel_dispatch", columns)
 
@@ -380,6 +386,29 @@ class _Part:
         )
         columns["correlation"] = self._tied(columns["correlation"])
         self._events.on_host(key, columns)
+
+
+def _struct_of(paths: list[tuple[str, ...]]) -> pa.DataType:
+    """The type of an object that has whole numbers at these paths; other members are not looked at."""
+    import pyarrow as pa
+
+    heads: dict[str, list[tuple[str, ...]]] = {}
+    for head, *rest in paths:
+        heads.setdefault(head, []).append(tuple(rest))
+    return pa.struct(
+        [(head, _struct_of(rests) if all(rests) else pa.int64()) for head, rests in heads.items()]
+    )
+
+
+def _fitting(value: Any, kind: pa.DataType) -> Any:
+    """What of a value is of that type."""
+    import pyarrow as pa
+
+    if not pa.types.is_struct(kind):
+        return value if _is_whole(value) else None
+    if not isinstance(value, dict):
+        return None
+    return {field.name: _fitting(value.get(field.name), field.type) for field in kind}
 
 
 def _list(value: Any) -> list[Any]:

@@ -16,8 +16,10 @@ from stepscope.sources._arrow_tables import ParquetFolder, ProfileTables
 from stepscope.sources._nsys_events import NsysEvents
 from stepscope.sources._nsys_facts import base_of, metadata_of
 from stepscope.sources._nsys_ranges import read_ranges
+from stepscope.sources._nsys_recipe import is_projection, read_projection
 from stepscope.sources._nsys_rows import NsysRows
 from stepscope.sources._sqlite import MAGIC, Database
+from stepscope.sources.kineto import rank_of
 from stepscope.store.leftovers import scratch
 
 if TYPE_CHECKING:
@@ -35,13 +37,15 @@ _RECORD = "nsys profile --trace=cuda,nvtx,osrt -o report python train.py"
 def _is_nsys(given: Input) -> bool:
     if given.is_folder:
         stems = {name[:-8].lower() for name in given.listing if name.endswith(".parquet")}
-        return any(_OURS.fullmatch(stem) for stem in stems)
+        return any(_OURS.fullmatch(stem) for stem in stems) or _projection(given) is not None
     if given.head.startswith(MAGIC):
         tables = Database(given.as_file())
         try:
             return any(_OURS.fullmatch(name) for name in tables.tables)
         finally:
             tables.close()
+    if given.head.startswith(b"PAR1"):
+        return is_projection(given.as_file())
     # The report itself is a format of NVIDIA's own; what is text or packed is none, whatever its name.
     named = given.path is not None and _REPORT.search(given.path.name)
     return bool(named) and b"\0" in given.head
@@ -55,12 +59,33 @@ def nsys(given: Input, writer: StoreWriter) -> SourceMeta:
             f"{given.name} cannot be added to {writer.sources[0].source}: it begins a trace of its own",
             hint=f"read it on its own: stepscope report {given.name}",
         )
+    if (projected := _projection(given)) is not None:
+        return _read_recipe(given, projected, writer)
     if given.is_folder and given.path is not None:
         return _read(given, ParquetFolder(given.path, given.listing), writer)
     if given.head.startswith(MAGIC):
         return _read(given, Database(given.as_file()), writer)
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         return _read(given, Database(_exported(given, Path(folder))), writer)
+
+
+def _projection(given: Input) -> Path | None:
+    """The table of a recipe: the file itself, or the one in its folder."""
+    if not given.is_folder:
+        return given.as_file() if given.head.startswith(b"PAR1") else None
+    path = Path(given.path or "") / "trace.parquet"
+    return path if "trace.parquet" in given.listing and is_projection(path) else None
+
+
+def _read_recipe(given: Input, path: Path, writer: StoreWriter) -> SourceMeta:
+    count, damage = read_projection(path, writer)
+    if not count:
+        raise _nothing(given, damage)
+    note = (
+        "A recipe of Nsight Systems has NVTX ranges and their projections alone: "
+        "give stepscope the report itself, or what nsys export writes of it."
+    )
+    return SourceMeta(damage=damage, counters={"ranges": count}, notes=(note,))
 
 
 def _exported(report: Input, folder: Path) -> Path:
@@ -101,8 +126,11 @@ def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMet
         tables.close()
     if not counted:
         raise _nothing(given, damage)
+    rank, rank_source = rank_of({}, given.name)
     return SourceMeta(
         base_ns=base,
+        rank=rank,
+        rank_source=rank_source,
         metadata=metadata,
         damage=damage,
         counters=counted,

@@ -12,6 +12,7 @@ from stepscope.sources._rocm_databases import is_rocm_database, read_database
 from stepscope.sources._rocm_events import RocmEvents
 from stepscope.sources._rocm_texts import JSON_HEAD, kind_of_header, read_csv, read_json
 from stepscope.sources._sqlite import MAGIC, Database
+from stepscope.sources.kineto import rank_of
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
@@ -62,7 +63,15 @@ def rocprof(given: Input, writer: StoreWriter) -> SourceMeta:
         why = f"is damaged: {damage[0].reason}" if damage else "has no kernels, calls or ranges"
         raise StepscopeError(f"{given.name} is of ROCm, but {why}", hint=f"record it again: {_RECORD}")
     notes += _notes(events.counted)
-    return SourceMeta(metadata=metadata, damage=tuple(damage), counters=events.counted, notes=tuple(notes))
+    rank, rank_source = rank_of({}, given.name)
+    return SourceMeta(
+        rank=rank,
+        rank_source=rank_source,
+        metadata=metadata,
+        damage=tuple(damage),
+        counters=events.counted,
+        notes=tuple(notes),
+    )
 
 
 def _read(given: Input, events: RocmEvents) -> tuple[dict[str, Any], list[Damage], list[str]]:

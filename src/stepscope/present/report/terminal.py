@@ -101,7 +101,7 @@ def _doubts(report: Report, width: int) -> Iterator[Line]:
         if doubt.what not in ("profiler options", "missing record")
     ]
     if told:
-        yield from wrapped(f"caution: {', '.join(told)}", width, style="yellow")
+        yield from wrapped(f"caution: {', '.join(dict.fromkeys(told))}", width, style="yellow")
 
 
 def _verdict(report: Report, width: int) -> Iterator[Line]:

@@ -247,7 +247,7 @@ other = async_compile.triton('other', '''
         trace = stepscope.open(drawn_log(tmp_path, text))
         assert rows(trace, "SELECT start_ns FROM logged_compilations") == [(at * 1000 - 500_000_000,)]
         assert [one.reason for one in trace.meta.damage] == [
-            "a phase of compiling without its begin or end: the log is not whole"
+            "a phase of compiling without its begin or end: the log was cut short"
         ]
 
     def test_caches_say_what_they_found(self, tmp_path: Path) -> None:
@@ -334,6 +334,21 @@ class TestMessages:
             "skipped": 0,
         }
 
+    def test_the_prefixes_of_older_versions(self, tmp_path: Path) -> None:
+        said = "[2023-11-16 16:41:38,267] [3/1] torch._dynamo.symbolic_convert.__graph_breaks: [DEBUG] "
+        text = f"{said}Graph break: builtin: print [] False from user code at:\n"
+        text += f'{said}  File "/app/a.py", line 5, in f\n{said}    print(x)\n'
+        guards = said.replace("symbolic_convert.__graph_breaks", "guards.__recompiles")
+        text += f"{guards}Recompiling function f in /app/a.py:3\n"
+        text += f"{guards}    triggered by the following guard failure(s):\n{guards}    - L['x'] == 4\n"
+        trace = stepscope.open(drawn_log(tmp_path, text))
+        assert rows(trace, "SELECT region, file, line, code, reason FROM logged_breaks") == [
+            ("3/1", "/app/a.py", 5, "print(x)", "builtin: print [] False")
+        ]
+        assert rows(trace, "SELECT region, function, line, guard FROM logged_recompiles") == [
+            ("3/1", "f", 3, "L['x'] == 4")
+        ]
+
     def test_torch_gives_up_at_the_limit(self) -> None:
         (found,) = guard_failures([LIMIT])
         assert (found["function"], found["file"], found["line"], found["limit"]) == ("f", "/app/a.py", 3, 1)
@@ -364,7 +379,7 @@ class TestDamaged:
         path.write_bytes(whole[: len(whole) // 2])
         trace = stepscope.open(path)
         assert 0 < len(rows(trace, "SELECT 1 FROM logged_compilations")) < 8
-        assert any("not whole" in one.reason for one in trace.meta.damage)
+        assert any("cut short" in one.reason for one in trace.meta.damage)
 
     def test_other_logs_are_not_taken(self) -> None:
         assert not looks_like_log(b"I0401 12:00:00.000000 7 nccl/init.cc:12] hello\n")

@@ -45,7 +45,8 @@ def _reason(text: str, told: str) -> str:
     lines = (told[found.start(1) :] if found else _after_own_stack(text) or told).splitlines()
     for line in lines:
         if line.strip() and not _GENERAL.match(line.strip()):
-            return line.strip().removeprefix("Graph break: ")[:LONGEST]
+            said = line.strip().removeprefix("Graph break: ").removesuffix(" from user code at:")
+            return said[:LONGEST]
     return "no reason given"
 
 
@@ -75,8 +76,10 @@ def guard_failures(reasons: list[str]) -> list[dict[str, Any]]:
         reasons = [last[1] if last else f"the limit {limit[1]} is reached"]
     lines = [_VERSION.match(line) for reason in reasons for line in reason.splitlines()]
     failed = [{**named, "version": found[1], **_guard(found[2])} for found in lines if found]
-    if not failed and (first := next(filter(None, map(str.strip, reasons)), "")):
-        failed.append({**named, "version": None, **_guard(first.splitlines()[0])})
+    if not failed:  # older versions do not say which version it is of
+        listed = [line.strip() for reason in reasons for line in reason.splitlines() if line.strip()]
+        guards = [line[2:] for line in listed if line.startswith("- ")] or listed[:1]
+        failed = [{**named, "version": None, **_guard(line)} for line in guards]
     return [
         {"function": None, "file": None, "line": None, "limit": int(bool(limit)), **one} for one in failed
     ]

@@ -17,6 +17,11 @@ PREFIX = re.compile(
 )
 """After a line break, which makes it fast to find: rank, month, day, time, process, file and line of torch,
 region, channel; the message follows."""
+# Before torch 2.3: [2023-11-16 16:41:38,267] [0/0] torch._dynamo.symbolic_convert.__graph_breaks: [DEBUG] …
+_OLD = re.compile(
+    rb"\n((?:\[rank\d{1,6}\]: ?)?)\[\d{4}-(\d\d)-(\d\d) (\d\d:\d\d:\d\d),(\d{3})\]((?: \[[!\d/_-]{1,60}\])?) "
+    rb"torch([\w.]{0,200}?)(?:\.__(\w{1,60}))?: \[[A-Z]+\] ?"
+)
 _TORCH = re.compile(rb"(^|/)(torch|triton)/")
 LARGEST = 64 << 20
 """Bytes of an entry: what is beyond is not looked at."""
@@ -41,6 +46,7 @@ class Entry:
 
 def looks_like_log(head: bytes) -> bool:
     """Whether a line of torch's logs is there: structured ones, or those of TORCH_LOGS."""
+    head = _modern(b"\n" + head)[1:]
     return any(
         _TORCH.search(found[9]) or head[found.end() - 1 : found.end() + 1] == b'{"'
         for found in PREFIX.finditer(b"\n" + head)
@@ -50,7 +56,7 @@ def looks_like_log(head: bytes) -> bool:
 def entries(pieces: Iterable[bytes]) -> Iterator[Entry]:
     """All entries; text between them that is not theirs, as the output of the program, is left out."""
     current: list[bytes] = []
-    for block in _whole_lines(pieces):
+    for block in map(_modern, _whole_lines(pieces)):
         found = list(PREFIX.finditer(block))
         before = block[: found[0].start()] if found else block
         if current and sum(map(len, current)) <= LARGEST:  # of an entry without end only so much is kept
@@ -74,6 +80,20 @@ def _whole_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         elif len(rest) <= LARGEST:
             rest += piece
     yield rest
+
+
+def _modern(block: bytes) -> bytes:
+    """The same text with the prefixes of newer versions."""
+    if b"] torch." not in block:
+        return block
+    return _OLD.sub(_new_prefix, block)
+
+
+def _new_prefix(found: re.Match[bytes]) -> bytes:
+    rank, month, day, time, ms, region, module, channel = (part or b"" for part in found.groups())
+    where = b"torch" + module.replace(b".", b"/") + b".py:0"
+    named = b" [__" + channel + b"]" if channel else b""
+    return b"\n%bV%b%b %b.%b000 0 %b]%b%b " % (rank, month, day, time, ms, where, region, named)
 
 
 def _joined(parts: list[bytes]) -> Iterator[Entry]:

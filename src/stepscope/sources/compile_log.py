@@ -84,7 +84,7 @@ def compile_log(given: Input, writer: StoreWriter) -> SourceMeta:
             damage.append(Damage("an entry of the log that is too long, cut short", bytes=cut))
         if unfinished:
             damage.append(
-                Damage("a phase of compiling without its begin or end: the log is not whole", unfinished)
+                Damage("a phase of compiling without its begin or end: the log was cut short", unfinished)
             )
     if rows.unreadable:
         damage.append(Damage("an entry of the log that is cut or no JSON, left out", rows.unreadable))

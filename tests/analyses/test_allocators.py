@@ -191,6 +191,23 @@ class TestKinds:
         assert sizes["activations"] > 0.6 * sizes.total()
         assert sizes["unknown"] < 0.01 * sizes.total()
 
+    def test_with_python_frames_alone_the_engine_has_no_stack(self, tmp_path: Path) -> None:
+        made = DrawnAllocator()
+        at = made.segment(64 * MIB)
+        for _ in range(2):
+            made.alloc(at, MIB, FORWARD)
+            made.alloc(at + 2 * MIB, 2 * MIB, ())
+            made.free(at, ())
+            made.free(at + 2 * MIB, OPTIMIZER)
+        found = {
+            (row.category, row.phase, row.freed_in, row.bytes)
+            for row in allocator_peaks(opened(tmp_path, made))
+        }
+        assert found == {
+            ("activations", "forward", "backward", MIB),
+            ("gradients", "backward", "optimizer", 2 * MIB),
+        }
+
     def test_without_a_history_all_is_told_by_stacks(self, tmp_path: Path) -> None:
         made = DrawnAllocator()
         made.alloc(made.segment(MIB, recorded=False), 1000, INIT, recorded=False)

@@ -35,10 +35,10 @@ class PeakHolder:
     device: Annotated[int, "Index of the device."]
     category: Annotated[
         str,
-        "parameters: made where modules are built, moved or loaded. activations: made in forward, freed in "
-        "backward. gradients: made in backward, and outlive it. optimizer state: made by the optimizer, and "
-        "outlives its step. temporaries: freed in the phase that made them. unknown: none of these, or in "
-        "use before the history began.",
+        "parameters: made where modules are built, moved or loaded. activations: made before backward, "
+        "freed in it. gradients: made in backward, and outlive it. optimizer state: made by the optimizer, "
+        "and outlives its step. temporaries: freed in the phase that made them. workspaces: of cuBLAS and "
+        "cuDNN. unknown: none of these, or in use before the history began.",
     ]
     phase: Annotated[str, "Phase that allocated them; before: in use when the history began."]
     freed_in: Annotated[str, "Phase that freed them; kept: in use at the end."]

@@ -185,18 +185,18 @@ class _Rows:
         return json.loads(text.encode("utf-8", "replace")), damage
 
     def _notes(self) -> tuple[str, ...]:
-        notes = []
+        said = []
         if self._alone:
-            notes.append(
+            said.append(
                 "A snapshot of the allocator has no kernels and no operators: it says where memory is, "
                 "and nothing about speed."
             )
         if not self.events:
-            notes.append(
-                "The snapshot has no history: call torch.cuda.memory._record_memory_history() "
+            said.append(
+                "It has no history: call torch.cuda.memory._record_memory_history() "
                 "before the program allocates, and the peak and the growth can be told."
             )
-        return tuple(notes)
+        return (" ".join(said),) if said else ()
 
 
 def _text(raw: bytes) -> str:

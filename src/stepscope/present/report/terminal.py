@@ -161,7 +161,7 @@ def _pictures(report: Report, width: int) -> Iterator[Line]:
         yield from wrapped(picture.heading, width, indent=_MARGIN, style="bright_black")
         for bar in picture.bars:
             drawn = "█" * round(bar.share * _PICTURE_BAR)
-            first = f"    {bar.value:>9} {units.share(bar.share):>6}  {drawn:<{_PICTURE_BAR}} "
+            first = f"    {bar.value:>9} {units.share(bar.share):>7}  {drawn:<{_PICTURE_BAR}} "
             room = max(10, width - len(first))
             name = bar.name if len(bar.name) <= room else "…" + bar.name[len(bar.name) - room + 1 :]
             yield styled(first, name)

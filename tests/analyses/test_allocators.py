@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -318,3 +319,20 @@ def test_a_trace_without_a_snapshot_says_how_to_take_one(answer: Any) -> None:
     table = answer(open_shared(DATA / "h200_mem_timeline.pt.trace.json.gz"))
     assert not len(table)
     assert "_dump_snapshot" in table.notes[0]
+
+
+@pytest.mark.slow
+def test_torch_says_the_same(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own summary of segments, with exact sizes."""
+    from torch.cuda import _memory_viz as viz
+
+    monkeypatch.setattr(viz, "_format_size", str)
+    with gzip.open(REAL) as file:
+        told = viz.segsum(pickle.load(file))  # ours, and only here
+    found = dict(re.findall(r"^(segments|total_reserved|total_allocated): (\d+)", told, re.MULTILINE))
+    (row,) = allocators(open_shared(REAL))
+    assert {name: int(value) for name, value in found.items()} == {
+        "segments": row.segments,
+        "total_reserved": row.reserved_bytes,
+        "total_allocated": row.requested_bytes,
+    }

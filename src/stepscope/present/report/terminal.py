@@ -71,7 +71,9 @@ def _lines(report: Report, width: int) -> Iterator[Line]:
         yield from _ranks(report.run, width)
         yield styled()
     yield from _step(report, width)
-    yield from _pictures(report, width)
+    alone = not report.overview.steps
+    if alone:
+        yield from _pictures(report, width)
     yield from _words(report, width)
     shown = [
         finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
@@ -84,6 +86,9 @@ def _lines(report: Report, width: int) -> Iterator[Line]:
         said = ", ".join(f"{finding.id} ({worth(finding)})" for finding in lesser)
         yield styled()
         yield from wrapped(f"smaller findings: {said}", width, indent=1)
+    if report.pictures and not alone:
+        yield styled()
+        yield from _pictures(report, width)
     yield from _checklist(report, width)
     yield from _not_judged(report, width)
     yield from _next(report, width)

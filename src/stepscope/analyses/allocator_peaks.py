@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -84,13 +85,7 @@ def allocator_peaks(trace: Trace) -> Table[PeakHolder]:
         return Table.of(PeakHolder, (), notes)
     parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
     table = trace.query(PeakHolder, f"{parts}, {_SQL}")
-    peaks = trace.rows(
-        f"{sql(trace, STATE, LEVELS)} SELECT device, peak_bytes, peak_nth FROM peaks ORDER BY device"
-    )
-    return table.with_notes(
-        tuple(
-            f"Device {row['device']}: {units.size(row['peak_bytes'])} "
-            + ("before the first event." if row["peak_nth"] < 0 else f"after event {row['peak_nth']:,}.")
-            for row in peaks
-        )
-    )
+    sums: Counter[int] = Counter()
+    for row in table:
+        sums[row.device] += row.bytes
+    return table.with_notes(tuple(f"Device {device}: {units.size(size)}." for device, size in sums.items()))

@@ -26,6 +26,7 @@ LEAST_MB_PER_S = 60
 """A third of what the reader of Kineto traces does."""
 MOST_PEAK_BYTES = 600 << 20
 _BATCH = 1000
+_DISTINCT = 60_000
 
 
 class PickleWriter:
@@ -74,6 +75,17 @@ class PickleWriter:
         """How much there is."""
         return self._file.tell()
 
+    def repeat(self, begin: int, size: int) -> int:
+        """Writes what there is from some place on again, until there is enough: nobody fetches its slots."""
+        self._file.flush()
+        with Path(self._file.name).open("rb") as file:
+            file.seek(begin)
+            content = file.read()
+        times = max(0, -(-(size - self.size()) // len(content)))
+        for _ in range(times):
+            self._file.write(content)
+        return times
+
     def close(self) -> None:
         """Ends the pickle."""
         self._file.write(b".")
@@ -85,40 +97,24 @@ def draw(path: Path, size: int) -> int:
     out = PickleWriter(path)
     out.kept(b"}")
     out.op(b"(")
-    frames = []
-    out.text("frames_kept_first")
-    out.kept(b"]")
-    out.op(b"(")
-    for number in range(4000):
-        frames.append(out.kept(b"}"))
-        out.op(b"(")
-        for key, value in (
-            ("name", f"function_{number % 700}"),
-            ("filename", f"/home/me/file_{number % 90}.py"),
-        ):
-            out.text(key)
-            out.text(value)
-        out.text("line")
-        out.whole(number)
-        out.op(b"u")
-    out.op(b"e")
-    _state(out)
+    frames = _state(out)
     out.text("device_traces")
     out.kept(b"]")
     out.kept(b"]")
-    events = 0
-    while out.size() < size:
-        out.op(b"(")
-        for _ in range(_BATCH):
-            _event(out, events, frames)
-            events += 1
-        out.op(b"e")
+    begin = out.size()
+    for number in range(_DISTINCT):
+        if number % _BATCH == 0:
+            out.op(b"(" if number == 0 else b"e(")
+        _event(out, number, frames)
+    out.op(b"e")
+    events = _DISTINCT + out.repeat(begin, size) * _DISTINCT
     out.op(b"au")
     out.close()
     return events
 
 
-def _state(out: PickleWriter) -> None:
+def _state(out: PickleWriter) -> list[int]:
+    """One segment with one block, whose stack has all frames; their slots."""
     out.text("segments")
     out.kept(b"]")
     out.kept(b"}")
@@ -135,7 +131,24 @@ def _state(out: PickleWriter) -> None:
         out.whole(value)
     out.text("state")
     out.text("inactive")
-    out.op(b"uaua")
+    out.text("frames")
+    out.kept(b"]")
+    out.op(b"(")
+    frames = [_frame(out, number) for number in range(4000)]
+    out.op(b"euaua")
+    return frames
+
+
+def _frame(out: PickleWriter, number: int) -> int:
+    slot = out.kept(b"}")
+    out.op(b"(")
+    for key, text in (("name", f"function_{number % 700}"), ("filename", f"/home/me/file_{number % 90}.py")):
+        out.text(key)
+        out.text(text)
+    out.text("line")
+    out.whole(number)
+    out.op(b"u")
+    return slot
 
 
 def _event(out: PickleWriter, number: int, frames: list[int]) -> None:
@@ -162,26 +175,25 @@ def _event(out: PickleWriter, number: int, frames: list[int]) -> None:
 
 
 _READ = """
-import sys, time, stepscope
-from pathlib import Path
-start = time.perf_counter()
+import sys, time, stepscope, stepscope.opening, pyarrow.parquet, duckdb
+start = time.process_time()
 trace = stepscope.open(sys.argv[1], store=sys.argv[2])
-took = time.perf_counter() - start
+took = time.process_time() - start
 print(took, trace.meta.rows["allocator_events"])
 """
 _UNPICKLE = """
 import pickle, sys, time
 class Plain(pickle.Unpickler):
     def find_class(self, *names): raise pickle.UnpicklingError(names)
-start = time.perf_counter()
+start = time.process_time()
 with open(sys.argv[1], "rb") as file:
     told = Plain(file).load()
-print(time.perf_counter() - start, len(told["device_traces"][0]))
+print(time.process_time() - start, len(told["device_traces"][0]))
 """
 
 
 def measured(code: str, *words: str) -> tuple[float, int, int]:
-    """Seconds, events and peak memory of a process."""
+    """Seconds of processor time, events and peak memory of a process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     process = subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True)
     text, _ = process.communicate()

@@ -2,6 +2,7 @@
 #include "pickle.hpp"
 
 #include <bit>
+#include <iterator>
 #include <utility>
 
 #include "pickle_ops.hpp"
@@ -112,8 +113,9 @@ PickleMachine::PickleMachine(PickleBytes& bytes, const PickleScan& scan, PickleL
 
 bool PickleMachine::run(size_t operations) {
   try {
+    const uint64_t end = scan_.cut.empty() ? ~uint64_t{0} : scan_.end;
     for (size_t i = 0; i < operations && !finished_; ++i) {
-      if (!scan_.cut.empty() && bytes_.at() >= scan_.end) throw PickleCut(scan_.cut);
+      if (bytes_.at() >= end) throw PickleCut(scan_.cut);
       finished_ = !step();
     }
   } catch (const PickleCut& cut) {
@@ -152,15 +154,36 @@ bool PickleMachine::step() {
     case op::protocol: bytes_.skip(1); return true;
     case op::frame: bytes_.skip(8); return true;
     case op::get1: fetch(bytes_.byte()); return true;
-    case op::get4: fetch(bytes_.little<uint32_t>()); return true;
+    case op::get4:
+      fetch(bytes_.little<uint32_t>());
+      while (bytes_.follows(op::get4) && scan_.cut.empty()) {
+        bytes_.skip(1);
+        fetch(bytes_.little<uint32_t>());
+      }
+      return true;
     case op::put1: put(bytes_.byte()); return true;
     case op::put4: put(bytes_.little<uint32_t>()); return true;
     case op::memoize: put(memoized_); return true;
-    case op::mark: marks_.push_back(stack_.size()); check_held(); return true;
+    case op::mark:
+      if (listener_ && take_known()) return true;
+      marks_.push_back(stack_.size());
+      if ((marks_.size() & 0xfff) == 0) check_held();
+      return true;
     default: break;
   }
   if (step_plain(code) || step_container(code)) return true;
   throw PickleCut("it has the unknown operation " + std::to_string(code));
+}
+
+// A list of what was fetched before, such as the frames of a stack: most are there many times.
+bool PickleMachine::take_known() {
+  if (stack_.size() < 2 || !stack_.back().is(Plain::list) || !stack_.back().object()->items.empty()) return false;
+  const std::string_view fetches = bytes_.fetches();
+  const char* after = fetches.data() + fetches.size();
+  if (fetches.empty() || !bytes_.holds(after) || static_cast<uint8_t>(*after) != op::appends) return false;
+  if (!listener_->knows(*this, fetches)) return false;
+  bytes_.skip(fetches.size() + 1);
+  return true;
 }
 
 bool PickleMachine::step_plain(uint8_t code) {
@@ -306,12 +329,14 @@ PlainObject* PickleMachine::checked(size_t at, Plain kind) {
 
 void PickleMachine::add_items(size_t at, size_t from) {
   PlainObject* list = checked(at, Plain::list);
-  for (size_t i = from; i < stack_.size(); ++i) {
-    if (listener_ && listener_->takes(*this, at, stack_[i])) continue;
-    list->items.push_back(std::move(stack_[i]));
-    heap_.hold(1);
-    if ((list->items.size() & 0xfff) == 0) check_held();
+  if (listener_ && listener_->wants(*this, at)) {
+    for (size_t i = from; i < stack_.size(); ++i) listener_->take(*list, stack_[i]);
+    return;
   }
+  list->items.insert(list->items.end(), std::make_move_iterator(stack_.begin() + static_cast<ptrdiff_t>(from)),
+                     std::make_move_iterator(stack_.end()));
+  heap_.hold(static_cast<int64_t>(stack_.size() - from));
+  if (list->items.size() > 0xfff) check_held();
 }
 
 void PickleMachine::set_items(size_t at, size_t from) {

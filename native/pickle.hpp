@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace stepscope {
@@ -99,38 +100,53 @@ class PlainHeap {
   int64_t held_ = 0, text_bytes_ = 0;
 };
 
+// The pickle ends before its end, or is none from here on.
+struct PickleCut : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 // Bytes of a file, or of a text in memory, in order and from the start again.
 class PickleBytes {
  public:
-  explicit PickleBytes(std::string content) : content_(std::move(content)), size_(content_.size()) {}
+  explicit PickleBytes(std::string content) : content_(std::move(content)), size_(content_.size()) { rewind(); }
   explicit PickleBytes(const std::filesystem::path& file);
 
-  void rewind() { at_ = held_from_ = held_ = 0; }
-  uint64_t at() const { return at_; }
+  void rewind();
+  uint64_t at() const { return held_from_ + static_cast<uint64_t>(next_ - begin_); }
   uint64_t size() const { return size_; }
   // The next bytes; throws PickleCut if there are fewer.
-  const char* next(uint64_t count);
+  const char* next(uint64_t count) {
+    if (count > static_cast<uint64_t>(end_ - next_)) refill(count);
+    const char* found = next_;
+    next_ += count;
+    return found;
+  }
   uint8_t byte() { return static_cast<uint8_t>(*next(1)); }
+  bool holds(const char* place) const { return place < end_; }
+  // Whether the next byte is at hand and this one.
+  bool follows(uint8_t code) const { return next_ != end_ && static_cast<uint8_t>(*next_) == code; }
   void skip(uint64_t count);
+  // The operations at hand that fetch something, one after another, up to one that is no such; they are not taken.
+  std::string_view fetches() const;
   // A line without its end, of at most `most` bytes.
   std::string line(size_t most);
   template <class T>
-  T little();
+  T little() {
+    const auto* from = reinterpret_cast<const unsigned char*>(next(sizeof(T)));
+    T value = 0;
+    for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | static_cast<T>(from[i]) << (8 * i));
+    return value;
+  }
 
  private:
-  void fill(uint64_t count);
+  void refill(uint64_t count);
 
   std::string content_;
   std::ifstream file_;
   bool in_memory_ = true;
-  uint64_t size_ = 0, at_ = 0;
-  uint64_t held_from_ = 0, held_ = 0;  // which bytes of the file the buffer holds
+  uint64_t size_ = 0, held_from_ = 0;
+  const char *begin_ = nullptr, *next_ = nullptr, *end_ = nullptr;  // what is at hand, from `held_from_` on
   std::vector<char> buffer_;
-};
-
-// The pickle ends before its end, or is none from here on.
-struct PickleCut : std::runtime_error {
-  using std::runtime_error::runtime_error;
 };
 
 // The pickle wants to load or call something.
@@ -141,13 +157,28 @@ struct PickleRefused : std::runtime_error {
 // Which memo slots are fetched; a slot that is has a dense place.
 class FetchedSlots {
  public:
-  void mark(uint64_t slot);
+  void mark(uint64_t slot) {
+    if (slot / 64 >= bits_.size()) grow(slot / 64);
+    bits_[slot / 64] |= uint64_t{1} << (slot % 64);
+  }
   void finish();
   // The place of a slot, or -1 if nobody fetches it.
-  int64_t place(uint64_t slot) const;
+  int64_t place(uint64_t slot) const {
+    const uint64_t word = slot / 64, bit = uint64_t{1} << (slot % 64);
+    if (word >= bits_.size() || !(bits_[word] & bit)) return -1;
+    return before_[word] + ones(bits_[word] & (bit - 1));
+  }
   size_t places() const { return places_; }
 
  private:
+  void grow(uint64_t word);
+  // How many bits are set: without an instruction that not all processors have, and without a call.
+  static int64_t ones(uint64_t x) {
+    x -= x >> 1 & 0x5555555555555555;
+    x = (x & 0x3333333333333333) + (x >> 2 & 0x3333333333333333);
+    return static_cast<int64_t>(((x + (x >> 4)) & 0x0f0f0f0f0f0f0f0f) * 0x0101010101010101 >> 56);
+  }
+
   std::vector<uint64_t> bits_;
   std::vector<uint32_t> before_;  // fetched slots before each word
   size_t places_ = 0;
@@ -163,12 +194,16 @@ PickleScan scan_pickle(PickleBytes& bytes);
 
 class PickleMachine;
 
-// Is asked for every item that is to be added to a list.
+// Is asked whenever items are to be added to a list.
 class PickleListener {
  public:
   virtual ~PickleListener() = default;
-  // Whether it takes the item, which is then not kept in the list at `at` of the machine's stack.
-  virtual bool takes(const PickleMachine& machine, size_t at, const PlainValue& item) = 0;
+  // Whether it takes the items of the list at `at` of the machine's stack, which are then not kept there.
+  virtual bool wants(const PickleMachine& machine, size_t at) = 0;
+  virtual void take(PlainObject& list, const PlainValue& item) = 0;
+  // Whether it knows what the empty list on top of the stack will hold by the operations that fetch all of its items:
+  // then these are not fetched.
+  virtual bool knows(const PickleMachine& machine, std::string_view fetches) = 0;
 };
 
 // The second pass.
@@ -190,9 +225,9 @@ class PickleMachine {
 
  private:
   bool step();
+  bool take_known();
   bool step_plain(uint8_t op);
   bool step_container(uint8_t op);
-  void step_memo(uint8_t op);
   void push(PlainValue value);
   PlainValue pop();
   PlainValue& top();

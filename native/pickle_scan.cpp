@@ -1,6 +1,5 @@
 // The bytes of a pickle and the first pass over them.
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "pickle.hpp"
@@ -22,33 +21,46 @@ PickleBytes::PickleBytes(const std::filesystem::path& file) : file_(file, std::i
   size_ = static_cast<uint64_t>(end);
 }
 
-void PickleBytes::fill(uint64_t count) {
-  const uint64_t wanted = std::min(std::max(count, kPiece), size_ - at_);
-  buffer_.resize(wanted);
-  file_.clear();
-  file_.seekg(static_cast<std::streamoff>(at_));
-  file_.read(buffer_.data(), static_cast<std::streamsize>(wanted));
-  held_from_ = at_;
-  held_ = static_cast<uint64_t>(file_.gcount());
-  if (held_ < count) throw PickleCut("it ends too early");
+void PickleBytes::rewind() {
+  held_from_ = 0;
+  begin_ = next_ = content_.data();
+  end_ = begin_ + content_.size();
 }
 
-const char* PickleBytes::next(uint64_t count) {
-  if (count > size_ - at_) throw PickleCut("it ends too early");
-  const char* found;
-  if (in_memory_) {
-    found = content_.data() + at_;
-  } else {
-    if (at_ < held_from_ || at_ + count > held_from_ + held_) fill(count);
-    found = buffer_.data() + (at_ - held_from_);
-  }
-  at_ += count;
-  return found;
+void PickleBytes::refill(uint64_t count) {
+  const uint64_t from = at();
+  if (in_memory_ || count > size_ - from) throw PickleCut("it ends too early");
+  const uint64_t wanted = std::min(std::max(count, kPiece), size_ - from);
+  buffer_.resize(wanted);
+  file_.clear();
+  file_.seekg(static_cast<std::streamoff>(from));
+  file_.read(buffer_.data(), static_cast<std::streamsize>(wanted));
+  held_from_ = from;
+  begin_ = next_ = buffer_.data();
+  end_ = begin_ + file_.gcount();
+  if (static_cast<uint64_t>(end_ - next_) < count) throw PickleCut("it ends too early");
 }
 
 void PickleBytes::skip(uint64_t count) {
-  if (count > size_ - at_) throw PickleCut("it ends too early");
-  at_ += count;
+  if (count <= static_cast<uint64_t>(end_ - next_)) {
+    next_ += count;
+    return;
+  }
+  const uint64_t to = at();
+  if (count > size_ - to) throw PickleCut("it ends too early");
+  held_from_ = to + count;
+  begin_ = next_ = end_;
+}
+
+std::string_view PickleBytes::fetches() const {
+  const char* to = next_;
+  for (;;) {
+    const auto left = end_ - to;
+    if (left > 2 && static_cast<uint8_t>(*to) == op::get1) to += 2;
+    else if (left > 5 && static_cast<uint8_t>(*to) == op::get4) to += 5;
+    else break;
+  }
+  return {next_, static_cast<size_t>(to - next_)};
 }
 
 std::string PickleBytes::line(size_t most) {
@@ -57,34 +69,14 @@ std::string PickleBytes::line(size_t most) {
   return found;
 }
 
-template <class T>
-T PickleBytes::little() {
-  const auto* from = reinterpret_cast<const unsigned char*>(next(sizeof(T)));
-  T value = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) value = static_cast<T>(value | static_cast<T>(from[i]) << (8 * i));
-  return value;
-}
-template uint16_t PickleBytes::little<uint16_t>();
-template uint32_t PickleBytes::little<uint32_t>();
-template uint64_t PickleBytes::little<uint64_t>();
-
-void FetchedSlots::mark(uint64_t slot) {
-  if (slot / 64 >= bits_.size()) bits_.resize(std::max<size_t>(slot / 64 + 1, bits_.size() * 2));
-  bits_[slot / 64] |= uint64_t{1} << (slot % 64);
-}
+void FetchedSlots::grow(uint64_t word) { bits_.resize(std::max<size_t>(word + 1, bits_.size() * 2)); }
 
 void FetchedSlots::finish() {
   before_.resize(bits_.size());
   for (size_t i = 0; i < bits_.size(); ++i) {
     before_[i] = static_cast<uint32_t>(places_);
-    places_ += static_cast<size_t>(std::popcount(bits_[i]));
+    places_ += static_cast<size_t>(ones(bits_[i]));
   }
-}
-
-int64_t FetchedSlots::place(uint64_t slot) const {
-  const uint64_t word = slot / 64, bit = uint64_t{1} << (slot % 64);
-  if (word >= bits_.size() || !(bits_[word] & bit)) return -1;
-  return before_[word] + std::popcount(bits_[word] & (bit - 1));
 }
 
 namespace {
@@ -97,8 +89,15 @@ class Scanner {
     PickleScan found;
     uint64_t at = 0;
     try {
-      do at = bytes_.at();
-      while (step(found.fetched));
+      do {
+        at = bytes_.at();
+        while (bytes_.follows(op::get4)) {  // most of what is shared comes in runs
+          bytes_.skip(1);
+          fetch(found.fetched, bytes_.little<uint32_t>());
+          texts_ = 0;
+          at = bytes_.at();
+        }
+      } while (step(found.fetched));
       at = bytes_.at();
     } catch (const PickleCut& cut) {
       found.cut = cut.what();

@@ -12,8 +12,10 @@ namespace {
 constexpr size_t kBatch = 1 << 16;
 constexpr size_t kOperations = 1 << 16;
 
+constexpr size_t kMostRuns = 64 << 20;  // bytes
+
 // What a list holds.
-enum Role : int8_t { kUnseen, kOther, kSegments, kTrace, kBlocks, kAnnotations };
+enum Role : int8_t { kUnseen, kOther, kFramesRun, kSegments, kTrace, kBlocks, kAnnotations };
 
 constexpr std::array<std::string_view, 25> kKeys = {
     "action", "addr", "size", "stream", "time_us", "frames", "compile_context", "user_metadata", "device_free",
@@ -108,7 +110,7 @@ int32_t Stacks::frame_number(const PlainValue& value) {
 }
 
 int64_t Stacks::number(const PlainValue* frames) {
-  if (!frames || !(frames->is(Plain::list) || frames->is(Plain::tuple)) || frames->object()->items.empty()) return kNull;
+  if (!frames || !(frames->is(Plain::list) || frames->is(Plain::tuple))) return kNull;
   PlainObject* list = frames->object();
   if (list->number >= 0) return list->number;
   current_.clear();
@@ -129,7 +131,25 @@ int64_t Stacks::number(const PlainValue* frames) {
     }
   }
   list->number = found;
+  if (list->role == kFramesRun) stack_of_run_[static_cast<size_t>(list->offset)] = found;
   return found;
+}
+
+bool Stacks::knows(PlainObject& list, std::string_view fetches) {
+  const uint64_t hash = hash_bytes(fetches);
+  int32_t run = runs_.find(fetches, hash);
+  if (run >= 0 && stack_of_run_[static_cast<size_t>(run)] >= 0) {
+    list.number = stack_of_run_[static_cast<size_t>(run)];
+    return true;
+  }
+  if (run < 0) {
+    if (runs_.bytes() > kMostRuns) return false;
+    run = runs_.add(fetches, hash);
+    stack_of_run_.push_back(-1);
+  }
+  list.role = kFramesRun;
+  list.offset = run;
+  return false;
 }
 
 void SnapshotReader::scan() {
@@ -145,22 +165,30 @@ bool SnapshotReader::read() {
   return more;
 }
 
-bool SnapshotReader::takes(const PickleMachine& machine, size_t at, const PlainValue& item) {
+bool SnapshotReader::wants(const PickleMachine& machine, size_t at) {
   PlainObject& list = *machine.stack()[at].object();
   if (list.role == kUnseen) look_at(machine, at, list);
-  if (list.role == kOther) return false;
+  return list.role > kFramesRun;
+}
+
+bool SnapshotReader::knows(const PickleMachine& machine, std::string_view fetches) {
+  const auto& stack = machine.stack();
+  if (stack[stack.size() - 2].text() != "frames") return false;
+  return stacks.knows(*stack.back().object(), fetches);
+}
+
+void SnapshotReader::take(PlainObject& list, const PlainValue& item) {
   if (!item.is(Plain::dict)) {
     ++odd;
-    return true;
+    return;
   }
-  if (item.object()->partial && list.role != kSegments) return true;
+  if (item.object()->partial && list.role != kSegments) return;
   switch (list.role) {
     case kTrace: add_event(list, *item.object()); break;
     case kSegments: add_segment(*item.object()); break;
     case kBlocks: add_block(list, *item.object()); break;
     default: add_annotation(*item.object());
   }
-  return true;
 }
 
 // Tells by the key that waits below a list what it holds; a list of traces lies in one under "device_traces".

@@ -50,6 +50,8 @@ class Stacks {
  public:
   // The number of a list of frames, or kNull for an empty one.
   int64_t number(const PlainValue* frames);
+  // Whether a list of frames is known by the operations that fetch them; it then has its number.
+  bool knows(PlainObject& list, std::string_view fetches);
 
   // Rows of new frames and stacks, since the last time.
   Longs line;
@@ -59,7 +61,8 @@ class Stacks {
  private:
   int32_t frame_number(const PlainValue& frame);
 
-  Interner frames_, stacks_;
+  Interner frames_, stacks_, runs_;
+  std::vector<int32_t> stack_of_run_;  // -1 until it was numbered
   std::vector<int32_t> current_;
   std::string key_;
 };
@@ -72,7 +75,9 @@ class SnapshotReader : public PickleListener {
   void scan();
   // Reads until a batch is full; false when there is no more.
   bool read();
-  bool takes(const PickleMachine& machine, size_t at, const PlainValue& item) override;
+  bool wants(const PickleMachine& machine, size_t at) override;
+  void take(PlainObject& list, const PlainValue& item) override;
+  bool knows(const PickleMachine& machine, std::string_view fetches) override;
 
   uint64_t at() const { return bytes_.at(); }
   uint64_t size() const { return bytes_.size(); }

@@ -85,6 +85,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for side, name in (("faulty", "before"), ("mended", "after"), ("mended", "again")):
         profile = FAULTS / f"unfused_attention.{side}.light.pt.trace.json.gz"
         shutil.copy(profile, folder / f"{name}.json.gz")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "data").symlink_to(ROOT / "tests" / "data")  # what is no trace is named where it lies
     return folder
 
 

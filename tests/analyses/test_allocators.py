@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,23 @@ class TestKinds:
         assert sizes["activations"] > 0.6 * sizes.total()
         assert sizes["unknown"] < 0.01 * sizes.total()
 
+    def test_with_python_frames_alone_the_engine_has_no_stack(self, tmp_path: Path) -> None:
+        made = DrawnAllocator()
+        at = made.segment(64 * MIB)
+        for _ in range(2):
+            made.alloc(at, MIB, FORWARD)
+            made.alloc(at + 2 * MIB, 2 * MIB, ())
+            made.free(at, ())
+            made.free(at + 2 * MIB, OPTIMIZER)
+        found = {
+            (row.category, row.phase, row.freed_in, row.bytes)
+            for row in allocator_peaks(opened(tmp_path, made))
+        }
+        assert found == {
+            ("activations", "forward", "backward", MIB),
+            ("gradients", "backward", "optimizer", 2 * MIB),
+        }
+
     def test_without_a_history_all_is_told_by_stacks(self, tmp_path: Path) -> None:
         made = DrawnAllocator()
         made.alloc(made.segment(MIB, recorded=False), 1000, INIT, recorded=False)
@@ -301,3 +319,20 @@ def test_a_trace_without_a_snapshot_says_how_to_take_one(answer: Any) -> None:
     table = answer(open_shared(DATA / "h200_mem_timeline.pt.trace.json.gz"))
     assert not len(table)
     assert "_dump_snapshot" in table.notes[0]
+
+
+@pytest.mark.slow
+def test_torch_says_the_same(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own summary of segments, with exact sizes."""
+    from torch.cuda import _memory_viz as viz
+
+    monkeypatch.setattr(viz, "_format_size", str)
+    with gzip.open(REAL) as file:
+        told = viz.segsum(pickle.load(file))  # ours, and only here
+    found = dict(re.findall(r"^(segments|total_reserved|total_allocated): (\d+)", told, re.MULTILINE))
+    (row,) = allocators(open_shared(REAL))
+    assert {name: int(value) for name, value in found.items()} == {
+        "segments": row.segments,
+        "total_reserved": row.reserved_bytes,
+        "total_allocated": row.requested_bytes,
+    }

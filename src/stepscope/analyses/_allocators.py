@@ -192,10 +192,17 @@ SITES = """
 """`sites`: of every stack the innermost frame of the user's own code, the module, and the phase."""
 
 
+# Where only Python frames were recorded, what has no stack ran in the thread of the autograd engine.
 KINDS = """
+    engine AS MATERIALIZED (
+        SELECT CASE WHEN count(*) > 0 AND count(*) FILTER (origin = 'native') = 0 THEN 'backward' END AS
+            engine_phase
+        FROM allocator_frames),
     placed AS MATERIALIZED (
         SELECT device, nth, CASE phase WHEN 'recomputation' THEN 'backward' ELSE phase END AS phase
-        FROM allocator_events JOIN sites USING (stack)
+        FROM (SELECT device, nth, CASE WHEN stack IS NULL THEN engine_phase ELSE sites.phase END AS phase
+              FROM allocator_events LEFT JOIN sites USING (stack) CROSS JOIN engine
+              WHERE action IN ('alloc', 'free_requested', 'free_completed'))
         WHERE phase IN ('forward', 'backward', 'recomputation', 'optimizer') AND {history}),
     stretches AS MATERIALIZED (
         SELECT device, nth, phase, row_number() OVER (PARTITION BY device ORDER BY nth) AS stretch
@@ -205,10 +212,13 @@ KINDS = """
     told AS (
         SELECT lives.*, m.site, m.module, m.op, coalesce(m.makes_state, false) AS makes_state,
                coalesce(m.sets_up, false) AS sets_up, coalesce(m.workspace, false) AS workspace,
-               coalesce(m.phase, 'other') AS phase, coalesce(f.phase, 'other') AS freed_phase,
+               coalesce(m.phase, CASE WHEN made_nth IS NOT NULL THEN engine_phase END, 'other') AS phase,
+               coalesce(f.phase, CASE WHEN freed_nth IS NOT NULL THEN engine_phase END, 'other') AS
+                   freed_phase,
                coalesce(f.zeroes, false) AS zeroed, b.stretch AS made_in, e.stretch AS ended_in,
                coalesce(last_stretch > b.stretch, false) AS outlived
-        FROM lives LEFT JOIN sites m ON m.stack = made_stack LEFT JOIN sites f ON f.stack = freed_stack
+        FROM lives CROSS JOIN engine LEFT JOIN sites m ON m.stack = made_stack
+        LEFT JOIN sites f ON f.stack = freed_stack
         LEFT JOIN lasts ON lasts.device = lives.device
         ASOF LEFT JOIN stretches b ON b.device = lives.device AND b.nth <= coalesce(made_nth, -1)
         ASOF LEFT JOIN stretches e ON e.device = lives.device AND e.nth <= coalesce(freed_nth, -1)),
@@ -223,9 +233,11 @@ KINDS = """
                     WHEN freed_nth IS NULL THEN
                         CASE WHEN phase = 'backward' AND outlived THEN 'gradients'
                              WHEN phase = 'optimizer' AND outlived THEN 'optimizer state' ELSE 'unknown' END
-                    WHEN phase = 'forward' AND freed_phase IN ('backward', 'recomputation') THEN 'activations'
+                    WHEN phase IN ('forward', 'other') AND freed_phase IN ('backward', 'recomputation')
+                        THEN 'activations'
                     WHEN phase = 'recomputation' AND freed_phase = 'backward' THEN 'activations'
-                    WHEN freed_phase = phase AND ended_in IS NOT DISTINCT FROM made_in THEN 'temporaries'
+                    WHEN phase <> 'other' AND freed_phase = phase AND ended_in IS NOT DISTINCT FROM made_in
+                        THEN 'temporaries'
                     WHEN phase = 'backward' AND (freed_phase <> 'recomputation' OR ended_in > made_in)
                         THEN 'gradients'
                     ELSE 'unknown' END AS category

@@ -86,7 +86,9 @@ def allocation_failures(trace: Trace) -> Table[AllocationFailure]:
     """Says of every allocation that failed what was asked, what was free, and who held the most memory."""
     if notes := missing(trace):
         return Table.of(AllocationFailure, (), notes)
+    if not trace.rows("SELECT 1 FROM allocator_events WHERE action = 'oom' LIMIT 1"):  # all else is expensive
+        none = ("No allocation failed in the history.",)
+        return Table.of(AllocationFailure, (), (*none, *history_notes(trace)))
     parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
     found = trace.query(AllocationFailure, f"{parts}, {_SQL}", history=not history_notes(trace))
-    none = () if len(found) else ("No allocation failed in the history.",)
-    return found.with_notes((*none, *history_notes(trace)))
+    return found.with_notes(history_notes(trace))

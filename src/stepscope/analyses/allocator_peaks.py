@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -35,10 +36,10 @@ class PeakHolder:
     device: Annotated[int, "Index of the device."]
     category: Annotated[
         str,
-        "parameters: made where modules are built, moved or loaded. activations: made in forward, freed in "
-        "backward. gradients: made in backward, and outlive it. optimizer state: made by the optimizer, and "
-        "outlives its step. temporaries: freed in the phase that made them. unknown: none of these, or in "
-        "use before the history began.",
+        "parameters: made where modules are built, moved or loaded. activations: made before backward, "
+        "freed in it. gradients: made in backward, and outlive it. optimizer state: made by the optimizer, "
+        "and outlives its step. temporaries: freed in the phase that made them. workspaces: of cuBLAS and "
+        "cuDNN. unknown: none of these, or in use before the history began.",
     ]
     phase: Annotated[str, "Phase that allocated them; before: in use when the history began."]
     freed_in: Annotated[str, "Phase that freed them; kept: in use at the end."]
@@ -84,13 +85,7 @@ def allocator_peaks(trace: Trace) -> Table[PeakHolder]:
         return Table.of(PeakHolder, (), notes)
     parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
     table = trace.query(PeakHolder, f"{parts}, {_SQL}")
-    peaks = trace.rows(
-        f"{sql(trace, STATE, LEVELS)} SELECT device, peak_bytes, peak_nth FROM peaks ORDER BY device"
-    )
-    return table.with_notes(
-        tuple(
-            f"Device {row['device']}: {units.size(row['peak_bytes'])} "
-            + ("before the first event." if row["peak_nth"] < 0 else f"after event {row['peak_nth']:,}.")
-            for row in peaks
-        )
-    )
+    sums: Counter[int] = Counter()
+    for row in table:
+        sums[row.device] += row.bytes
+    return table.with_notes(tuple(f"Device {device}: {units.size(size)}." for device, size in sums.items()))

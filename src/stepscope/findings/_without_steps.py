@@ -42,10 +42,13 @@ _NO_TIMES = "has no times of kernels: nothing is said about speed."
 
 
 def _snapshot(tables: Mapping[str, Table[Any]]) -> str:
-    held = max(tables.get("allocators", ()), key=lambda one: one.peak_bytes or one.active_bytes, default=None)
-    if held is None:
+    allocators = tables.get("allocators")
+    held = max(allocators or (), key=lambda one: one.peak_bytes or one.active_bytes, default=None)
+    if held is None or allocators is None:
         return ""
-    if held.peak_bytes is None:
+    if any("is cut" in note for note in allocators.notes):
+        known = f"The file is cut: at least {units.size(held.active_bytes)} is in use."
+    elif held.peak_bytes is None:
         known = f"At its end {units.size(held.active_bytes)} is in use; the peak is not known."
     else:
         known = f"At most {units.size(held.peak_bytes)} was in use."

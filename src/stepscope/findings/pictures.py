@@ -64,7 +64,7 @@ def _of_device(held: Allocator, tables: Mapping[str, Table[Any]]) -> Iterator[Pi
 
 
 def _picture(title: str, sentences: tuple[str, ...], heading: str, sizes: Counter[str]) -> Picture:
-    whole = sum(sizes.values()) or 1
+    whole = sum(sizes.values())
     shown = sizes.most_common(MOST)
     rest = whole - sum(size for _, size in shown)
     if rest > 0.001 * whole:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.sources._frames import told_of_frames
 from stepscope.store.columns import arrays, chosen
 from stepscope.store.meta import NO_RANK
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
@@ -23,9 +25,10 @@ _PROTOCOLS = re.compile(rb"\x80[\x02-\x05]")
 # Protocols 0 and 1 have no header; what torch saves is a dict.
 _OLD = re.compile(rb"(\(dp?\d*\n?|\}q\x00\()(V|X....)segments", re.DOTALL)
 _DUMP = "write it with torch.cuda.memory._dump_snapshot('snapshot.pickle')"
-_MOST_TOLD = 100_000
+_MOST_TOLD = 5_000
 """Values of what is no row: settings, and what the program added."""
 _LONGEST = 2_000
+_WAITING = 4  # batches that may wait to be written
 _LATEST_US = 1 << 52
 """Times beyond the year 2100 are none."""
 
@@ -47,13 +50,14 @@ def snapshot(given: Input, writer: StoreWriter) -> SourceMeta:
         reader.scan()
     except _native.PickleRefused as wanted:
         raise _refused(given, str(wanted)) from None
-    rows = _Rows(reader, writer)
-    more = True
-    while more:
-        more = reader.read()
-        rows.hand_over()
-        if given.progress:
-            given.progress("reading", min(reader.at / max(reader.size, 1), 0.999), reader.at, rows.events)
+    with BackgroundWorker(_WAITING) as aside:  # rows are encoded while the next ones are read
+        rows = _Rows(reader, writer, aside)
+        more = True
+        while more:
+            more = reader.read()
+            rows.hand_over()
+            if given.progress:
+                given.progress("reading", min(reader.at / max(reader.size, 1), 0.999), reader.at, rows.events)
     if not reader.saw_segments and not reader.saw_traces:
         raise _no_snapshot(given, reader)
     return rows.meta(given)
@@ -80,8 +84,9 @@ def _no_snapshot(given: Input, reader: _native.SnapshotReader) -> StepscopeError
 class _Rows:
     """Hands batches of rows from the reader to the writer."""
 
-    def __init__(self, reader: _native.SnapshotReader, writer: StoreWriter) -> None:
+    def __init__(self, reader: _native.SnapshotReader, writer: StoreWriter, aside: BackgroundWorker) -> None:
         self._reader = reader
+        self._aside = aside
         self._writer = writer
         self._alone = not writer.sources
         self._base_ns = 0
@@ -106,7 +111,7 @@ class _Rows:
 
         rows = pa.table(columns)
         if rows.num_rows:
-            self._writer.add_rows(table, rows)
+            self._aside.run(partial(self._writer.add_rows, table, rows))
 
     def _columns(self, taken: dict[str, Any]) -> dict[str, Any]:
         """Native columns as Arrow has them; texts are few distinct ones."""
@@ -180,18 +185,18 @@ class _Rows:
         return json.loads(text.encode("utf-8", "replace")), damage
 
     def _notes(self) -> tuple[str, ...]:
-        notes = []
+        said = []
         if self._alone:
-            notes.append(
+            said.append(
                 "A snapshot of the allocator has no kernels and no operators: it says where memory is, "
                 "and nothing about speed."
             )
         if not self.events:
-            notes.append(
-                "The snapshot has no history: call torch.cuda.memory._record_memory_history() "
+            said.append(
+                "It has no history: call torch.cuda.memory._record_memory_history() "
                 "before the program allocates, and the peak and the growth can be told."
             )
-        return tuple(notes)
+        return (" ".join(said),) if said else ()
 
 
 def _text(raw: bytes) -> str:

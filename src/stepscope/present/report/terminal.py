@@ -71,7 +71,9 @@ def _lines(report: Report, width: int) -> Iterator[Line]:
         yield from _ranks(report.run, width)
         yield styled()
     yield from _step(report, width)
-    yield from _pictures(report, width)
+    alone = not report.overview.steps
+    if alone:
+        yield from _pictures(report, width)
     yield from _words(report, width)
     shown = [
         finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
@@ -84,6 +86,9 @@ def _lines(report: Report, width: int) -> Iterator[Line]:
         said = ", ".join(f"{finding.id} ({worth(finding)})" for finding in lesser)
         yield styled()
         yield from wrapped(f"smaller findings: {said}", width, indent=1)
+    if report.pictures and not alone:
+        yield styled()
+        yield from _pictures(report, width)
     yield from _checklist(report, width)
     yield from _not_judged(report, width)
     yield from _next(report, width)
@@ -161,7 +166,7 @@ def _pictures(report: Report, width: int) -> Iterator[Line]:
         yield from wrapped(picture.heading, width, indent=_MARGIN, style="bright_black")
         for bar in picture.bars:
             drawn = "█" * round(bar.share * _PICTURE_BAR)
-            first = f"    {bar.value:>9} {units.share(bar.share):>6}  {drawn:<{_PICTURE_BAR}} "
+            first = f"    {bar.value:>9} {units.share(bar.share):>7}  {drawn:<{_PICTURE_BAR}} "
             room = max(10, width - len(first))
             name = bar.name if len(bar.name) <= room else "…" + bar.name[len(bar.name) - room + 1 :]
             yield styled(first, name)

@@ -74,6 +74,7 @@ void bind_pftrace(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_simulation(nb::module_& m);
 void bind_sqlite(nb::module_& m);
+void bind_stacks(nb::module_& m);
 void bind_stretches(nb::module_& m);
 void bind_sweeps(nb::module_& m);
 void bind_writeback(nb::module_& m);

@@ -18,6 +18,7 @@ NB_MODULE(core, m) {
   stepscope::bind_pftrace(m);
   stepscope::bind_simulation(m);
   stepscope::bind_sqlite(m);
+  stepscope::bind_stacks(m);
   stepscope::bind_stretches(m);
   stepscope::bind_sweeps(m);
   stepscope::bind_writeback(m);

@@ -137,6 +137,21 @@ def test_provenance_names_the_lines_of_kernels(sample: Find) -> None:
     assert found[3:] == ("x = self.fc1(x)", 1, 330_723_000)
 
 
+def test_the_second_start_finds_its_work_in_the_caches() -> None:
+    asked = "SELECT cache, result, count(*) FROM logged_caches GROUP BY ALL ORDER BY ALL"
+    cold = stepscope.open(DATA / "compile_logs" / "cold_cache.log.gz")
+    warm = stepscope.open(DATA / "compile_logs" / "warm_cache.log.gz")
+    assert {result for _, result, _ in rows(cold, asked)} == {"miss"}
+    assert {result for _, result, _ in rows(warm, asked)} == {"hit"}
+    (kernel,) = cold.table("generated_kernels")
+    assert (kernel.name, kernel.lines) == ("cpp_fused_add_mul_relu_sin_0", "/app/fused.py:6, /app/fused.py:7")
+    for trace, name in ((cold, "cold_cache"), (warm, "warm_cache")):
+        slow = counted(DATA / "compile_logs" / f"{name}.log.gz")
+        assert (slow["starts"], slow["caches"], slow["phases"]) == tuple(
+            ours(trace)[key] for key in ("starts", "caches", "phases")
+        )
+
+
 class TestWhatItSays:
     def test_breaks_have_line_reason_and_hint(self) -> None:
         found = stepscope.open(STRUCTURED).table("graph_break_lines")
@@ -284,6 +299,12 @@ other = async_compile.triton('other', '''
         text = "epoch 1\n" + MESSAGES.read_text().replace("\nV1116", "\nloss 0.5\n[rank2]:V1116", 3)
         trace = stepscope.open(drawn_log(tmp_path, text))
         assert len(rows(trace, "SELECT 1 FROM logged_recompiles")) == 7
+
+    def test_launchers_may_put_the_rank_before_each_line(self, tmp_path: Path) -> None:
+        text = "".join(f"[default3]:[rank3]:{line}\n" for line in MESSAGES.read_text().splitlines())
+        trace = stepscope.open(drawn_log(tmp_path, text))
+        assert rows(trace, "SELECT DISTINCT rank FROM logged_recompiles") == [(3,)]
+        assert len(rows(trace, "SELECT 1 FROM logged_breaks")) == 5
 
 
 OLD_BREAK = """\

@@ -167,6 +167,23 @@ class TestJoined:
     def test_functions_of_names(self, name: str, function: str) -> None:
         assert function_of(name) == (function or "vectorized_elementwise_kernel")
 
+    def test_against_estimates_from_shapes(self, tmp_path: Path) -> None:
+        page = tmp_path / "a.csv"
+        page.write_text(
+            '"ID","Process ID","Kernel Name","Block Size","Grid Size","dram__bytes.sum",'
+            '"sm__sass_thread_inst_executed_op_ffma_pred_on.sum"\n"","","","","","byte","inst"\n'
+            '"0","1","gemm","(32, 4, 1)","(8, 1, 1)","10,000","8,192"\n'
+        )
+        args = {"Input Dims": [[16, 16], [16, 32]], "Input type": ["float"] * 2, "Concrete Inputs": [""] * 2}
+        drawing = Drawing().mark(1, 0, 100).op("aten::mm", 10, 20, args=args)
+        drawing.launch("cudaLaunchKernel", 12, 1, corr=7)
+        drawing.kernel("gemm", 40, 30, corr=7, grid=[8, 1, 1], block=[32, 4, 1])
+        trace = stepscope.open(drawing.write(tmp_path / "trace.json"), also=[page])
+        (row,) = trace.table("measured_rooflines")
+        assert (row.op, row.flops, row.estimated_flops, row.flops_ratio) == ("aten::mm", 16384, 16384, 1.0)
+        assert row.estimated_bytes == 4 * (16 * 16 + 16 * 32 + 16 * 32)
+        assert row.bytes_ratio == 10_000 / (row.estimated_bytes or 1)
+
 
 class TestRefused:
     def test_the_binary_report(self, tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ class GeneratedKernel:
 _SQL = """
     WITH made AS (
         SELECT name, min(region) AS region, count(DISTINCT (process, region)) AS regions, min(ops) AS ops,
-               arg_min(lines, region) AS lines, arg_min(code, region) AS code, max(configs) AS configs,
+               arg_min(lines, coalesce(region, '')) AS lines, arg_min(code, coalesce(region, '')) AS code,
+               max(configs) AS configs,
                max(compile_ns) AS compile_ns
         FROM logged_kernels GROUP BY name),
     ran AS (

@@ -76,6 +76,22 @@ def _ncu(tables: Mapping[str, Table[Any]]) -> str:
     return f"{told} {said}" + (f"; limited {named}." if named else ".")
 
 
+def _samples(tables: Mapping[str, Table[Any]]) -> str:
+    told = "Samples of the CPU have no steps: they say where threads were, not what a step takes."
+    rows = list(tables.get("cpu_parts", ()))
+    counts = Counter[str]()
+    for row in rows:
+        counts[row.part] += row.samples
+    total = counts.total()
+    if not total:
+        return (
+            "Counters of the CPU over a whole run say nothing of steps; stepscope show cpu_totals lists them."
+        )
+    most = ", ".join(f"{part} {units.percent(n / total)}" for part, n in counts.most_common(3))
+    threads = len({(row.process, row.thread, row.command) for row in rows})
+    return f"{told} {times(total, 'sample')} of {times(threads, 'thread')}: {most}."
+
+
 _LIMITS = {"compute": "arithmetic", "memory": "memory bandwidth", "latency": "latency"}
 _OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
     "compile_log": _compile_log,
@@ -85,9 +101,14 @@ _OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
     ),
     "memory_timeline": _memory_timeline,
     "ncu": _ncu,
+    **dict.fromkeys(("perf", "collapsed", "speedscope"), _samples),
     "proton": lambda _: (
         "A profile of Proton has no timeline: it says how long kernels took, not what a step waits for. "
         "`stepscope show proton_scopes` lists them."
     ),
     "snapshot": _snapshot,
+    "triton_log": lambda _: (
+        "A log of Triton's compiler has no times of kernels: it says which were compiled, for which line. "
+        "`stepscope show generated_kernels` lists them."
+    ),
 }

@@ -54,6 +54,7 @@ _SHOWN = (
     *(f"changed_steps_by_{name}" for name in TRIED),
     "compilations",
     "compile_units",
+    "cpu_parts",
     "iteration_kinds",
     "iterations",
     "kernels",

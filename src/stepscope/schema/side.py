@@ -7,6 +7,7 @@ empty without one. A source fills it with `writer.add_rows`, as any other table.
 from __future__ import annotations
 
 from stepscope.schema._compile_logs import COMPILE_LOGS
+from stepscope.schema._cpu_samples import CPU_SAMPLES
 from stepscope.schema._execution import EXECUTION
 from stepscope.schema._kernel_counters import KERNEL_COUNTERS
 from stepscope.schema._proton import PROTON
@@ -29,6 +30,7 @@ SIDE = (
         ),
     ),
     *COMPILE_LOGS,
+    *CPU_SAMPLES,
     *EXECUTION,
     *PROTON,
     KERNEL_COUNTERS,

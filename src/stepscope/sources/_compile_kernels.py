@@ -93,6 +93,8 @@ class RegionKernels:
         rows = []
         for name, told in self._kernels.items():
             nodes = told.get("nodes", [])
+            if not nodes and len(self._kernels) == 1:  # the only kernel computes all of the graph
+                nodes = list(self._post)
             places = list(dict.fromkeys(filter(None, map(self._line, nodes))))
             places = places or [told["place"]] if told.get("place") else places
             rows.append(

@@ -44,6 +44,7 @@ class CompileRows:
     def _begin(self) -> None:
         self._rows: dict[str, list[dict[str, Any]]] = {name: [] for name in _TABLES}
         self._texts: dict[tuple[int, int], str] = {}
+        self._process_ranks: dict[int, int] = {}
         self._open: dict[tuple[int, str | None], dict[str, Any]] = {}
         self._turns: Counter[tuple[int, str | None]] = Counter()
         self._kernels: defaultdict[tuple[int, str | None], RegionKernels] = defaultdict(RegionKernels)
@@ -75,25 +76,39 @@ class CompileRows:
 
     def add(self, entry: Entry) -> None:
         """Takes an entry of TORCH_TRACE."""
+        self.entries += 1
+        # Most entries are of these kinds, and their heads say nothing that is kept.
+        if entry.text.startswith(b'{"chromium_event"'):
+            self._chromium(entry)
+        elif not entry.text.startswith(_DESCRIBED) or b"_modules[" in entry.text:
+            self._parsed(entry)
+
+    def _parsed(self, entry: Entry) -> None:
+        """Takes an entry whose head matters."""
         try:
             told = json.loads(entry.text)
         except (ValueError, RecursionError):
             told = None
         if not isinstance(told, dict):
             self.unreadable += 1
+            self.entries -= 1
             return
-        self.entries += 1
         if isinstance(rank := told.get("rank"), int) and 0 <= rank < 1 << 31:
             self.said_ranks.add(rank)
+            self._process_ranks[entry.process] = rank
             entry.rank = rank if entry.rank is None else entry.rank
         entry.region = _region(told)
         running = self._open.get((entry.process, entry.region))
         if running is not None:
             running["attempts"] = max(running["attempts"], min(_whole(told.get("attempt")) or 0, 1 << 20) + 1)
+        if isinstance(told.get("describe_source"), dict):
+            self._layer(running, told["describe_source"])
+        else:
+            self._told(entry, told)
+
+    def _told(self, entry: Entry, told: dict[str, Any]) -> None:
         if "str" in told:
             self._intern(entry, told["str"])
-        elif "chromium_event" in told:
-            self._chromium(entry)
         elif "dynamo_start" in told:
             self._start(entry, told)
         elif isinstance(metrics := told.get("compilation_metrics"), dict):
@@ -102,8 +117,8 @@ class CompileRows:
             self._metrics(entry, metrics, "runtime")
         elif isinstance(artifact := told.get("artifact"), dict):
             self._artifact(entry, str(artifact.get("name"))[:LONGEST], told)
-        elif isinstance(told.get("describe_source"), dict):
-            self._layer(running, told["describe_source"])
+        elif "chromium_event" in told:
+            self._chromium(entry)
         else:
             name = next((key for key in told if key not in _CONTEXT), "")
             self._named(entry, name)
@@ -128,9 +143,8 @@ class CompileRows:
             self._take_clock(moment, entry)
         row = self._phases.add(entry.process, event, moment)
         if row:
-            self._rows["logged_phases"].append(
-                self._whose(entry.process, row.pop("region"), entry.rank) | row
-            )
+            rank = self._process_ranks.get(entry.process, entry.rank)
+            self._rows["logged_phases"].append(self._whose(entry.process, row.pop("region"), rank) | row)
             if len(self._rows["logged_phases"]) >= _FULL:
                 self._write("logged_phases")
 
@@ -339,6 +353,8 @@ class CompileRows:
 
 
 _LAYER = re.compile(r"^(.{0,1000}?_modules\['\w+'\](?:\._modules)?)\[?\D{0,3}(\d{1,5})'?\]")
+_DESCRIBED = (b'{"describe_storage"', b'{"describe_tensor"', b'{"describe_source"')
+"""Entries on inputs of graphs; of these, the places of parameters tell the layers."""
 _CONTEXT = ("rank", "compiled_autograd_id", "frame_id", "frame_compile_id", "attempt", "has_payload", "stack")
 _TIMES = {
     "dur_ns": (

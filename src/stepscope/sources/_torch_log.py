@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 __all__ = ["PREFIX", "Entry", "entries", "looks_like_log"]
 
 PREFIX = re.compile(
-    rb"\n(?:\[rank(\d{1,6})\]:\s?)?[VIWEC](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,19}) "
-    rb"([^\s\]]+\.py):(\d+)\](?: (?=\{)|((?: \[[!\d/_-]{1,60}\])?)((?: \[__\w+\])?) ?)",
+    rb"\n(?:\[(?:rank|default|trainer|worker)(\d{1,6})\]: ?){0,2}[VIWEC]"
+    rb"(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6}) (\d{1,19}) ([^\s\]]+\.py):(\d+)\]"
+    rb"(?: (?=\{)|((?: \[[!\d/_-]{1,60}\])?)((?: \[__\w+\])?) ?)"
 )
 """After a line break, which makes it fast to find: rank, month, day, time, process, file and line of torch,
 region, channel; the message follows."""
@@ -80,32 +82,31 @@ def _joined(parts: list[bytes]) -> Iterator[Entry]:
         yield _entry(text, found, len(text))
 
 
-_DAYS = datetime(2000, 1, 1, tzinfo=UTC)
-
-
 def _entry(text: bytes, found: re.Match[bytes], end: int) -> Entry:
     first = text.find(b"\n", found.end(), end)
     first = end if first < 0 else first
     below_from = min(first + 1, end)
     below = text[below_from:end] if text[below_from : below_from + 1] == b"\t" else b""
-    region = (found[11] or b"").strip(b" []").decode()
+    rank, month, day, hour, minute, second, micros, process, where, _, told, channel = found.groups()
+    region = told.strip(b" []").decode() if told else ""
+    seconds = (_day(month, day) * 24 + int(hour)) * 3600 + int(minute) * 60 + int(second)
     return Entry(
-        rank=int(found[1]) if found[1] else None,
-        clock_ns=_clock(found),
-        process=int(found[8]),
-        where=found[9].decode("utf-8", "replace"),
+        rank=int(rank) if rank else None,
+        clock_ns=seconds * 1_000_000_000 + int(micros) * 1000,
+        process=int(process),
+        where=where.decode("utf-8", "replace"),
         region=None if region in ("", "-", "-/-") else region.partition("_")[0],
-        channel=(found[12] or b"").strip(b" []_").decode(),
+        channel=channel.strip(b" []_").decode() if channel else "",
         text=text[found.end() : first].rstrip(b"\r"),
-        below=below[:LARGEST],
+        below=below if len(below) <= LARGEST else below[:LARGEST],
         cut=max(0, len(below) - LARGEST),
     )
 
 
-def _clock(found: re.Match[bytes]) -> int:
-    try:  # of a leap year, which has all days
-        day = datetime(2000, int(found[2]), int(found[3]), tzinfo=UTC) - _DAYS
+@lru_cache(maxsize=400)
+def _day(month: bytes, day: bytes) -> int:
+    """Days since the start of a leap year, which has all of them."""
+    try:
+        return (datetime(2000, int(month), int(day), tzinfo=UTC) - datetime(2000, 1, 1, tzinfo=UTC)).days
     except ValueError:
         return 0
-    seconds = day.days * 86400 + int(found[4]) * 3600 + int(found[5]) * 60 + int(found[6])
-    return seconds * 1_000_000_000 + int(found[7]) * 1000

@@ -31,15 +31,22 @@ def _is_compile_log(given: Input) -> bool:
     if not given.is_folder:
         return looks_like_log(given.head)
     files = _files(given)[:_LOOKED_AT]
-    return bool(files) and all(_is_log(file) for file in files)
+    heads = []
+    for file in files:
+        head = _head(file)
+        if head is None or (head and not looks_like_log(head)):
+            return False
+        heads.append(head)
+    return any(heads)  # some ranks may have compiled nothing
 
 
-def _is_log(file: Path) -> bool:
+def _head(file: Path) -> bytes | None:
+    """Its first bytes; None if it cannot be read."""
     one = Input(str(file))
     try:
-        return not one.head or looks_like_log(one.head)
+        return one.head
     except StepscopeError:
-        return False
+        return None
     finally:
         one.close()
 

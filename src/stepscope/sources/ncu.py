@@ -25,7 +25,7 @@ __all__ = ["ncu"]
 RECORD = "ncu --set full --csv --page raw python train.py > kernels.csv"
 EXPORT = "ncu --import {} --csv --page raw > kernels.csv"
 _BINARY = b"NVR\x00"
-_CSV_HEAD = re.compile(rb'^"?ID"?,"?Process ID"?,', re.MULTILINE)
+_CSV_HEAD = re.compile(rb'^"?ID"?,(?:"?[\w ]{1,40}"?,){0,4}"?Process ID"?,', re.MULTILINE)
 _SECTION = re.compile(
     rb"^\s+Section: |^==PROF== (Connected|Profiling|Disconnected)|^==ERROR== ", re.MULTILINE
 )

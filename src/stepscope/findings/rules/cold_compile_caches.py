@@ -25,7 +25,7 @@ def cold_compile_caches(
     compile_caches: Table[CompileCache],
     compile_units: Table[CompileUnit],
     *,
-    least_seconds: float = 10.0,
+    least_seconds: float = 5.0,
     most_hits_share: float = 0.5,
 ) -> Advice | None:
     """Compilers look up their caches and find nothing, so every start compiles everything again.

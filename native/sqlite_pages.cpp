@@ -275,7 +275,7 @@ bool SqliteScan::take(const unsigned char* record, size_t size, uint64_t whole, 
   if (!length || header < length || header > size) return false;
   const unsigned char *type_at = record + length, *types_end = record + header;
   uint64_t at = header;
-  std::array<uint64_t, 64> early{};
+  std::array<uint64_t, 64> early;  // filled below as far as it is read
   std::vector<uint64_t> many;
   uint64_t* types = early.data();
   if (last_place_ > early.size()) {

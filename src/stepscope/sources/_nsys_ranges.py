@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from stepscope import _native
@@ -46,7 +47,6 @@ def read_ranges(events: NsysEvents) -> None:
 class _Ranges:
     def __init__(self, events: NsysEvents) -> None:
         self._events = events
-        self._domains = self._domain_names()
 
     def read(self) -> None:
         import pyarrow as pa
@@ -64,16 +64,15 @@ class _Ranges:
             if timed.num_rows:
                 self._add_ranges(timed)
 
-    def _domain_names(self) -> dict[int | None, str | None]:
+    @cached_property
+    def _domains(self) -> dict[int | None, str | None]:
+        """Names of domains; looked for when a range has one that is not the default."""
         import pyarrow.compute as pc
 
         found: dict[int | None, str | None] = {}
         if not self._events.tables.has(_TABLE, "eventType", "domainId"):
             return found
         wanted = {"eventType": "int64", "domainId": "int64", "textId": "int64", "text": "string"}
-        kinds = (batch.column(0) for batch in self._events.tables.batches(_TABLE, {"eventType": "int64"}))
-        if not any(pc.equal(kind, _DOMAIN).true_count for kind in kinds):
-            return found
         for batch in self._events.tables.batches(_TABLE, wanted):
             created = pc.equal(batch.column("eventType"), _DOMAIN).fill_null(False)
             for row in batch.filter(created).to_pylist() if created.true_count else ():
@@ -81,8 +80,8 @@ class _Ranges:
         return found
 
     def _domain(self, number: int | None) -> str | None:
-        name = self._domains.get(number)
-        return json.dumps({"domain": name[:200]}) if name and number else None
+        name = self._domains.get(number) if number else None
+        return json.dumps({"domain": name[:200]}) if name else None
 
     def _names(self, batch: pa.RecordBatch) -> pa.Array:
         """The text of each range: its own, or one that was registered before and has a number."""

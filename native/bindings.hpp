@@ -73,5 +73,6 @@ void bind_simulation(nb::module_& m);
 void bind_stretches(nb::module_& m);
 void bind_sweeps(nb::module_& m);
 void bind_writeback(nb::module_& m);
+void bind_xplane(nb::module_& m);
 
 }  // namespace stepscope

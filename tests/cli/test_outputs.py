@@ -27,6 +27,7 @@ LINES_OF = {
     "diff": ["TRACE", "OTHER", "-o", "FILE"],
     "check": ["TRACE", "--baseline", "OTHER", "--budget", "budgets.toml", "--junit", "FILE"],
     "cut": ["TRACE", "--time", ":", "--force", "-o", "FILE"],
+    "export": ["TRACE", "--format", "pftrace", "--force", "-o", "FILE"],
     "summarize": ["TRACE", "-o", "FILE"],
 }
 """The commands that write a file."""
@@ -138,7 +139,7 @@ def test_a_summary_of_a_job_is_not_added_to_an_input(
 ) -> None:
     before = contents(folder)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "t.json")
-    form = ["--format", "github"] if command not in ("cut", "summarize") else []
+    form = ["--format", "github"] if command not in ("cut", "export", "summarize") else []
     main([*typed(command, "/dev/null"), *form])
     assert contents(folder) == before
 

@@ -50,6 +50,8 @@ class Facts:
     """Who made the devices: tools and words follow from it."""
     frameworks: tuple[Framework, ...] = ()
     """Who owns the loop and the model, those first that own more; empty for a program of its own."""
+    xla: bool = False
+    """Whether XLA compiled the program: it fuses operators by itself, and PyTorch's switches do not exist."""
 
     def device(self, index: str | None) -> DeviceFacts | None:
         """The device with that index."""
@@ -79,6 +81,7 @@ def facts_of(trace: Trace) -> Facts:
         cuda=_runtime(told),
         vendor=vendor_of(trace, categories, [device.name for device in devices]),
         frameworks=frameworks_of(trace),
+        xla=trace.meta.kind == "xplane",
     )
 
 

@@ -14,6 +14,8 @@ from stepscope.sources.kineto import rank_of
 from stepscope.store.leftovers import scratch
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from stepscope.store.writer import StoreWriter
 
 __all__ = ["OWN_CATEGORY", "pftrace"]
@@ -25,6 +27,7 @@ _RECORD = "record one with torch.profiler.profile(...).export_chrome_trace('trac
 _KNOWN = frozenset({8, 10, 11, 12, 13, 33, 41, 42, 43, 44, 50, 52, 53, 58, 59, 60, 79, 87, 89, 128})
 """Fields that the first packets of real traces have, and other protobuf files do not."""
 
+_MOST_WAITING = 1 << 18  # readings
 _UNIT = re.compile(r"\(([^()]{1,16})\)\s*$")
 
 
@@ -52,9 +55,32 @@ def pftrace(given: Input, writer: StoreWriter) -> SourceMeta:
             said = given.stream.broken
         raise StepscopeError(f"{given.name} is no Perfetto trace of a program: {said}", hint=_RECORD)
 
-    read_events(given, writer, reader, packets, refuse)
-    _add_counters(packets, writer)
+    read_events(given, writer, reader, _Packets(packets, writer), refuse)
     return _meta(given, reader, packets, memory=bool(writer.rows["memory_events"]))
+
+
+class _Packets:
+    """The native reader, which gives away readings of counters before they are many."""
+
+    def __init__(self, native: _native.PftraceReader, writer: StoreWriter) -> None:
+        self._native = native
+        self._writer = writer
+
+    def feed(self, piece: Buffer) -> None:
+        """Takes a piece."""
+        self._native.feed(piece)
+        if self._native.waiting >= _MOST_WAITING:
+            _add_counters(self._native, self._writer)
+
+    def finish(self, source_cut: bool) -> None:
+        """There are no more."""
+        self._native.finish(source_cut)
+        _add_counters(self._native, self._writer)
+
+    @property
+    def bytes(self) -> int:
+        """How many there were."""
+        return self._native.bytes
 
 
 def _add_counters(packets: _native.PftraceReader, writer: StoreWriter) -> None:

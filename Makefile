@@ -74,7 +74,10 @@ SEED ?= $(shell date +%s)
 FUZZ_FLAGS := -std=c++20 -O1 -g1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
 FUZZED := fuzz/fuzz_reader reader reader_events reader_times event known json numbers batch call_tree sweep
 
-fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces
+FUZZED_PICKLES := fuzz/fuzz_pickle pickle pickle_scan snapshot
+
+fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces build/fuzz/pickle build/fuzz/snapshot.pickle
+	cd build/fuzz && ./pickle $(SEED) $$(($(SECONDS) / 4)) snapshot.pickle
 	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json
 
 # The same for protobuf files.
@@ -93,6 +96,13 @@ build/fuzz/traces: $(wildcard tests/data/*.json.gz)
 	@mkdir -p $@
 	for trace in $^; do gzip -dc $$trace >$@/$$(basename $$trace .gz) || exit 1; done
 	@touch $@
+
+build/fuzz/snapshot.pickle: tests/snapshots.py
+	@mkdir -p $(@D)
+	$(BIN)/python -m tests.snapshots $@
+
+build/fuzz/pickle: $(FUZZED_PICKLES:%=build/fuzz/plain/%.o)
+	$(CXX) $(FUZZ_FLAGS) $^ -o $@
 
 build/fuzz/reader: $(FUZZED:%=build/fuzz/plain/%.o)
 	$(CXX) $(FUZZ_FLAGS) $^ -o $@

@@ -61,15 +61,20 @@ nb::tuple to_column(Values&& values, std::vector<uint8_t>&& bits) {
   return nb::make_tuple(to_buffer(std::move(values)), mask);
 }
 
+void bind_plain_rows(nb::module_& m);
 void bind_priority(nb::module_& m);
 void bind_call_tree(nb::module_& m);
 void bind_coupled(nb::module_& m);
+void bind_elements(nb::module_& m);
 void bind_exclusive(nb::module_& m);
 void bind_idle(nb::module_& m);
 void bind_path(nb::module_& m);
+void bind_pickle(nb::module_& m);
 void bind_pftrace(nb::module_& m);
 void bind_reader(nb::module_& m);
 void bind_simulation(nb::module_& m);
+void bind_sqlite(nb::module_& m);
+void bind_stacks(nb::module_& m);
 void bind_stretches(nb::module_& m);
 void bind_sweeps(nb::module_& m);
 void bind_writeback(nb::module_& m);

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pytest
 
+from stepscope.errors import StepscopeError
 from stepscope.tables import Column, Table, columns_of
 
 
@@ -139,3 +142,21 @@ def test_names_on_one_line() -> None:
     assert [row.name for row in broken] == ["a\nb", "c\n"], "the table itself says what the profile says"
     plain = Table.of(Spell, ROWS)
     assert plain.one_line() is plain
+
+
+class TestDataFrames:
+    """With the libraries themselves, which are there where torch is."""
+
+    def test_pandas(self, torch: Any) -> None:
+        frame = Table.of(Spell, ROWS).to_pandas()
+        assert [str(kind) for kind in frame.dtypes][1:3] == ["int64[pyarrow]", "int64[pyarrow]"]
+        assert frame["total_ns"][0] == 10
+        assert frame["total_ns"].isna().tolist() == [False, True]
+
+    def test_polars(self, torch: Any) -> None:
+        assert Table.of(Spell, ROWS).to_polars().rows() == [dataclasses.astuple(row) for row in ROWS]
+
+    def test_a_library_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "polars", None)
+        with pytest.raises(StepscopeError, match="polars is not installed"):
+            Table.of(Spell, ROWS).to_polars()

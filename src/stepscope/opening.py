@@ -116,7 +116,7 @@ def open_pass(
     progress: Progress | None = None,
 ) -> Trace:
     """Opens a profile of a run, which then knows the step that was measured without the profiler."""
-    added = (*chosen.also, *also)
+    added = (*chosen.record.also(one), *also)
     trace = open_trace(one.word, also=added, store=store, refresh=refresh, progress=progress)
     trace.measured = chosen.record.measured
     return trace
@@ -379,11 +379,11 @@ def _what_is(head: bytes, broken: str) -> str:
     if head.lstrip()[:1] == b"<":
         return "it is a web page or XML; was the download refused?"
     if head[:1] == b"\x80":
-        return "it is a Python pickle, perhaps an allocator snapshot"
+        return "it is a Python pickle, but no snapshot of the allocator"
     if head[:15] == b"SQLite format 3":
-        return "it is an SQLite file, perhaps of Nsight Systems"
+        return "it is an SQLite file, but of no profiler that is known"
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return "it is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 makes it that"
     if head[257:262] == b"ustar":
         return "it is a tar archive: tar xf takes it apart"
-    return "it is not JSON"
+    return "no source knows what it is"

@@ -30,10 +30,10 @@ FOLDERS = {
     "findings.rules": "rule",
     "runs.analyses": "analysis of runs",
     "runs.rules": "rule about runs",
-    "exports": "export format",
     "present.report": "report format",
     "present.diff": "diff format",
     "present.check": "check format",
+    "exports": "export format",
     "cli.commands": "command",
 }
 """The folders that hold plug-ins, and what one of them is called."""

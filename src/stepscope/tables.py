@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from copy import copy
-from types import NoneType, UnionType
+from importlib import import_module
+from types import ModuleType, NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -21,6 +22,8 @@ from typing import (
     get_origin,
     get_type_hints,
 )
+
+from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -135,6 +138,14 @@ class Table(Generic[Row]):
         records: list[dict[str, Any]] = self._arrow.to_pylist()
         return records
 
+    def to_pandas(self) -> Any:
+        """The rows as a DataFrame of pandas: whole numbers stay whole, NULL is `<NA>`."""
+        return self.arrow.to_pandas(types_mapper=_installed("pandas").ArrowDtype)
+
+    def to_polars(self) -> Any:
+        """The rows as a DataFrame of Polars."""
+        return _installed("polars").from_arrow(self.arrow)
+
     def __len__(self) -> int:
         return int(self._arrow.num_rows)
 
@@ -161,6 +172,14 @@ def _kinds_of(row: type) -> tuple[_Kind, ...]:
             plain = [_Kind(one.name, one.type, one.nullable) for one in columns_of(row)]
         _kinds[row] = tuple(plain)
     return _kinds[row]
+
+
+def _installed(name: str) -> ModuleType:
+    """A library that stepscope does not need otherwise."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise StepscopeError(f"{name} is not installed", hint=f"pip install {name}") from error
 
 
 def columns_of(row: type) -> tuple[Column, ...]:

@@ -27,7 +27,7 @@ LINES_OF = {
     "diff": ["TRACE", "OTHER", "-o", "FILE"],
     "check": ["TRACE", "--baseline", "OTHER", "--budget", "budgets.toml", "--junit", "FILE"],
     "cut": ["TRACE", "--time", ":", "--force", "-o", "FILE"],
-    "export": ["TRACE", "--format", "pftrace", "--force", "-o", "FILE"],
+    "export": ["TRACE", "--format", "collapsed", "--force", "-o", "FILE"],
     "summarize": ["TRACE", "-o", "FILE"],
 }
 """The commands that write a file."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.findings.drawn import H200, MS, drawn, facts
 
+from stepscope.analyses.allocator_curves import AllocatorPoint
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
@@ -115,6 +116,7 @@ def tables(steps: int = 5) -> dict[str, Table[Any]]:
         "idle_gaps": _idle(),
         "kernels": _kernels(),
         "memory_curves": _curves(),
+        "allocator_curves": _snapshot_curves(),
         "lines": _lines(),
     }
 
@@ -358,6 +360,20 @@ def _curves() -> Table[MemoryPoint]:
         for n in range(40)
     ]
     return drawn(MemoryPoint, *rows)
+
+
+def _snapshot_curves() -> Table[AllocatorPoint]:
+    rows = [
+        {
+            "device": 0,
+            "nth": n - 1,
+            "active_bytes": (10 + 3 * (n % 8)) * GIB,
+            "allocated_bytes": (10 + 3 * (n % 8)) * GIB,
+            "reserved_bytes": 40 * GIB,
+        }
+        for n in range(30)
+    ]
+    return drawn(AllocatorPoint, *rows)
 
 
 def _lines() -> Table[Line]:

@@ -22,6 +22,7 @@ from stepscope.present._markdown import code, escaped
 from stepscope.present.report.github import github
 from stepscope.present.report.json import json as as_json
 from stepscope.present.report.markdown import markdown
+from stepscope.present.report.prometheus import prometheus
 from stepscope.present.report.summary import summary
 from stepscope.present.report.terminal import terminal
 
@@ -34,6 +35,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
     "summary.md": summary,
     "report.json": as_json,
     "github.txt": github,
+    "report.prom": prometheus,
 }
 REPORTS = {"report": report, "empty": empty_report}
 

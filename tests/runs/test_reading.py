@@ -69,10 +69,15 @@ def test_a_profile_that_is_not_there_is_said(tmp_path: Path) -> None:
     assert record.notes == ("rank0.light.pt.trace.json.gz is not there.",)
 
 
-def test_a_snapshot_is_no_pass(tmp_path: Path) -> None:
+def test_a_snapshot_stands_beside_the_passes(tmp_path: Path) -> None:
     snapshot = {"path": "rank0.snapshot.pickle", "pass": "snapshot"}
-    (record,) = read_run(written(tmp_path, [rank_document(files=[snapshot])])).ranks
-    assert (record.passes, record.notes) == ((), ())
+    folder = written(tmp_path, [rank_document(files=[snapshot])])
+    (record,) = read_run(folder).ranks
+    assert (record.passes, record.beside) == ((), ())
+    assert record.notes == ("rank0.snapshot.pickle is not there.",)
+    (folder / "rank0.snapshot.pickle").write_bytes(b"")
+    (record,) = read_run(folder).ranks
+    assert (record.passes, record.beside) == ((), (str(folder / "rank0.snapshot.pickle"),))
 
 
 @pytest.mark.parametrize(

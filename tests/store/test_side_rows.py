@@ -11,6 +11,7 @@ from tests.store.test_rows import HOST, rows, stored
 
 from stepscope.errors import StepscopeError
 from stepscope.store.meta import SourceMeta
+from stepscope.store.trace import Reads
 from stepscope.store.writer import StoreWriter
 
 READINGS = {
@@ -31,7 +32,7 @@ def test_rows_come_back_with_absolute_times(tmp_path: Path) -> None:
     trace = stored(tmp_path / "store", fill, SourceMeta(source="plain", base_ns=1000))
     found = [(0, "Power", None, 1005, None, 400.0), (None, "SM Active", None, 1007, 100, 0.5)]
     assert rows(trace, ASKED) == found
-    reads = {"device_counters": ("device", "name", "unit", "start_ns", "dur_ns", "value")}
+    reads: Reads = {"device_counters": ("device", "name", "unit", "start_ns", "dur_ns", "value")}
     assert rows(trace.reading(reads), ASKED) == found
     assert trace.has("device_counters")
     assert trace.meta.rows["device_counters"] == 2

@@ -14,6 +14,8 @@ PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader",
 """In the order in which they claim an instant; the rest of a step is another part."""
 
 _LAUNCHING = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
+# Without device work and without marks, the thread with the most time in operators is the one that drives.
+_BUSIEST = "SELECT thread FROM ops GROUP BY thread ORDER BY sum(self_ns) DESC NULLS LAST, thread LIMIT 1"
 # Where operators nest without crossing, the outermost cover all others, and there are far fewer of them.
 _NESTED = """
     SELECT thread, coalesce(sum(self_ns), 0) = coalesce(sum(dur_ns) FILTER (depth = 0), 0) AS nested
@@ -59,6 +61,7 @@ def parts_of(trace: Trace, windows: list[dict[str, Any]]) -> list[list[int]]:
     # Only threads that drive the work: a thread that pins memory would hide that the others wait.
     launching = [row["thread"] for row in trace.rows(_LAUNCHING)]
     threads = sorted({*launching, *(window["thread"] for window in windows if window["thread"] is not None)})
+    threads = threads or [row["thread"] for row in trace.rows(_BUSIEST)]
     nested = trace.rows(_NESTED, threads=threads)
     return claimed(
         trace,

@@ -59,8 +59,10 @@ _SPANS = """
     FROM device_work WHERE start_ns IS NOT NULL GROUP BY device_name ORDER BY device_name
 """
 _MARKED = "SELECT start_ns, end_ns FROM steps WHERE source = 'mark' ORDER BY start_ns, end_ns"
-_NO_ESTIMATE = "occupancy_percent = 0 AND warps_per_sm >= 1"
-# The profiler's estimate of occupancy, or all that is needed for one where it wrote 0 for want of one.
+_NO_ESTIMATE = (
+    "(occupancy_percent = 0 AND warps_per_sm >= 1 OR occupancy_percent IS NULL AND registers IS NOT NULL)"
+)
+# The profiler's estimate of occupancy, or all that is needed for one where it wrote 0 or nothing.
 _ESTIMATED = f"""
     SELECT *, CASE WHEN kind <> 'kernel' THEN NULL
                    WHEN {_NO_ESTIMATE} THEN concat_ws(' ', grid, block, registers, shared_bytes)

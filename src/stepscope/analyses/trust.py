@@ -171,6 +171,11 @@ def measured_apart(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         )
 
 
+_MARK_STEPS = dict.fromkeys(
+    ("nsys", "rocprof"), 'Put each step into a range: with torch.cuda.nvtx.range("step").'
+)
+
+
 def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Steps that were found by what repeats, not by the profiler's marks."""
     if steps.rows and steps.rows[0]["source"] != "mark":
@@ -178,7 +183,7 @@ def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             "steps without marks",
             len(steps.rows),
             " ".join(how_steps_were_found(trace)),
-            "Call step() on the profiler after each step.",
+            _MARK_STEPS.get(trace.meta.kind, "Call step() on the profiler after each step."),
             "Whether these are the steps of the program is not in the profile.",
         )
 
@@ -189,7 +194,15 @@ def several_processes(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         row["pid"]
         for row in trace.rows("SELECT DISTINCT pid FROM launches UNION SELECT DISTINCT pid FROM ops")
     ]
-    if len(pids) > 1:
+    if len(pids) > 1 and trace.meta.kind != "kineto":  # these know whose work it is
+        yield steps.vague(
+            "several processes",
+            len(pids),
+            f"Host events of {len(pids)} processes are in one file: what the host does is the sum of all.",
+            "Record each process into a file of its own.",
+            "How much of a step is whose is not told apart.",
+        )
+    elif len(pids) > 1:
         yield steps.vague(
             "several processes",
             len(pids),

@@ -131,10 +131,18 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
     folder = run_folder(word)
     if folder is not None:
         return choose_rank(read_run(folder), wanted.rank)
-    if wanted.rank is not None and wanted.name is None and not is_one_profile(word):
+    if wanted.name is None and not is_one_profile(word):
+        from contextlib import suppress
+
         from stepscope.runs.finding import find_run
 
-        return choose_rank(find_run([word]), wanted.rank)
+        if wanted.rank is not None:
+            return choose_rank(find_run([word]), wanted.rank)
+        run = None
+        with suppress(StepscopeError):  # opening it will say what is wrong with it
+            run = find_run([word])
+        if run is not None and len(run.told) == 1 and run.told[0].beside:
+            return choose_rank(run)
     if wanted.rank is not None or wanted.name is not None:
         option = "--pass" if wanted.rank is None else "--rank"
         raise StepscopeError(

@@ -157,8 +157,13 @@ def _absolute(record: RankRecord) -> RankRecord:
         passes=tuple(
             one if one.url else dataclasses.replace(one, path=one.path.absolute()) for one in record.passes
         ),
-        summaries=tuple(one if is_url(one) else str(Path(one).absolute()) for one in record.summaries),
+        summaries=tuple(map(_absolute_word, record.summaries)),
+        beside=tuple(map(_absolute_word, record.beside)),
     )
+
+
+def _absolute_word(word: str) -> str:
+    return word if is_url(word) else str(Path(word).absolute())
 
 
 def _stamps(tasks: Sequence[RankTask]) -> list[Stamp] | None:

@@ -51,8 +51,8 @@ class _Depth:
 
     def profile(self, record: RankRecord) -> Judged:
         """What they say of its last profile."""
-        also = (record.path,) if record.path else ()
-        trace = open_trace(record.spans[-1].word, also=also, store=self.store, progress=self.progress)
+        last = record.spans[-1]
+        trace = open_trace(last.word, also=record.also(last), store=self.store, progress=self.progress)
         return judged(trace, thresholds=self.thresholds, tables=self.tables, progress=self.progress)
 
 
@@ -69,7 +69,10 @@ def report(trace: Trace | str | Path | Sequence[str | Path]) -> Report:
         return report_on_ranks(run, open_run(run))
     if run is not None and run.profiled and run.profiled[0].named("profile") is None:
         return report_on_run(choose_rank(run))
-    return build_report(open_trace(words[0] if run is None else run.profiled[0].spans[-1].word))
+    if run is None:
+        return build_report(open_trace(words[0]))
+    record = run.profiled[0]
+    return build_report(open_trace(record.spans[-1].word, also=record.also(record.spans[-1])))
 
 
 def report_on_ranks(

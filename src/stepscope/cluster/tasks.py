@@ -54,7 +54,7 @@ class RankTask:
     def sources(self) -> tuple[str, ...]:
         """All files and addresses that it reads."""
         summaries = () if self.table else self.record.summaries
-        beside = (str(self.record.path),) if self.record.path and self.passes else ()
+        beside = dict.fromkeys(word for one in self.passes for word in self.record.also(one))
         return (*summaries, *(one.word for one in self.passes), *beside)
 
     @property
@@ -83,8 +83,7 @@ def _opened(task: RankTask, one: Pass) -> Trace:
     from stepscope.opening import open_trace
 
     where = Path(task.store) if task.store else cache.root()
-    also = (task.record.path,) if task.record.path else ()
-    trace = open_trace(one.word, also=also, store=where)
+    trace = open_trace(one.word, also=task.record.also(one), store=where)
     trace.measured = task.record.measured
     _stores_made[0] += 1
     if task.store is None and _stores_made[0] % _TIDY == 0:

@@ -13,6 +13,7 @@ from typing import Any
 from stepscope.compare import Comparison, RanksOfSide, Run, Side, StepChange
 from stepscope.compare.attribution import Spent, by_op, by_part, by_phase
 from stepscope.compare.caveats import caveats_between
+from stepscope.compare.held import COMPARED
 from stepscope.compare.intervals import interval_of
 from stepscope.errors import StepscopeError
 from stepscope.findings import Finding
@@ -25,7 +26,7 @@ from stepscope.tables import Table
 
 __all__ = ["compare", "names_of"]
 
-_TABLES = ("steps_by_any", "step_costs", "phases", "starving_ops", "throughput", "step_classes")
+_TABLES = ("steps_by_any", "step_costs", "phases", "starving_ops", "throughput", "step_classes", *COMPARED)
 _ENDING = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$")
 _DIVIDING = ("step_costs", "phases", "starving_ops")
 

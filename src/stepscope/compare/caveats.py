@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stepscope import units
 from stepscope.compare import Side
+from stepscope.compare.held import held_changes
 from stepscope.findings.facts import Facts
 from stepscope.findings.report import Report
 
@@ -22,8 +23,10 @@ def caveats_between(before: Side, after: Side) -> Iterator[str]:
     yield from _machines(*facts)
     yield from _recorded(before, after)
     yield from _batches(before, after)
+    held = list(held_changes(before.report, after.report))
+    yield from held
     for side in (before, after):
-        yield from _steps(side)
+        yield from _steps(side, compared=bool(held))
     yield from _mix(before, after)
     yield from _stretched(before, after)
 
@@ -74,8 +77,10 @@ def _batches(before: Side, after: Side) -> Iterator[str]:
             yield f"The {unit} per step differ ({said}): compare {unit} per second, not steps."
 
 
-def _steps(side: Side) -> Iterator[str]:
+def _steps(side: Side, *, compared: bool) -> Iterator[str]:
     report: Report = side.report
+    if not side.steps and compared:
+        return
     if not side.steps:
         yield f"{side.name} has no steps, so nothing can be compared."
     elif report.overview.found_by == "nothing":

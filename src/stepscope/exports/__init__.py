@@ -1,4 +1,4 @@
-"""Formats in which a whole trace, or a part of it, is written for other tools: one file each."""
+"""Formats in which a trace is written for other tools: one file each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stepscope import registry
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
-    from stepscope.store.export import Export, Selection
+    from stepscope.store.export import Export
     from stepscope.store.trace import Trace
 
 __all__ = ["ExportFormat", "export_format", "format_for"]
@@ -19,12 +19,12 @@ _PACKED = (".gz", ".zst")
 
 
 class ExportFormat(Protocol):
-    """Writes a trace, or the events that a selection names, to a file."""
+    """Writes a trace to a file."""
 
     endings: tuple[str, ...]
     """Of its files, without those of compression; the first one is the usual one."""
 
-    def __call__(self, trace: Trace, path: str, selection: Selection | None = None) -> Export:
+    def __call__(self, trace: Trace, path: str) -> Export:
         """Writes the file; `-` is standard output."""
 
 

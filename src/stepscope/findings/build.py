@@ -19,9 +19,10 @@ from stepscope.findings.fixes import fitted
 from stepscope.findings.mean_step import MeanStep, mean_step_of
 from stepscope.findings.next_steps import TRIED, next_steps_of
 from stepscope.findings.overview import overview_of
+from stepscope.findings.pictures import PICTURED, pictures_of
 from stepscope.findings.places import placed
 from stepscope.findings.program import Program
-from stepscope.findings.ranking import ranked
+from stepscope.findings.ranking import ranked, unweighed
 from stepscope.findings.report import NotRun, Replaced, Report
 from stepscope.findings.start_up_time import start_up_ns, without_start_up
 from stepscope.findings.thresholds import Thresholds
@@ -48,13 +49,17 @@ __all__ = [
 _GIVEN = ("mean_step", "facts")
 _FOR_MEAN_STEP = ("steps_by_any", "devices", "idle_gaps", "critical_path_sides", "step_limits")
 _SHOWN = (
+    *PICTURED,
     "attention",
     *(f"changed_steps_by_{name}" for name in TRIED),
     "compilations",
+    "compile_units",
+    "cpu_parts",
     "iteration_kinds",
     "iterations",
     "kernels",
     "library_functions",
+    "measured_kernels",
     "memory",
     "phases",
     "rooflines_by_family",
@@ -140,6 +145,8 @@ def report_of(judged: Judged) -> Report:
         if name not in yielding
     ]
     findings = ranked(kept, mean_step)
+    if not mean_step.steps:
+        findings = unweighed(findings)
     overview = overview_of(mean_step, facts, shown)
     verdict = verdict_of(mean_step, facts, overview, findings, shown)
     return Report(
@@ -152,6 +159,7 @@ def report_of(judged: Judged) -> Report:
         checklist=checklist_of(mean_step, facts, overview, shown),
         next_steps=next_steps_of(mean_step, facts, verdict, findings, judged.not_run, shown),
         tables=judged.tables,
+        pictures=pictures_of(shown),
         replaced=tuple(Replaced(rule_id(name), rule_id(by)) for name, by in yielding.items()),
     )
 

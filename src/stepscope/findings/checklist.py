@@ -20,13 +20,17 @@ _USUAL = (("forward", 0.35, 0.40), ("backward", 0.40, 0.45))
 """Shares of a step of training that the guides call usual; a healthy step may have others."""
 _MOST = (("optimizer", 0.15), ("dataloader", 0.10))
 """Shares that a step should stay below."""
+_WITHOUT_TIMES = ("snapshot", "memory_timeline")
+"""Kinds of profiles that have no times at all."""
 _FUSED = ("flash", "cudnn", "memory-efficient", "flex", "paged")
 
 
 def checklist_of(
     mean_step: MeanStep, facts: Facts, overview: Overview, tables: Tables
 ) -> tuple[ChecklistItem, ...]:
-    """All points, with what this trace has."""
+    """All points, with what this trace has; none for what has no times at all."""
+    if not mean_step.steps and facts.kind in _WITHOUT_TIMES:
+        return ()
     return (
         _utilisation(overview),
         _variation(tables),

@@ -8,6 +8,7 @@ from typing import Any
 
 from stepscope import hardware
 from stepscope.findings.program import Framework, Vendor, frameworks_of, vendor_of
+from stepscope.store.meta import SourceMeta
 from stepscope.store.trace import Trace
 
 __all__ = ["DeviceFacts", "Facts", "facts_of"]
@@ -48,10 +49,12 @@ class Facts:
     """Version of the runtime, such as `CUDA 13.0` or `HIP 6.2`."""
     vendor: Vendor = Vendor.UNKNOWN
     """Who made the devices: tools and words follow from it."""
+    kind: str = "kineto"
+    """What kind of profile it is: the source that read it."""
+    joined: tuple[str, ...] = ()
+    """The files that were read with it, and how they were joined: `memory.pickle (snapshot, by time)`."""
     frameworks: tuple[Framework, ...] = ()
     """Who owns the loop and the model, those first that own more; empty for a program of its own."""
-    xla: bool = False
-    """Whether XLA compiled the program: it fuses operators by itself, and PyTorch's switches do not exist."""
 
     def device(self, index: str | None) -> DeviceFacts | None:
         """The device with that index."""
@@ -81,8 +84,14 @@ def facts_of(trace: Trace) -> Facts:
         cuda=_runtime(told),
         vendor=vendor_of(trace, categories, [device.name for device in devices]),
         frameworks=frameworks_of(trace),
-        xla=trace.meta.kind == "xplane",
+        kind=trace.meta.kind,
+        joined=tuple(_joined(one) for one in trace.meta.sources[1:] if one.kind != "rank_file"),
     )
+
+
+def _joined(one: SourceMeta) -> str:
+    said = ", ".join(filter(None, (one.kind.replace("_", " "), one.joined)))
+    return f"{PurePath(one.source).name} ({said})"
 
 
 def _skeletons(trace: Trace) -> tuple[bool, list[str]]:

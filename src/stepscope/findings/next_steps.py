@@ -11,6 +11,7 @@ from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
 from stepscope.findings.program import Framework, Vendor
 from stepscope.findings.report import NextStep, NotRun, Verdict
+from stepscope.schema import WHOLE_GRAPH
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
@@ -69,7 +70,8 @@ def _try(mean_step: MeanStep, verdict: Verdict, tables: Mapping[str, Table[Any]]
         for row in tables.get(f"changed_steps_by_{name}", ())
     }
     kernel = _most_expensive(tables)
-    if verdict.word in _ON_DEVICE and kernel is not None and (kernel.share or 0.0) >= LEAST_KERNEL_SHARE:
+    tried = verdict.word in _ON_DEVICE and kernel is not None and not _is_whole_graph(kernel)
+    if tried and kernel is not None and (kernel.share or 0.0) >= LEAST_KERNEL_SHARE:
         alike = _pattern(kernel.name).replace(".", "?")
         gains = {f"--kernels '*{alike}*' x0.5": LEAST_GAIN}
     change = max(gains, key=lambda flag: gains[flag], default="")
@@ -86,11 +88,21 @@ def _most_expensive(tables: Mapping[str, Table[Any]]) -> Kernel | None:
     return max(computing, key=lambda row: row.exclusive_ns, default=None)
 
 
+def _is_whole_graph(kernel: Kernel) -> bool:
+    """Whether it is no kernel, but a graph whose kernels the profile does not have."""
+    return (kernel.name or "").endswith(WHOLE_GRAPH)
+
+
 def _closer(facts: Facts, verdict: Verdict, tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:
     """The command that shows more than this trace can, from the maker of the device; none for the others."""
     if verdict.word in _ON_DEVICE:
         kernel = _most_expensive(tables)
-        if kernel is not None and (command := _COUNTERS.get(facts.vendor)):
+        if kernel is not None and _is_whole_graph(kernel):
+            yield NextStep(
+                "Most time is in graphs that were recorded as a whole. Record their kernels:",
+                f"nsys profile --trace=cuda,nvtx,osrt --cuda-graph-trace=node -o step {_started(facts)}",
+            )
+        elif kernel is not None and (command := _COUNTERS.get(facts.vendor)):
             yield NextStep(
                 f"See why the most expensive kernel ({units.share(kernel.share)} of kernel time) is slow, "
                 "with counters:",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from stepscope.findings import Advice, Bounds, Category, Certainty, Finding, Gain, Saving, Severity
 from stepscope.findings.claims import overlap
 from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Weighing", "ranked", "severity_of", "together"]
+__all__ = ["Weighing", "ranked", "severity_of", "together", "unweighed"]
 
 HIGH_SHARE = 0.10
 MEDIUM_SHARE = 0.03
@@ -43,6 +44,12 @@ def ranked(advices: Iterable[tuple[str, Category, Advice]], mean_step: Weighing)
         severity = severity_of(gain, advice.certainty, risk=advice.risk)
         findings.append(Finding(name, category, advice, gain, severity, sharing))
     return tuple(findings)
+
+
+def unweighed(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The findings on a file that has no steps: what a fix gains in them is not known."""
+    anything = Gain(0, 0, 0.0, 1.0)
+    return tuple(replace(one, gain=anything, shares_time_with=()) for one in findings)
 
 
 def _expected(advice: Advice, gain: Gain) -> float:

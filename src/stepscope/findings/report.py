@@ -9,6 +9,7 @@ from typing import Any, Literal
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
+from stepscope.findings.pictures import Picture
 from stepscope.store.measured import MeasuredStep
 from stepscope.tables import Table
 
@@ -236,5 +237,7 @@ class Report:
     replaced: tuple[Replaced, ...] = ()
     passes: Passes | None = None
     """Of a run, what comes from which of its recordings; None for a single profile."""
+    pictures: tuple[Picture, ...] = ()
+    """What the profile shows that is no step, such as the memory of a snapshot."""
     run: RunFacts | None = None
     """Of several ranks, what was seen of all of them; None for a report on one profile or rank."""

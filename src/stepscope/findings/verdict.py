@@ -9,6 +9,7 @@ from stepscope import units
 from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Category, Finding
 from stepscope.findings._decode_limits import decoded_tokens, read_bound_ns
+from stepscope.findings._without_steps import without_steps
 from stepscope.findings.claims import Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
@@ -48,7 +49,7 @@ def verdict_of(
     """The verdict on a trace."""
     promise = _promise(mean_step, findings)
     if not mean_step.steps:
-        return Verdict("unknown", "The profile has no steps, so there is nothing to judge.", "")
+        return Verdict("unknown", without_steps(facts, tables), "")
     compiling = _compiling_share(mean_step, tables)
     if compiling >= COMPILING_SHARE:
         said = (

@@ -97,6 +97,10 @@ def between(change: StepChange) -> str:
 
 def sentence(change: StepChange) -> str:
     """What happened to the step, in a sentence."""
+    if change.truth is None and {one.report.facts.kind for one in (change.before, change.after)} == {
+        "snapshot"
+    }:
+        return "Memory snapshots have no steps: see below what changed in memory."
     if change.truth is None:
         return "One side has no steps, so the change cannot be judged."
     ends = f"from {units.duration(change.before.true_ns)} to {units.duration(change.after.true_ns)}"

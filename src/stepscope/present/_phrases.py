@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.findings import Finding, Gain, Location
+from stepscope.findings.claims import Time
 from stepscope.findings.ranking import MEDIUM_SHARE
 from stepscope.findings.report import Overview, PassFacts, Report, ServedKind
 
@@ -54,9 +55,15 @@ def headline(report: Report) -> list[str]:
             ", ".join(facts.frameworks),
             world(report),
             *recorded,
+            joined(report),
         )
         if piece
     ]
+
+
+def joined(report: Report) -> str:
+    """The files that were read with the profile."""
+    return f"joined with {', '.join(report.facts.joined)}" if report.facts.joined else ""
 
 
 def world(report: Report) -> str:
@@ -134,6 +141,8 @@ def recorded_with(report: Report) -> str:
     kinds = [name for name in ("stacks", "shapes", "memory") if getattr(facts, name)]
     listed = " and ".join(", ".join(kinds).rsplit(", ", 1))
     said = f"recorded with {listed}" if kinds else "recorded without stacks, shapes or memory"
+    if facts.kind != "kineto":
+        said = f"{facts.kind.replace('_', ' ')} file" + (f" with {listed}" if kinds else "")
     slower = inflation(report.overview)
     return f"{said} ({slower})" if slower else said
 
@@ -165,7 +174,13 @@ def gain(of: Gain) -> str:
 
 def worth(finding: Finding) -> str:
     """What a fix is worth: time, or a run that does not fail."""
-    return "run may fail" if finding.advice.risk and not finding.gain.high_ns else gain(finding.gain)
+    if finding.gain.high_ns:
+        return gain(finding.gain)
+    if finding.advice.risk:
+        return "run may fail"
+    claims = finding.advice.claims
+    of_memory = all(one.time is Time.MEMORY and one.part for one in claims) and bool(claims)
+    return "less memory" if of_memory else gain(finding.gain)
 
 
 def sharing(report: Report, finding: Finding) -> str:

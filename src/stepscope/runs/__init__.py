@@ -64,6 +64,8 @@ class RankRecord:
     """Where its number comes from: run.json, metadata, file name, order."""
     summaries: tuple[str, ...] = ()
     """Files of `stepscope summarize` about it: they are read in place of its profiles."""
+    beside: tuple[str, ...] = ()
+    """Files of other kinds about it, which add to its profile: snapshots, counters, logs."""
 
     @property
     def spans(self) -> tuple[Pass, ...]:
@@ -72,6 +74,12 @@ class RankRecord:
             if found := tuple(one for one in self.passes if one.name == name):
                 return found
         return ()
+
+    def also(self, one: Pass) -> tuple[str, ...]:
+        """What is read with one of its profiles: its own file, and what stands beside, once for all."""
+        own = (str(self.path),) if self.path else ()
+        detailed = self.named("full") or next(reversed(self.spans), None)
+        return (*own, *self.beside) if one == detailed else own
 
     def named(self, name: PassName) -> Pass | None:
         """The pass of that name; of several the last."""

@@ -12,13 +12,17 @@ from typing import Any
 from stepscope.errors import StepscopeError
 from stepscope.runs.reading import run_folder
 from stepscope.runs.summary import SUMMARY_ENDING
+from stepscope.sources import Input, reader_of
 from stepscope.store.layout import is_store
 from stepscope.streams import is_url
 
 __all__ = ["Listed", "listed"]
 
-_PACKED = ("", ".gz", ".zst", ".xz", ".bz2", ".lz4", ".zip")
-_ENDINGS = (SUMMARY_ENDING, *(f".json{packed}" for packed in _PACKED))
+_NEVER = (
+    *(".py", ".pyc", ".so", ".md", ".html", ".png"),
+    *(".pt", ".pth", ".bin", ".safetensors", ".ckpt", ".npy", ".npz"),
+)
+"""What lies beside profiles and is none; it may be large, and many."""
 _MOST_FILES = 200_000
 
 
@@ -99,13 +103,17 @@ def _in_folder(folder: Path) -> Iterator[str | Path]:
             yield here
             yield from (str(here / name) for name in sorted(names) if name.endswith(SUMMARY_ENDING))
             continue
+        if place != str(folder) and reader_of(Input(place)):
+            folders.clear()
+            yield place  # a source reads it as a whole
+            continue
         folders[:] = sorted(name for name in folders if name[0] != "." and not is_store(here / name))
         if not is_store(here):
             yield from (str(here / name) for name in sorted(names) if _may_be_profile(name))
 
 
 def _may_be_profile(name: str) -> bool:
-    return name.endswith(_ENDINGS) and not name.startswith(".")
+    return not name.endswith(_NEVER) and not name.startswith(".")
 
 
 def _at_address(address: str) -> Iterator[str]:

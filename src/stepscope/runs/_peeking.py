@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 from stepscope.errors import StepscopeError
 from stepscope.runs.summary import HEAD_BYTES, is_summary, summary_facts
+from stepscope.sources import Input, reader_of
 from stepscope.store import cache
 from stepscope.store.layout import is_store, read_meta
-from stepscope.streams import is_url, open_stream
+from stepscope.streams import is_url
 
 __all__ = ["Peek", "peek", "rank_in_name"]
 
@@ -32,7 +33,12 @@ _NAMED = tuple(
 )
 _HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*?)_(?P<process>\d+)\.\d{10,20}\.pt\.trace\.json")
 """As torch's handler for TensorBoard names files: machine, process, time."""
+_TRACE_NAME = re.compile(r"trace|profile|rank|\.json", re.IGNORECASE)
+"""A file that is called so should be a profile: if it is none, that is worth saying."""
 _TIME = re.compile(r"\.(\d{13,20})\.")
+
+
+PeekKind = Literal["profile", "beside", "summary", "none", "unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +46,8 @@ class Peek:
     """What is known of a file without reading it."""
 
     word: str
-    kind: Literal["profile", "summary", "none", "unreadable"]
-    """none: something else, which is no part of the run."""
+    kind: PeekKind
+    """beside: it adds to a profile. none: something else, which is no part of the run."""
     why: str = ""
     """Why it cannot be read, or is no profile."""
     rank: int | None = None
@@ -74,8 +80,11 @@ def rank_in_name(word: str) -> int | None:
 
 def peek(word: str) -> Peek:
     """Looks at a file; what is wrong with it is told, not raised."""
+    given = Input(word)
+    if given.is_folder:
+        return _of_another_kind(given) or Peek(word, "none", "no source reads it as a whole")
     try:
-        begin, broken = _beginning(word)
+        begin = given.stream.beginning(_enough)
     except StepscopeError as error:
         return Peek(word, "unreadable", error.message)
     if is_summary(begin):
@@ -84,9 +93,12 @@ def peek(word: str) -> Peek:
     if _OURS.match(begin):
         return Peek(word, "none")
     if not text:
-        return Peek(word, "unreadable", broken or "it is empty")
+        return Peek(word, "unreadable", given.stream.broken or "it is empty")
+    if (other := _of_another_kind(given)) is not None:
+        return other
     if text[:1] not in (b"{", b"["):
-        return Peek(word, "unreadable", "it is not JSON")
+        kind: PeekKind = "unreadable" if _TRACE_NAME.search(PurePosixPath(word).name) else "none"
+        return Peek(word, kind, "no source knows what it is")
     if not _PROFILE.search(begin):
         return Peek(word, "none", "it has no traceEvents")
     told = _distributed(begin) or _distributed(_end(word)) or _stored(word)
@@ -95,15 +107,18 @@ def peek(word: str) -> Peek:
     return Peek(word, "profile", "", told.get("rank"), told.get("world_size"), named, begin[:4096])
 
 
-def _beginning(word: str) -> tuple[bytes, str]:
-    """The first bytes, decompressed, up to the events; and what is wrong with them."""
+def _enough(got: bytearray) -> bool:
+    """Whether the first bytes go up to the events."""
+    least = HEAD_BYTES if is_summary(bytes(got[:64])) else _EDGE
+    return len(got) >= least or (least == _EDGE and b'"traceEvents"' in got)
 
-    def enough(got: bytearray) -> bool:
-        least = HEAD_BYTES if is_summary(bytes(got[:64])) else _EDGE
-        return len(got) >= least or (least == _EDGE and b'"traceEvents"' in got)
 
-    stream = open_stream(word)
-    return stream.beginning(enough), stream.broken
+def _of_another_kind(given: Input) -> Peek | None:
+    """What it is if a source other than Kineto's reads it."""
+    found = reader_of(given)
+    if found is None or found[0] == "kineto":
+        return None
+    return Peek(given.word, "beside" if found[1].beside else "profile", begin=given.head)
 
 
 def _summary(word: str, begin: bytes) -> Peek:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from stepscope.errors import StepscopeError
 from stepscope.runs import Pass, PassName, RankRecord, Run
@@ -32,11 +31,6 @@ class ChosenRank:
     def ranks(self) -> tuple[int, ...]:
         """All ranks that could have been chosen."""
         return tuple(one.rank for one in self.run.profiled)
-
-    @property
-    def also(self) -> tuple[Path, ...]:
-        """Files of the rank whose rows are to be added to each of its profiles when it is opened."""
-        return (self.record.path,) if self.record.path else ()
 
 
 def choose_rank(run: Run, rank: int | None = None) -> ChosenRank:

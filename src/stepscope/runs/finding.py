@@ -18,7 +18,7 @@ from pathlib import Path
 from stepscope import units
 from stepscope.errors import StepscopeError
 from stepscope.runs import FailedRank, Pass, RankRecord, Run
-from stepscope.runs._listing import listed
+from stepscope.runs._listing import Listed, listed
 from stepscope.runs._peeking import Peek, peek, rank_in_name
 from stepscope.runs.reading import read_run, run_folder
 from stepscope.runs.summary import SUMMARY_ENDING
@@ -39,8 +39,15 @@ def is_one_profile(word: str) -> bool:
         return not word.endswith("/") and listed([word]).files == (word,)
     path = Path(word)
     with suppress(OSError, ValueError):
-        return path.exists() and (not path.is_dir() or is_store(path))
+        return path.exists() and (not path.is_dir() or is_store(path) or _is_read_whole(word))
     return False
+
+
+def _is_read_whole(folder: str) -> bool:
+    """Whether a source takes the folder as one profile, as exports of one table a file are."""
+    from stepscope.sources import Input, reader_of
+
+    return reader_of(Input(folder)) is not None
 
 
 def run_of(words: Sequence[str]) -> Run | None:
@@ -63,13 +70,16 @@ def find_run(words: Sequence[str], *, summaries: bool = True) -> Run:
     found = listed(words)
     runs = [read_run(folder) for folder in found.recorded]
     peeks = [peek(word) for word in found.files if summaries or not word.endswith(SUMMARY_ENDING)]
-    if len(runs) == 1 and all(one.kind in ("none", "summary") for one in peeks):
-        return _with_summaries(replace(runs[0], name=name), peeks)
+    if len(runs) == 1 and all(one.kind in ("none", "summary", "beside") for one in peeks):
+        return _with_more(replace(runs[0], name=name), peeks)
     profiles = [one for one in peeks if one.kind == "profile"]
     failed = tuple(
         FailedRank(rank_in_name(one.word), one.word, one.why) for one in peeks if one.kind == "unreadable"
     )
     told = [one for one in peeks if one.kind == "summary"]
+    beside = [one for one in peeks if one.kind == "beside"]
+    if beside and not profiles and not runs and not told:
+        profiles = [beside.pop(0)]  # the first of them stands for the profile
     _check_one_run(name, profiles + told)
     ranks, notes = _ranks(profiles)
     records = _records(profiles, ranks)
@@ -77,10 +87,16 @@ def find_run(words: Sequence[str], *, summaries: bool = True) -> Run:
     records = _summarized(records, told)
     if not records:
         raise _nothing(name, failed, peeks)
-    left_out = [one.name for one in peeks if one.kind == "none" and one.why]
+    notes += _add_beside(records, beside)
+    left_out = [one.name for one in peeks if one.kind == "none" and one.why and _is_meant(one, found)]
     if left_out:
         notes.append(f"Left out, for they are no profiles: {_some(left_out)}.")
     return _run(name, words, records, _Said(profiles + told, runs, failed, tuple(notes)))
+
+
+def _is_meant(one: Peek, found: Listed) -> bool:
+    """Whether somebody could take it for a profile: it was named, or has an ending of profiles."""
+    return one.word in found.asked or ".json" in one.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +265,33 @@ def _summarized(records: dict[int, RankRecord], told: Sequence[Peek]) -> dict[in
     return records
 
 
-def _with_summaries(run: Run, peeks: Sequence[Peek]) -> Run:
-    """A recorded run with the summaries beside its profiles."""
+def _with_more(run: Run, peeks: Sequence[Peek]) -> Run:
+    """A recorded run with the summaries and other files beside its profiles."""
     records = _summarized(
         {one.rank: one for one in run.ranks}, [one for one in peeks if one.kind == "summary"]
     )
-    return replace(run, ranks=tuple(records[rank] for rank in sorted(records)))
+    notes = _add_beside(records, [one for one in peeks if one.kind == "beside"])
+    return replace(run, ranks=tuple(records[rank] for rank in sorted(records)), notes=(*run.notes, *notes))
+
+
+def _add_beside(records: dict[int, RankRecord], beside: Sequence[Peek]) -> list[str]:
+    """Gives files of other kinds to the rank that their name says; says what was done with others."""
+    profiled = [rank for rank, one in sorted(records.items()) if one.passes]
+    notes = []
+    for one in beside:
+        rank = rank_in_name(one.word)
+        if len(profiled) == 1 and (rank is None or records[profiled[0]].rank_source == "order"):
+            rank = profiled[0]
+        elif rank is None and profiled:
+            rank = profiled[0]
+            notes.append(f"The name of {one.name} says no rank: it is read with rank {rank}.")
+        if rank not in profiled:
+            notes.append(f"{one.name} is left out: there is no profile of rank {rank} to read it with.")
+            continue
+        record = records[rank]
+        if one.word not in record.beside:
+            records[rank] = replace(record, beside=(*record.beside, one.word))
+    return notes
 
 
 def _spans(records: Mapping[int, RankRecord]) -> list[str]:

@@ -29,6 +29,7 @@ _LONGEST_NS = 10**16
 """No step takes four months."""
 _LONGEST_TEXT = 10_000
 _PASSES: dict[str, PassName] = {"light": "light", "full": "full"}
+_SNAPSHOT = "snapshot"
 _RECORD = "record a run: stepscope run train.py"
 
 
@@ -195,9 +196,10 @@ def _record(folder: Path, told: _Document) -> RankRecord:
         raise told.wrong("rank is missing")
     found = [_pass(folder, one) for one in told.items("files", 1000)]
     passes = [one for one in found if isinstance(one, Pass)]
+    beside = [str(one) for one in found if isinstance(one, Path)]
     missing = [f"{one} is not there." for one in found if isinstance(one, str)]
     file = folder / f"rank{rank}.json"
-    for one in (file, *(known.path for known in passes)):
+    for one in (file, *(known.path for known in passes), *map(Path, beside)):
         protect(one)
     recorded, step = told.item("recorded_step_ns"), told.item("step")
     return RankRecord(
@@ -211,17 +213,20 @@ def _record(folder: Path, told: _Document) -> RankRecord:
         recorded_ns=recorded.wholes_by_name() if recorded else {},
         step=step.text("sentence") if step else "",
         notes=(*told.texts("notes"), *missing),
+        beside=tuple(beside),
     )
 
 
-def _pass(folder: Path, told: _Document) -> Pass | str | None:
-    """A profile; its name where its file is not there; None for what is no profile, as a snapshot."""
+def _pass(folder: Path, told: _Document) -> Pass | Path | str | None:
+    """A profile, or a snapshot beside it; its name where its file is not there; None for anything else."""
     name, named = told.text("pass"), told.text("path")
-    if name not in _PASSES:
+    if name not in _PASSES and name != _SNAPSHOT:
         return None
     path = _inside(folder, named, told)
     if not path.is_file():
         return named
+    if name == _SNAPSHOT:
+        return path
     steps = told.wholes("steps")
     ends = (steps[0], steps[1]) if len(steps) == 2 and steps[0] <= steps[1] else None
     return Pass(_PASSES[name], path, ends)

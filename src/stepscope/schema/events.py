@@ -29,6 +29,7 @@ __all__ = [
     "STANDS_STILL_NS",
     "STEP_MARK",
     "STORED",
+    "WHOLE_GRAPH",
     "Column",
     "StoredTable",
     "native_tables",
@@ -67,6 +68,9 @@ COMMUNICATION_KERNEL = (
     r"nccl|rccl|oneccl|nvshmem|deep[-_ ]?ep|cross[-_ ]?device[-_ ]?reduce|multimem|all[-_ ]?reduce|"
     r"all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?(to|2)[-_ ]?all"
 )
+
+WHOLE_GRAPH = "(as a whole: its kernels were not recorded)"
+"""What ends the name of a replayed graph that a profile has as one piece of work."""
 
 METADATA_KEYS = (
     "schemaVersion",

@@ -6,6 +6,12 @@ empty without one. A source fills it with `writer.add_rows`, as any other table.
 
 from __future__ import annotations
 
+from stepscope.schema._compile_logs import COMPILE_LOGS
+from stepscope.schema._cpu_samples import CPU_SAMPLES
+from stepscope.schema._execution import EXECUTION
+from stepscope.schema._kernel_counters import KERNEL_COUNTERS
+from stepscope.schema._proton import PROTON
+from stepscope.schema._snapshots import SNAPSHOTS
 from stepscope.schema.events import Column, StoredTable
 
 __all__ = ["SIDE"]
@@ -23,5 +29,11 @@ SIDE = (
             Column("value", "double", "The reading.", always=True),
         ),
     ),
+    *COMPILE_LOGS,
+    *CPU_SAMPLES,
+    *EXECUTION,
+    *PROTON,
+    KERNEL_COUNTERS,
+    *SNAPSHOTS,
 )
 """Side tables, in Parquet. Columns called `start_ns` hold ns after the trace's base time."""

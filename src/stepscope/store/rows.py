@@ -14,14 +14,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.schema import EVERY_EVENT, SIDE, STORED, StoredTable
-from stepscope.store.columns import arrow_schema
+from stepscope.store.columns import arrow_schema, view
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SHARED", "PlainRows", "Skeleton", "batches_of", "cast_column", "shown", "stored_table", "wrong"]
+__all__ = [
+    "SHARED",
+    "PlainRows",
+    "Skeleton",
+    "batches_of",
+    "cast_column",
+    "of_distinct",
+    "same",
+    "shown",
+    "stored_table",
+    "wrong",
+]
 
 SHARED = ("annotations", "other_events")
 """Tables that several sources may fill; in others the same thing would be counted twice."""
@@ -144,21 +156,9 @@ class PlainRows:
 
         batches = self._waiting.pop(table.name)
         (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        keys = pa.table(
-            {
-                "thread": rows["thread"],
-                "start": rows["start_ns"].fill_null(_EARLIEST),
-                "dur": rows["dur_ns"].fill_null(-1),
-                "event": rows["event"],
-            }
-        )
-        order = [
-            ("thread", "ascending"),
-            ("start", "ascending"),
-            ("dur", "descending"),
-            ("event", "ascending"),
-        ]
-        rows = rows.take(pc.sort_indices(keys, sort_keys=order))
+        order = _native.order_of(view(rows["thread"]), view(rows["start_ns"]), view(rows["dur_ns"]))
+        if order is not None:
+            rows = rows.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
         stretches = pc.run_end_encode(rows["thread"])
         runs, first = [], 0
         for thread, end in zip(stretches.values.to_pylist(), stretches.run_ends.to_pylist(), strict=True):
@@ -200,15 +200,14 @@ class PlainRows:
         return _numbers([*told, *(pc.is_valid(given[name]) for name in partly)], number)
 
     def _count(self, skeletons: pa.Array, durations: pa.Array) -> None:
-        import pyarrow as pa
+        import pyarrow.compute as pc
 
         known = list(self.skeletons.values())
-        counted = pa.table({"skeleton": skeletons, "dur": durations}).group_by("skeleton")
-        sums = counted.aggregate([("dur", "sum"), ("skeleton", "count")])
-        for row in sums.to_pylist():
-            skeleton = known[row["skeleton"] - self.first_skeleton]
-            skeleton.events += row["skeleton_count"]
-            skeleton.total_ns += row["dur_sum"] or 0
+        places = view(pc.subtract(skeletons, self.first_skeleton))
+        counts, sums = _native.sums_of(places, view(durations), len(known))
+        for skeleton, count, total in zip(known, counts, sums, strict=True):
+            skeleton.events += count
+            skeleton.total_ns += total
 
 
 def shown(threads: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -225,21 +224,57 @@ def _scalar_json(text: str) -> str:
     return text if re.fullmatch(r"0|-?[1-9]\d{0,17}", text) else json.dumps(text, ensure_ascii=False)
 
 
-def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.Array:
-    """What `number` says of each row; it is asked once for every distinct one."""
+def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.DataType) -> pa.Array:
+    """What `tell` says of each row; it is asked once for every distinct one. Texts are given by number."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows: list[tuple[Any, ...]] = [()]
-    which = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
-    for column in columns:
-        encoded = column.dictionary_encode(null_encoding="encode")
-        values = encoded.dictionary.to_pylist()
-        codes = pc.add(pc.multiply(which, len(values)), encoded.indices.cast(pa.int64())).dictionary_encode()
+    rows, which = _encoded(columns[0])
+    told: list[tuple[Any, ...]] = [(value,) for value in rows]
+    for column in columns[1:]:
+        values, places = _encoded(column)
+        if len(values) == 1:
+            told = [(*row, values[0]) for row in told]
+            continue
+        codes = pc.add(pc.multiply(which, len(values)), places).dictionary_encode()
         pairs = [divmod(code, len(values)) for code in codes.dictionary.to_pylist()]
-        rows = [(*rows[before], values[value]) for before, value in pairs]
+        told = [(*told[before], values[value]) for before, value in pairs]
         which = codes.indices.cast(pa.int64())
-    return pa.array([number(*row) for row in rows], pa.int32()).take(which)
+    found = [tell(*row) for row in told]
+    if not pa.types.is_string(kind):
+        return pa.array(found, kind).take(which)
+    texts = [text for text in dict.fromkeys(found) if text is not None]
+    number = {text: place for place, text in enumerate(texts)}
+    numbers = pa.array([number.get(text) for text in found], pa.int32())
+    return pa.DictionaryArray.from_arrays(numbers.take(which), pa.array(texts, pa.string()))
+
+
+def same(text: str | None, rows: int) -> pa.Array:
+    """One text for all rows."""
+    import pyarrow as pa
+
+    if text is None:
+        return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([text]))
+
+
+def _encoded(column: pa.Array) -> tuple[list[Any], pa.Array]:
+    """The distinct values of a column, and for each row its place among them."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        values, places = column.dictionary.to_pylist(), column.indices.cast(pa.int64())
+        if places.null_count:
+            return [*values, None], places.fill_null(len(values))
+        return values, places
+    encoded = column.dictionary_encode(null_encoding="encode")
+    return encoded.dictionary.to_pylist(), encoded.indices.cast(pa.int64())
+
+
+def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.Array:
+    import pyarrow as pa
+
+    return of_distinct(columns, number, pa.int32())
 
 
 def _skeleton_text(
@@ -280,8 +315,6 @@ def _arguments(table: StoredTable, args: str | None) -> dict[str, Any]:
 
 def _checked(table: StoredTable, rows: pa.RecordBatch) -> dict[str, pa.Array]:
     """The columns, each of its stored type, what may be left out filled in; an error says what is wrong."""
-    import pyarrow as pa
-
     given: dict[str, pa.Array] = {}
     for name, array in zip(rows.schema.names, rows.columns, strict=True):
         if name in given:
@@ -293,10 +326,10 @@ def _checked(table: StoredTable, rows: pa.RecordBatch) -> dict[str, pa.Array]:
     if table.name == "device_work":
         given = _placed_on_device(given)
     category = table.categories[0] if table.categories else None
-    given.setdefault("category", pa.repeat(pa.scalar(category, pa.string()), count))
-    given.setdefault("args", pa.nulls(count, pa.string()))
+    given.setdefault("category", same(category, count))
+    given.setdefault("args", same(None, count))
     if not table.phases:
-        given.setdefault("phase", pa.repeat(pa.scalar(table.phase), count))
+        given.setdefault("phase", same(table.phase, count))
     for name in ("name", "process", "thread", "phase"):
         if name not in given:
             raise wrong(table.name, name, "is missing")
@@ -317,6 +350,8 @@ def _placed_on_device(given: dict[str, pa.Array]) -> dict[str, pa.Array]:
 
 
 def _cast(table: StoredTable, name: str, array: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
     types = {column.name: column.type for column in (*EVERY_EVENT, *table.columns)}
     types |= {"epoch_ns": "int64", **dict.fromkeys(_TEXTS, "string")}
     if name in _NUMBERED or name in [column.name for column in table.linked]:
@@ -324,6 +359,9 @@ def _cast(table: StoredTable, name: str, array: pa.Array) -> pa.Array:
     if name not in types:
         known = ", ".join(one for one in types if one not in _NUMBERED)
         raise wrong(table.name, name, "does not exist", f"there are: {known}")
+    numbered = name in _TEXTS and pa.types.is_dictionary(array.type)
+    if numbered and pa.types.is_string(array.type.value_type) and not array.dictionary.null_count:
+        return array  # its distinct texts are known already
     return cast_column(table.name, name, array, types[name])
 
 

@@ -62,7 +62,7 @@ def test_a_chain_of_kernels() -> None:
 
 
 def test_xla_fuses_by_itself() -> None:
-    assert found(ELEMENTWISE, PRODUCTS, told=facts(xla=True)) is None
+    assert found(ELEMENTWISE, PRODUCTS, told=facts(kind="xplane")) is None
 
 
 def test_training_writes_results_for_backward() -> None:

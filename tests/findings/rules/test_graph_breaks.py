@@ -6,6 +6,7 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.graph_break_lines import GraphBreakLine
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
@@ -156,3 +157,34 @@ def test_what_is_entered_from_inside_is_a_break() -> None:
     plain = drawn(StepOp, *printed, op("aten::mul", OUTER, 1, launches=10))
     advice = assert_bounded(graph_breaks(STEP, often, plain, LATE, ALIKE), STEP)
     assert advice.saving.starved_ns[0] == pytest.approx(0.05 * MS)
+
+
+LINES = drawn(
+    GraphBreakLine,
+    {
+        "place": "/app/model.py(20): forward",
+        "reason": "Unsupported Tensor.item()",
+        "breaks": 2,
+        "regions": 2,
+        "hint": "Use torch.where",
+    },
+)
+
+
+def test_a_log_names_the_line() -> None:
+    advice = assert_bounded(graph_breaks(STEP, NESTED, OPS, LATE, ALIKE, LINES), STEP)
+    plain = graph_breaks(STEP, NESTED, OPS, LATE, ALIKE)
+    assert plain is not None
+    assert advice.saving == plain.saving
+    assert advice.certainty == "certain"
+    assert "model.py(20): forward: Unsupported Tensor.item()" in advice.because
+    assert str(advice.locations[0]) == "/app/model.py:20 forward"
+
+
+def test_a_log_alone_promises_nothing() -> None:
+    none = mean_step(steps=0, step_ns=0.0, unprofiled_ns=(0.0, 0.0))
+    advice = graph_breaks(none, drawn(CompiledRegion), OPS, LATE, ALIKE, LINES)
+    assert advice is not None
+    assert advice.saving.starved_ns == (0.0, 0.0)
+    assert "# torch: Use torch.where" in advice.fix
+    assert graph_breaks(none, drawn(CompiledRegion), OPS, LATE, ALIKE, drawn(GraphBreakLine)) is None

@@ -6,6 +6,7 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.graph_skips import GraphSkip
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.rules.missed_graphs import missed_graphs
@@ -120,3 +121,22 @@ def test_what_a_compiler_takes_is_not_the_runs() -> None:
     compiling = drawn(StepOp, *OPS.records(), op("dynamo", REGION, 5))
     advice = assert_bounded(missed_graphs(STEP, regions(), compiling, ALIKE), STEP)
     assert advice.evidence["starved_in_compiled_code_ns"] == 1.5 * MS
+
+
+SKIPS = drawn(GraphSkip, {"reason": "mutated inputs", "place": "/app/model.py:7", "skips": 2, "regions": 1})
+
+
+def test_a_log_says_why() -> None:
+    advice = assert_bounded(missed_graphs(STEP, regions(), OPS, ALIKE, SKIPS), STEP)
+    plain = missed_graphs(STEP, regions(), OPS, ALIKE)
+    assert plain is not None
+    assert advice.saving == plain.saving
+    assert "why graphs were skipped: mutated inputs (model.py:7)." in advice.because
+
+
+def test_a_log_alone_promises_nothing() -> None:
+    none = mean_step(steps=0, step_ns=0.0, unprofiled_ns=(0.0, 0.0))
+    advice = missed_graphs(none, regions(), OPS, ALIKE, SKIPS)
+    assert advice is not None
+    assert advice.saving.starved_ns == (0.0, 0.0)
+    assert missed_graphs(none, regions(), OPS, ALIKE, drawn(GraphSkip)) is None

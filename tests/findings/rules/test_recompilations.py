@@ -6,6 +6,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.recompile_guards import RecompileGuard
 from stepscope.findings.rules.recompilations import recompilations
 
 STEP = mean_step(steps=4, step_ns=100.0 * MS, unprofiled_ns=(98.0 * MS, 100.0 * MS), starved_ns=95.0 * MS)
@@ -76,3 +77,35 @@ def test_it_is_silent_about_trifles() -> None:
     short = drawn(Compilation, again(4, total_ns=1 * MS))
     assert recompilations(STEP, short, drawn(CompiledRegion)) is None
     assert recompilations(STEP, short, drawn(CompiledRegion), least_share=0.001) is not None
+
+
+GUARDS = drawn(
+    RecompileGuard,
+    {
+        "function": "/app/model.py(17): forward",
+        "guard": "tensor 'x' size mismatch at index 0. expected N, actual N",
+        "recompilations": 3,
+        "compiling_ns": 900 * MS,
+        "gave_up": 1,
+    },
+)
+
+
+def test_a_log_names_the_guard() -> None:
+    table = drawn(Compilation, again(4))
+    advice = assert_bounded(recompilations(STEP, table, RUNS, GUARDS), STEP)
+    plain = recompilations(STEP, table, RUNS)
+    assert plain is not None
+    assert advice.saving == plain.saving
+    assert "model.py(17): forward: tensor 'x' size mismatch" in advice.because
+    assert "gave up on model.py(17): forward" in advice.because
+    assert str(advice.locations[0]) == "/app/model.py:17 forward"
+
+
+def test_a_log_alone_promises_nothing() -> None:
+    none = mean_step(steps=0, step_ns=0.0, unprofiled_ns=(0.0, 0.0))
+    advice = recompilations(none, drawn(Compilation), drawn(CompiledRegion), GUARDS)
+    assert advice is not None
+    assert advice.saving.starved_ns == (0.0, 0.0)
+    assert advice.evidence == {"recompilations": 3, "compiling_ns": 900 * MS, "guards": 1}
+    assert recompilations(none, drawn(Compilation), drawn(CompiledRegion), drawn(RecompileGuard)) is None

@@ -14,7 +14,7 @@ from stepscope.cli.traces import PassOption, RankOption, WantedPass, chosen_rank
 
 if TYPE_CHECKING:
     from stepscope.runs.choosing import ChosenRank
-    from stepscope.store.meta import Damage
+    from stepscope.store.meta import Damage, SourceMeta
     from stepscope.store.trace import Trace
 
 __all__ = ["info"]
@@ -61,7 +61,7 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
     lines = [
         ("profile", meta.source),
         *(
-            ("also", f"{one.source} ({one.kind}), events: {units.count(one.events)}")
+            ("also", ", ".join(filter(None, (f"{one.source} ({one.kind})", one.joined, _events(one)))))
             for one in meta.sources[1:]
         ),
         ("recorded", _recorded(meta.metadata)),
@@ -78,6 +78,10 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
     lines.append(("store", str(trace.folder)))
     lines.append(("next", "stepscope report TRACE  ·  stepscope show  ·  stepscope query TRACE --schema"))
     return lines
+
+
+def _events(one: SourceMeta) -> str:
+    return f"events: {units.count(one.events)}" if one.events else ""
 
 
 def _recorded(metadata: dict[str, Any]) -> str:

@@ -31,7 +31,8 @@ def ingest(
     meta = opened.meta
     say(str(opened.folder))
     text = "of JSON" if {one.kind for one in meta.sources} == {"kineto"} else "unpacked"
-    read = f"{units.count(meta.events)} events, {units.size(meta.bytes)} {text}"
+    rows = units.counted(sum(meta.rows.values()), "row") if not meta.events else ""
+    read = f"{rows or units.counted(meta.events, 'event')}, {units.size(meta.bytes)} {text}"
     say(f"{read}, in {units.duration(spent)} ({units.rate(meta.bytes, spent)})")
     for added in meta.sources[1:]:
         say(f"also {added.source} ({added.kind}), events: {units.count(added.events)}")

@@ -86,7 +86,13 @@ def report(
 
 
 def _on_trace(
-    trace: str | None, tables: Sequence[str], store: Path | None, *, demo: bool, wanted: WantedPass
+    trace: str | None,
+    tables: Sequence[str],
+    store: Path | None,
+    *,
+    demo: bool = False,
+    wanted: WantedPass | None = None,
+    also: Sequence[str] = (),
 ) -> Report:
     from stepscope.cli.progress import ProgressLine
     from stepscope.findings.build import build_report, import_all
@@ -96,7 +102,7 @@ def _on_trace(
     thresholds = nearest_thresholds(here())
     with BackgroundWorker() as beside:
         beside.run(import_all)
-        opened = open_with_progress(trace, store=store, demo=demo, wanted=wanted)
+        opened = open_with_progress(trace, also=also, store=store, demo=demo, wanted=wanted)
     return build_report(opened, thresholds=thresholds, tables=tables, progress=ProgressLine())
 
 
@@ -123,9 +129,8 @@ def _on_rank(run: Run, wanted: WantedPass, tables: Sequence[str], store: Path | 
 
     chosen = choose_rank(run, wanted.rank)
     if chosen.light is None and chosen.full is None:
-        return _on_trace(
-            choose_pass(chosen, wanted.name).word, tables, store, demo=False, wanted=WantedPass()
-        )
+        one = choose_pass(chosen, wanted.name)
+        return _on_trace(one.word, tables, store, also=chosen.record.also(one))
     passes = [choose_pass(chosen, wanted.name)] if wanted.name else [chosen.light, chosen.full]
     return report_on_run(
         chosen,

@@ -37,7 +37,9 @@ def show(
     name: Annotated[str | None, "the analysis; without a name, all are listed"] = None,
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
     *,
-    format: Annotated[Literal["table", "csv", "json", "markdown"], "how to write the rows"] = "table",
+    format: Annotated[
+        Literal["table", "csv", "json", "markdown", "parquet"], "how to write the rows"
+    ] = "table",
     limit: Annotated[int | None, "at most this many rows"] = None,
     demo: Annotated[bool, "use the small profile that comes with stepscope"] = False,
     rank: RanksOption = None,
@@ -48,7 +50,7 @@ def show(
     store: Annotated[Path | None, "where to keep what was read, instead of the cache"] = None,
     **options: Any,
 ) -> None:
-    """Prints one analysis of a trace as a table, CSV, JSON or Markdown.
+    """Prints one analysis of a trace as a table, CSV, JSON, Markdown or Parquet.
 
     `stepscope show NAME --help` lists the options of that analysis, `stepscope explain NAME` its columns.
     Some analyses are of a run of several ranks. `--rank all` shows any other for every rank of a run.
@@ -63,6 +65,10 @@ def show(
             f"show {name} needs a {'trace' if word == 'TRACE' else 'run: a folder with a profile per rank'}"
         )
         raise StepscopeError(problem, hint=f"stepscope show {name} {word}", exit_code=2)
+    if format == "parquet" and output.is_terminal():
+        raise StepscopeError(
+            "Parquet is binary and cannot go to a terminal", hint=f"add > {name}.parquet", exit_code=2
+        )
     if limit is not None and limit < 0:
         raise StepscopeError(f"--limit {limit} is negative", exit_code=2)
     from stepscope.present import grids
@@ -75,8 +81,17 @@ def show(
         table = _of_all(name, str(trace), options, where, demo=demo, pass_=pass_)
     else:
         table = _of_one(name, trace, options, WantedPass(rank, pass_), store=store, demo=demo)
+    if format == "parquet":
+        _put_parquet(table, limit)
+        return
     width, color = output.width(), output.color()
     output.put(grids.render(table, name, format, width=width, color=color, limit=limit))
+
+
+def _put_parquet(table: Table[Any], limit: int | None) -> None:
+    import pyarrow.parquet
+
+    pyarrow.parquet.write_table(table.arrow.slice(0, limit), output.binary(), compression="zstd")
 
 
 def _of_one(

@@ -76,7 +76,7 @@ def elementwise_chains(
       pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
       time, too.
     """
-    if facts.xla:
+    if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
     fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))

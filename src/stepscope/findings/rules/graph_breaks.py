@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.graph_break_lines import GraphBreakLine
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Certainty, Location, Saving, locations_of, rule
+from stepscope.findings._compile_log import NOTHING_WEIGHED, break_places, breaks_said
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
-from stepscope.findings._phrases import often
+from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -41,16 +43,17 @@ _READS = "# move print(), .item() and `if tensor > 0:` out of the compiled code,
 
 
 @rule(category=Category.COMPILE)
-def graph_breaks(
+def graph_breaks(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],
     starving_phases: Table[StarvingPhase],
     step_classes: Table[StepClass],
+    graph_break_lines: Table[GraphBreakLine] | None = None,
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
-    """Compiled code returns to Python within a step, so a graph break is suspected.
+    """Compiled code returns to Python within a step: a graph break is suspected, or a log names it.
 
     Gain:
 
@@ -62,7 +65,11 @@ def graph_breaks(
       entering all parts but one.
     - at least, for parts entered from inside other compiled code: their guards and wrappers, because this
       only happens after a break.
+
+    A compile log beside the profile names the lines and reasons. Of a log alone, the gain is not known.
     """
+    if not mean_step.steps:
+        return _of_log(graph_break_lines)
     rows = [row for row in compiled_regions if row.calls]
     nested = mean_step.per_step(sum(row.regions_inside for row in rows))
     beside = _Beside.of(rows, mean_step)
@@ -86,9 +93,9 @@ def graph_breaks(
     least = max(least, _entering(mean_step, nested, parts, code, step_ops))
     return Advice(
         title="Compiled code returns to Python within a step",
-        because=_because(parts, nested, most, read),
+        because=_because(parts, nested, most, read) + breaks_said(graph_break_lines),
         saving=Saving(starved_ns=(min(least, most), most)),
-        certainty="likely" if nested or breaking else "possible",
+        certainty=_certainty(graph_break_lines, nested or breaking),
         fix=fix_of(_FIX, line(Change.FULL_GRAPH, _FULL), *((_READS,) if read or nested else ())),
         check="stepscope show compiled_regions: fewer runs a step, and regions_inside is 0.",
         evidence={
@@ -99,7 +106,33 @@ def graph_breaks(
             "starved_in_generated_python_ns": round(mean_step.per_step(code.python_starved_ns)),
         },
         claims=frozenset({Claim(Time.STARVED)}),
-        locations=_locations(reads, code),
+        locations=break_places(graph_break_lines) or _locations(reads, code),
+    )
+
+
+def _certainty(lines: Table[GraphBreakLine] | None, seen: float) -> Certainty:
+    """A log says that there are breaks; without one they are suspected."""
+    return "certain" if lines is not None and len(lines) else "likely" if seen else "possible"
+
+
+def _of_log(lines: Table[GraphBreakLine] | None) -> Advice | None:
+    """What a log says where there is no profile."""
+    rows = list(lines or ())
+    if not rows:
+        return None
+    breaks, regions = sum(row.breaks for row in rows), sum(row.regions for row in rows)
+    hints = [f"# torch: {row.hint}" for row in rows if row.hint]
+    return Advice(
+        title="Compiled code returns to Python",
+        because=f"Torch met {times(breaks, 'graph break')} at {times(len(rows), 'line')} while it compiled. "
+        f"Each splits a function into two graphs with Python in between.{breaks_said(rows)}",
+        saving=NOTHING_WEIGHED,
+        certainty="certain",
+        fix=fix_of(*dict.fromkeys(hints[:2]), line(Change.FULL_GRAPH, _FULL), _READS),
+        check="stepscope show graph_break_lines: no rows.",
+        evidence={"breaks": breaks, "lines": len(rows), "regions": regions},
+        claims=frozenset({Claim(Time.STARVED)}),
+        locations=break_places(rows),
     )
 
 

@@ -25,7 +25,7 @@ total += loss.item()             # or read a number, once in many steps
 history = history[-100:]         # limit lists, dicts and hooks that collect tensors"""
 
 
-@rule(category=Category.MEMORY)
+@rule(category=Category.MEMORY, yields_to=("retained_graph",))
 def memory_growth(
     facts: Facts,
     memory_steps: Table[MemoryStep],

@@ -31,7 +31,7 @@ _SEGMENTS = line(
 )
 
 
-@rule(category=Category.MEMORY)
+@rule(category=Category.MEMORY, yields_to=("failed_allocation",))
 def memory_limit(
     facts: Facts, memory: Table[DeviceMemory], *, high_share: float = 0.95, risk_share: float = 0.98
 ) -> Advice | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.graph_skips import GraphSkip
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
+from stepscope.findings._compile_log import NOTHING_WEIGHED, skips_said
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
-from stepscope.findings._phrases import if_idle, often
+from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -33,13 +35,18 @@ _FIX = fix_of(
     'TORCH_LOGS="perf_hints" python train.py                # logs why graphs were skipped',
 )
 
+_SKIPPED = """\
+# move work on the CPU, mutated inputs and shapes that vary out of the compiled function
+TORCH_LOGS="cudagraphs,perf_hints" python train.py     # says the same for each function"""
+
 
 @rule(category=Category.COMPILE)
-def missed_graphs(
+def missed_graphs(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],
     step_classes: Table[StepClass],
+    graph_skips: Table[GraphSkip] | None = None,
     *,
     least_share: float = 0.03,
     least_kernels: float = 4.0,
@@ -52,7 +59,11 @@ def missed_graphs(
       host runs ahead of the GPU, and the rest of its work is hidden.
     - at least: what the GPU waited inside compiled graphs, with the latency of their launches, less the
       cost of the replays.
+
+    A compile log beside the profile says why graphs were skipped. Of a log alone, the gain is not known.
     """
+    if not mean_step.steps:
+        return _of_log(graph_skips)
     rows = [row for row in compiled_regions if row.calls and not row.graph_launches]
     runs = sum(row.calls for row in rows)
     kernels = sum(row.device_events + row.backward_device_events for row in rows)
@@ -68,7 +79,8 @@ def missed_graphs(
         title="Compiled code does not use CUDA graphs",
         because=f"Compiled code launches {often(kernels / mean_step.steps, 'kernel')} one by one, each "
         f"{units.duration(device_ns / kernels)} long on average."
-        + if_idle(waited, f"The GPU waits {{}} a step ({units.share(mean_step.share(waited))}) for them."),
+        + if_idle(waited, f"The GPU waits {{}} a step ({units.share(mean_step.share(waited))}) for them.")
+        + skips_said(graph_skips),
         saving=saving,
         certainty="likely" if mean_step.steps > 1 else "possible",
         fix=_FIX,
@@ -81,6 +93,24 @@ def missed_graphs(
         },
         claims=frozenset({Claim(Time.STARVED)}),
         locations=locations_of((frame, "runs compiled code") for frame in code.frames),
+    )
+
+
+def _of_log(skips: Table[GraphSkip] | None) -> Advice | None:
+    """What a log says where there is no profile."""
+    rows = list(skips or ())
+    if not rows:
+        return None
+    regions = sum(row.regions for row in rows)
+    return Advice(
+        title="CUDA graphs were asked for and skipped",
+        because=f"Torch made no CUDA graph for {times(regions, 'compiled region')}.{skips_said(rows)}",
+        saving=NOTHING_WEIGHED,
+        certainty="certain",
+        fix=_SKIPPED,
+        check="stepscope show graph_skips: no rows.",
+        evidence={"skips": sum(row.skips for row in rows), "regions": regions},
+        claims=frozenset({Claim(Time.STARVED)}),
     )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
-from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.analyses.recompile_guards import RecompileGuard
+from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
+from stepscope.findings._compile_log import NOTHING_WEIGHED, guards_said
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
+from stepscope.findings._phrases import times as counted
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -29,6 +33,7 @@ def recompilations(
     mean_step: MeanStep,
     compilations: Table[Compilation],
     compiled_regions: Table[CompiledRegion],
+    recompile_guards: Table[RecompileGuard] | None = None,
     *,
     least_share: float = 0.01,
     often_share: float = 0.5,
@@ -43,7 +48,11 @@ def recompilations(
     - at least: nothing, because a few recompilations do not matter in a long run. If most recorded steps
       recompile (at least three, or two with many versions before), the program keeps doing so: then the
       time of compiling.
+
+    A compile log beside the profile names the guards. Of a log alone, the gain is not known.
     """
+    if not mean_step.steps:
+        return _of_log(recompile_guards)
     again = recompiled(compilations)
     rows = [row for row in compilations if row.step is not None and row.region in again]
     steps = {row.step for row in rows if row.kind == "recompilation"}
@@ -71,7 +80,8 @@ def recompilations(
             f"Torch is at version {versions} of this code, so new inputs keep coming."
             if often
             else "In a long run these may be exceptions."
-        ),
+        )
+        + guards_said(recompile_guards),
         saving=Saving(starved_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
         certainty="certain" if often else "likely",
         fix=fix_of(_LOGS, line(Change.LAST_BATCH, _LAST), _FIX),
@@ -84,7 +94,33 @@ def recompilations(
             "compiling_per_step_ns": round(compiling),
         },
         claims=frozenset({Claim(Time.STARVED, Part.COMPILATION)}),
+        locations=_locations(recompile_guards),
     )
+
+
+def _of_log(guards: Table[RecompileGuard] | None) -> Advice | None:
+    """What a log says where there is no profile."""
+    rows = list(guards or ())
+    if not rows:
+        return None
+    again = sum(row.recompilations for row in rows)
+    compiling = sum(row.compiling_ns or 0 for row in rows)
+    took = f", for {units.duration(compiling)} in total" if compiling else ""
+    return Advice(
+        title="Code is compiled again for inputs that change",
+        because=f"Torch compiled functions again {counted(again, 'time')}{took}.{guards_said(rows)}",
+        saving=NOTHING_WEIGHED,
+        certainty="certain",
+        fix=fix_of(line(Change.LAST_BATCH, _LAST), _FIX),
+        check="stepscope show recompile_guards: no rows.",
+        evidence={"recompilations": again, "compiling_ns": compiling, "guards": len(rows)},
+        claims=frozenset({Claim(Time.STARVED, Part.COMPILATION)}),
+        locations=_locations(rows),
+    )
+
+
+def _locations(guards: Iterable[RecompileGuard] | None) -> tuple[Location, ...]:
+    return locations_of((row.function, f"compiled again: {row.guard}") for row in guards or ())
 
 
 def _version(region: str) -> int:

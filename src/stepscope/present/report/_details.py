@@ -14,6 +14,7 @@ from stepscope.present._pieces import COLOURS, grid, notes, panel
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
+    from stepscope.analyses.allocator_curves import AllocatorPoint
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.kernel_families import KernelFamily
     from stepscope.analyses.kernels import Kernel
@@ -23,7 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["TABLES", "details"]
 
-TABLES = ("steps_by_any", "kernel_families", "idle_gaps", "kernels", "memory_curves", "lines")
+TABLES = (
+    "steps_by_any",
+    "kernel_families",
+    "idle_gaps",
+    "kernels",
+    "memory_curves",
+    "allocator_curves",
+    "lines",
+)
 """The analyses that are shown, if they have rows."""
 _BARS = 12
 """Up to this many steps are drawn below one another; more are drawn side by side."""
@@ -49,6 +58,7 @@ def details(tables: Mapping[str, Table[Any]]) -> Markup | None:
         el("div", *beside, class_="pair") if all(beside) else joined(beside),
         shown("kernels", _kernels),
         shown("memory_curves", _memory),
+        shown("allocator_curves", _allocator),
         shown("lines", _lines),
     ]
     if not any(panels):
@@ -220,6 +230,29 @@ def _curve(device: str, points: Sequence[MemoryPoint]) -> Markup:
     says = f"Memory of {name} over time, at most {units.size(peak)} allocated"
     caption = el("figcaption", f"{name}: at most {units.size(peak)} allocated", class_="small muted")
     ends = ("0", units.duration(points[-1].start_ns - start))
+    return el("figure", caption, area(drawn, scale, ends, says))
+
+
+def _allocator(table: Table[AllocatorPoint]) -> Markup:
+    by_device: dict[int, list[AllocatorPoint]] = defaultdict(list)
+    for row in table:
+        by_device[row.device].append(row)
+    charts = [_events_curve(device, points) for device, points in list(by_device.items())[:_DEVICES]]
+    keys = (
+        el("li", el("span", class_="swatch device"), "in use"),
+        el("li", el("span", class_="swatch dash other"), "reserved"),
+    )
+    return panel("Memory of the snapshot", *charts, el("ul", *keys, class_="legend keys"), notes(table))
+
+
+def _events_curve(device: int, points: Sequence[AllocatorPoint]) -> Markup:
+    peak = max(point.active_bytes for point in points)
+    top = max(peak, *(point.reserved_bytes for point in points))
+    scale = [(tick, units.size(tick)) for tick in ticks(top, binary=True)]
+    drawn = [Point(point.nth, point.active_bytes, point.reserved_bytes) for point in points]
+    says = f"Memory of device {device} by event, at most {units.size(peak)} in use"
+    caption = el("figcaption", f"device {device}: at most {units.size(peak)} in use", class_="small muted")
+    ends = ("first event", f"event {units.count(points[-1].nth)}")
     return el("figure", caption, area(drawn, scale, ends, says))
 
 

@@ -43,6 +43,7 @@ def head(report: Report, links: Mapping[str, str]) -> Markup:
         ("Steps", steps(report.overview)),
         ("From where", _passes(report)),
         ("Recorded", _recorded(facts)),
+        ("Joined with", ", ".join(facts.joined)),
         ("Cost of recording", _cost(report)),
         ("Trust", _doubts(report.trust)),
     ]

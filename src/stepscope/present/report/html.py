@@ -12,6 +12,7 @@ from stepscope.present.formats import format
 from stepscope.present.report._cards import findings
 from stepscope.present.report._details import TABLES, details
 from stepscope.present.report._overview import head, step, verdict
+from stepscope.present.report._pictures import pictures
 from stepscope.present.report._ranks import ranks
 from stepscope.present.report._words import linked, words
 
@@ -25,7 +26,8 @@ def html(report: Report) -> str:
     """One page with charts, which needs no other file and no network."""
     sections = {
         "ranks": ("Ranks", ranks(report.run)),
-        "step": ("Step", step(report)),
+        "step": ("Step", step(report) if report.overview.steps or not report.pictures else None),
+        "pictures": ("Memory", pictures(report.pictures)),
         "findings": ("Findings", findings(report)),
         "details": ("Details", details(report.tables)),
         "checklist": ("Checklist", _checklist(report.checklist) if report.checklist else None),

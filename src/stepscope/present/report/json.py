@@ -28,6 +28,8 @@ def json(report: Report) -> str:
         "checklist": [dataclasses.asdict(check) for check in report.checklist],
         "next_steps": [dataclasses.asdict(step) for step in report.next_steps],
     }
+    if report.pictures:
+        written["pictures"] = [dataclasses.asdict(one) for one in report.pictures]
     if report.passes:
         written["passes"] = _passes(report.passes)
     if report.run:

@@ -45,6 +45,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     yield from _ranks(report)
     yield from _step(report)
+    yield from _pictures(report)
     if report.findings:
         yield "## Findings"
         yield ""
@@ -52,18 +53,38 @@ def _lines(report: Report) -> Iterator[str]:
         for place, finding in enumerate(report.findings, 1):
             yield from _finding(report, place, finding)
     yield from _trust(report)
+    yield from _checklist(report)
+    yield from _not_judged(report)
+    yield from next_steps(report.next_steps)
+
+
+def _checklist(report: Report) -> Iterator[str]:
+    if report.pictures and not report.checklist:
+        return
     yield "## Checklist"
     yield ""
     checks = ([_SIGNS[one.state], one.name, escaped(one.value), one.target] for one in report.checklist)
     yield from rows(["", "check", "this trace", "target"], checks)
     yield ""
-    yield from _not_judged(report)
-    yield from next_steps(report.next_steps)
+
+
+def _pictures(report: Report) -> Iterator[str]:
+    for picture in report.pictures:
+        if picture.title:
+            yield f"## {escaped(picture.title)}"
+            yield ""
+            yield escaped(" ".join(picture.sentences))
+            yield ""
+        cells = ([escaped(bar.name), bar.value, units.share(bar.share)] for bar in picture.bars)
+        yield from rows([picture.heading, "size", "share"], cells, right=2)
+        yield ""
 
 
 def _step(report: Report) -> Iterator[str]:
     overview = report.overview
     whole = sum(overview.parts.values())
+    if not overview.steps and report.pictures:
+        return
     recorded = units.duration(overview.step_ns)
     if report.passes and report.passes.measured:
         yield f"Mean step: **{report.passes.measured.said}** without the profiler, {recorded} as recorded."

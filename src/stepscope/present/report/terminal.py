@@ -71,6 +71,7 @@ def _lines(report: Report, width: int) -> Iterator[Line]:
         yield from _ranks(report.run, width)
         yield styled()
     yield from _step(report, width)
+    yield from _pictures(report, width)
     yield from _words(report, width)
     shown = [
         finding for place, finding in enumerate(report.findings) if place < SHOWN or finding.severity != "low"
@@ -100,7 +101,7 @@ def _doubts(report: Report, width: int) -> Iterator[Line]:
         if doubt.what not in ("profiler options", "missing record")
     ]
     if told:
-        yield from wrapped(f"caution: {', '.join(told)}", width, style="yellow")
+        yield from wrapped(f"caution: {', '.join(dict.fromkeys(told))}", width, style="yellow")
 
 
 def _verdict(report: Report, width: int) -> Iterator[Line]:
@@ -142,6 +143,28 @@ def _step(report: Report, width: int) -> Iterator[Line]:
     figures = _figures(overview)
     if figures:
         yield from wrapped(" · ".join(map(unbroken, figures)), width, indent=10, first=" device")
+
+
+_PICTURE_BAR = 14
+
+
+def _pictures(report: Report, width: int) -> Iterator[Line]:
+    """What is shown beside the step: bars below one another."""
+    for picture in report.pictures:
+        if not picture.bars:
+            continue
+        if picture.title:
+            if picture is not report.pictures[0]:
+                yield styled()
+            yield styled((f" {picture.title}", "bold"))
+            yield from wrapped(" ".join(picture.sentences), width, indent=_MARGIN)
+        yield from wrapped(picture.heading, width, indent=_MARGIN, style="bright_black")
+        for bar in picture.bars:
+            drawn = "█" * round(bar.share * _PICTURE_BAR)
+            first = f"    {bar.value:>9} {units.share(bar.share):>6}  {drawn:<{_PICTURE_BAR}} "
+            room = max(10, width - len(first))
+            name = bar.name if len(bar.name) <= room else "…" + bar.name[len(bar.name) - room + 1 :]
+            yield styled(first, name)
 
 
 _OF_RANKS = (("█", "green"), ("░", "yellow"), ("▚", "magenta"))

@@ -1,0 +1,76 @@
+#include "bindings.hpp"
+#include "plain_rows.hpp"
+
+namespace stepscope {
+
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+nb::object order_of(const Ints& thread, const Ints& start, const Ints& length) {
+  same_length(thread, start, length);
+  std::vector<int64_t> order;
+  {
+    nb::gil_scoped_release release;
+    order = row_order(thread.data(), start.data(), length.data(), thread.shape(0));
+  }
+  return order.empty() ? nb::none() : to_buffer(std::move(order));
+}
+
+// How many rows each group has, and the sum of what they have; groups are numbers from 0.
+nb::tuple sums_of(const Ints& group, const Ints& amount, size_t groups) {
+  same_length(group, amount);
+  std::vector<int64_t> counts(groups);
+  std::vector<uint64_t> sums(groups);
+  for (size_t i = 0; i < group.shape(0); ++i) {
+    const auto at = static_cast<uint64_t>(group.data()[i]);
+    if (at >= groups) throw std::invalid_argument("a group beyond the last");
+    ++counts[at];
+    if (amount.data()[i] != INT64_MIN) sums[at] += static_cast<uint64_t>(amount.data()[i]);
+  }
+  std::vector<int64_t> summed(sums.begin(), sums.end());
+  return nb::make_tuple(counts, summed);
+}
+
+nb::tuple joined(const std::vector<std::string_view>& texts) {
+  std::vector<int32_t> offsets{0};
+  std::vector<char> all;
+  for (const std::string_view text : texts) {
+    all.insert(all.end(), text.begin(), text.end());
+    offsets.push_back(static_cast<int32_t>(all.size()));
+  }
+  return nb::make_tuple(to_buffer(std::move(offsets)), to_buffer(std::move(all)));
+}
+
+// Names as (places, texts), then the numbers of each key, then for each other key its places, and their texts.
+nb::tuple told_texts(const Shorts& offsets, const Bytes& text, const std::vector<std::string>& numbers, const std::vector<std::string>& texts) {
+  const size_t rows = offsets.shape(0) ? offsets.shape(0) - 1 : 0;
+  for (size_t i = 0; i < rows; ++i)
+    if (offsets.data()[i] < 0 || offsets.data()[i] > offsets.data()[i + 1]) throw std::invalid_argument("offsets that go back");
+  if (rows && static_cast<size_t>(offsets.data()[rows]) > text.shape(0)) throw std::invalid_argument("offsets beyond the text");
+  ToldTexts found;
+  {
+    nb::gil_scoped_release release;
+    found.add(offsets.data(), reinterpret_cast<const char*>(text.data()), rows, numbers, texts);
+  }
+  nb::list counted, told;
+  for (auto& column : found.numbers) {
+    auto bits = validity(column, INT64_MIN);
+    counted.append(to_column(std::move(column), std::move(bits)));
+  }
+  for (auto& column : found.told) {
+    auto bits = validity(column, -1);
+    told.append(to_column(std::move(column), std::move(bits)));
+  }
+  return nb::make_tuple(to_buffer(std::move(found.name)), joined(found.names), counted, told, joined(found.told_texts));
+}
+
+}  // namespace
+
+void bind_plain_rows(nb::module_& m) {
+  m.def("order_of", &order_of, nb::arg("thread"), nb::arg("start"), nb::arg("length"));
+  m.def("sums_of", &sums_of, nb::arg("group"), nb::arg("amount"), nb::arg("groups"));
+  m.def("told_texts", &told_texts, nb::arg("offsets"), nb::arg("text"), nb::arg("numbers"), nb::arg("texts"));
+}
+
+}  // namespace stepscope

@@ -1,0 +1,29 @@
+// What rows of other sources need before they are stored: their order, sums by kind, and texts taken apart.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stepscope {
+
+// The order of rows by thread, then start, then the longest first; rows that are alike stay as they are.
+// Empty if they are in this order already. NULL is the smallest number.
+std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, const int64_t* length, size_t rows);
+
+// Texts like "name, key = 12, other = [3]": names and what is told, each distinct text once.
+struct ToldTexts {
+  // `numbers` and `texts` are keys with what is before and after them, as ", key = ".
+  void add(const int32_t* offsets, const char* text, size_t rows, const std::vector<std::string>& numbers,
+           const std::vector<std::string>& texts);
+
+  std::vector<int32_t> name;                  // place in `names`
+  std::vector<std::string_view> names;        // points into the texts given
+  std::vector<std::vector<int64_t>> numbers;  // by key; the smallest number where it is not told
+  std::vector<std::vector<int32_t>> told;     // by key: place in `told_texts`, or -1
+  std::vector<std::string_view> told_texts;
+};
+
+}  // namespace stepscope

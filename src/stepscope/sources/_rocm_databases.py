@@ -1,0 +1,268 @@
+"""Databases of ROCm's tools: rocpd of rocprofv3, RPD of rocmProfileData, and of rocprof before version 3."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from stepscope.sources._arrow_tables import Lookup, Texts
+from stepscope.sources._rocm_events import RocmEvents, device_properties
+from stepscope.sources._sqlite import Database
+from stepscope.store.rows import of_distinct, same
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["is_rocm_database", "read_database"]
+
+# Tables of rocpd carry the id of a process behind their name, for files are merged.
+_DISPATCHES = re.compile(r"rocpd_kernel_dispatch(_\w+)?")
+_FIRST_KERNELS = ("KernelName", "BeginNs", "EndNs")
+
+
+def is_rocm_database(tables: Database) -> bool:
+    """Whether one of these tools wrote it."""
+    return (
+        any(_DISPATCHES.fullmatch(name) for name in tables.tables)
+        or tables.has("rocpd_op", "start", "end")
+        or tables.has("KERN", *_FIRST_KERNELS)
+    )
+
+
+def read_database(tables: Database, events: RocmEvents) -> dict[str, Any]:
+    """Reads what is there, and returns what it says of the machine."""
+    metadata: dict[str, Any] = {}
+    for place, name in enumerate(sorted(tables.tables)):
+        if found := _DISPATCHES.fullmatch(name):
+            metadata |= _Rocpd(tables, events, found[1] or "", place << 40).read()
+    if tables.has("rocpd_op", "start", "end"):
+        _read_rpd(tables, events)
+    if tables.has("KERN", *_FIRST_KERNELS):
+        read_first_kernels(tables, events)
+    return metadata
+
+
+def read_first_kernels(tables: Database, events: RocmEvents) -> None:
+    """The kernels of rocprof version 1 and 2."""
+    import pyarrow as pa
+
+    whole = (
+        "gpu-id",
+        "queue-id",
+        "pid",
+        "tid",
+        "grd",
+        "wgr",
+        "lds",
+        "arch_vgpr",
+        "BeginNs",
+        "EndNs",
+        "Index",
+    )
+    for batch in tables.batches("KERN", {"KernelName": "string", **dict.fromkeys(whole, "int64")}):
+        ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+        columns = {
+            "start": batch.column("BeginNs"),
+            "end": batch.column("EndNs"),
+            "name": batch.column("KernelName"),
+            "device": batch.column("gpu-id"),
+            "stream": batch.column("queue-id"),
+            "correlation": pa.nulls(batch.num_rows, pa.int64()),
+            "registers": batch.column("arch_vgpr"),
+            "shared": batch.column("lds"),
+            "work_x": batch.column("grd"),
+            "group_x": batch.column("wgr"),
+            **dict.fromkeys(("work_y", "work_z", "group_y", "group_z"), ones),
+        }
+        events.kernels("KERN", columns)
+
+
+class _Rocpd:
+    """The tables of one process in a rocpd file."""
+
+    def __init__(self, tables: Database, events: RocmEvents, ending: str, apart: int) -> None:
+        self._tables = tables
+        self._events = events
+        self._ending = ending
+        self._apart = apart
+        self._strings = Texts(tables, f"rocpd_string{ending}", "id", "string")
+        self._by_event = Lookup(tables, f"rocpd_event{ending}", "id", ("stack_id", "category_id"))
+        self._agents = self._agents_by_number()
+
+    def read(self) -> dict[str, Any]:
+        """Reads all of it, and tells of the machine."""
+        self._read_regions()
+        self._read_dispatches()
+        self._read_copies()
+        told: dict[str, Any] = {}
+        for row in self._rows("rocpd_info_node", {"hostname": "string"}):
+            told["host_name"] = (row["hostname"] or "")[:200]
+        gpus = sorted(number for number, (index, _, _) in self._agents.items() if index is not None)
+        if gpus:
+            told["deviceProperties"] = [
+                device_properties(index, name, text)
+                for index, name, text in (self._agents[number] for number in gpus)
+                if index is not None
+            ]
+        return told
+
+    def _rows(self, table: str, wanted: dict[str, str]) -> list[dict[str, Any]]:
+        return self._tables.rows(table + self._ending, wanted)
+
+    def _numbers(self, table: str, column: str) -> dict[int, int]:
+        return {row["id"]: row[column] for row in self._rows(table, {"id": "int64", column: "int64"})}
+
+    def _agents_by_number(self) -> dict[int, tuple[int | None, str | None, str]]:
+        """Of each agent its number among the GPUs, None for a CPU; its product; and what else it says."""
+        wanted = {"id": "int64", "type": "string", "type_index": "int64", "product_name": "string"}
+        rows = self._rows("rocpd_info_agent", wanted | {"name": "string", "extdata": "string"})
+        return {
+            row["id"]: (
+                row["type_index"] if row["type"] == "GPU" else None,
+                row["product_name"] or row["name"],
+                row["extdata"] or "",
+            )
+            for row in rows
+        }
+
+    def _device(self, number: int | None) -> int | None:
+        return self._agents.get(number or 0, (None, None, ""))[0] if number is not None else None
+
+    def _tied(self, event: pa.Array) -> pa.Array:
+        """What ties a call to its work, unlike that of other processes."""
+        import pyarrow.compute as pc
+
+        return pc.add(self._by_event.of("stack_id", event), self._apart)
+
+    def _read_regions(self) -> None:
+        import pyarrow as pa
+
+        threads = self._numbers("rocpd_info_thread", "tid")
+        processes = self._numbers("rocpd_info_process", "pid")
+        wanted = dict.fromkeys(("pid", "tid", "start", "end", "name_id", "event_id"), "int64")
+        table = f"rocpd_region{self._ending}"
+        for batch in self._tables.batches(table, wanted | {"extdata": "string"}):
+            event, named = batch.column("event_id"), batch.column("name_id")
+            columns = {
+                "start": batch.column("start"),
+                "end": batch.column("end"),
+                "name": of_distinct([named, batch.column("extdata")], self._region_name, pa.string()),
+                "domain": self._strings.of(self._by_event.of("category_id", event)),
+                "process": of_distinct(
+                    [batch.column("pid")], lambda one: processes.get(one, one), pa.int64()
+                ),
+                "thread": of_distinct([batch.column("tid")], lambda one: threads.get(one, one), pa.int64()),
+                "correlation": self._tied(event),
+            }
+            self._events.on_host("rocpd_region", columns)
+
+    def _region_name(self, number: int | None, told: str | None) -> str | None:
+        """The name, or what a marker says."""
+        said = re.search(r'"message"\s*:\s*"((?:[^"\\]|\\.){1,2000})"', told or "")
+        return said[1] if said else self._strings.one(number)
+
+    def _read_dispatches(self) -> None:
+        import pyarrow as pa
+
+        symbols = {
+            "id": "int64",
+            "display_name": "string",
+            "kernel_name": "string",
+            "arch_vgpr_count": "int64",
+        }
+        kernels = {row["id"]: row for row in self._rows("rocpd_info_kernel_symbol", symbols)}
+
+        def name(number: int | None) -> str | None:
+            row = kernels.get(number, {})
+            return row.get("display_name") or row.get("kernel_name")
+
+        def registers(number: int | None) -> int | None:
+            return kernels.get(number, {}).get("arch_vgpr_count")
+
+        kinds = {"work": "grid", "group": "workgroup"}
+        axes = {f"{to}_{axis}": f"{of}_size_{axis}" for to, of in kinds.items() for axis in "xyz"}
+        whole = ("start", "end", "agent_id", "kernel_id", "queue_id", "event_id", "group_segment_size")
+        table = f"rocpd_kernel_dispatch{self._ending}"
+        for batch in self._tables.batches(table, dict.fromkeys((*whole, *axes.values()), "int64")):
+            kernel = batch.column("kernel_id")
+            columns = {
+                "start": batch.column("start"),
+                "end": batch.column("end"),
+                "name": of_distinct([kernel], name, pa.string()),
+                "device": of_distinct([batch.column("agent_id")], self._device, pa.int64()),
+                "stream": batch.column("queue_id"),
+                "correlation": self._tied(batch.column("event_id")),
+                "registers": of_distinct([kernel], registers, pa.int64()),
+                "shared": batch.column("group_segment_size"),
+                **{to: batch.column(of) for to, of in axes.items()},
+            }
+            self._events.kernels("rocpd_kernel_dispatch", columns)
+
+    def _read_copies(self) -> None:
+        import pyarrow as pa
+
+        whole = ("start", "end", "name_id", "dst_agent_id", "src_agent_id", "size", "queue_id", "event_id")
+
+        def device(target: int | None, source: int | None) -> int | None:
+            found = self._device(target)
+            return self._device(source) if found is None else found
+
+        table = f"rocpd_memory_copy{self._ending}"
+        for batch in self._tables.batches(table, dict.fromkeys(whole, "int64")):
+            agents = [batch.column("dst_agent_id"), batch.column("src_agent_id")]
+            columns = {
+                "start": batch.column("start"),
+                "end": batch.column("end"),
+                "name": self._strings.of(batch.column("name_id")),
+                "device": of_distinct(agents, device, pa.int64()),
+                "stream": batch.column("queue_id"),
+                "correlation": self._tied(batch.column("event_id")),
+                "bytes": batch.column("size"),
+            }
+            self._events.copies("rocpd_memory_copy", columns)
+
+
+# ---------------------------------------------------------------- RPD
+
+
+def _read_rpd(tables: Database, events: RocmEvents) -> None:
+    """Calls and operations of rocmProfileData, tied by a table of their own."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    strings = Texts(tables, "rocpd_string", "id", "string")
+    calls = Lookup(tables, "rocpd_api_ops", "op_id", ("api_id",))
+    whole = ("id", "gpuId", "queueId", "start", "end", "description_id", "opType_id")
+    for batch in tables.batches("rocpd_op", dict.fromkeys(whole, "int64")):
+        kind = strings.of(batch.column("opType_id"))
+        columns = {
+            "start": batch.column("start"),
+            "end": batch.column("end"),
+            "name": strings.first_of([batch.column("description_id"), batch.column("opType_id")], "unknown"),
+            "device": batch.column("gpuId"),
+            "stream": batch.column("queueId"),
+            "correlation": calls.of("api_id", batch.column("id")),
+        }
+        copied = of_distinct([kind], lambda one: bool(one and one.startswith("Copy")), pa.bool_())
+        for which, add in ((pc.invert(copied), events.kernels), (copied, events.copies)):
+            if which.true_count:
+                add("rocpd_op", {name: column.filter(which) for name, column in columns.items()})
+    whole = ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")
+    for batch in tables.batches("rocpd_api", dict.fromkeys(whole, "int64")):
+
+        def name(call: int | None, said: int | None) -> str | None:
+            called = strings.one(call)
+            return (strings.one(said) or called) if called == "UserMarker" else called
+
+        named = of_distinct([batch.column("apiName_id"), batch.column("args_id")], name, pa.string())
+        domain = strings.of(batch.column("apiName_id"), lambda one: "USER" if one == "UserMarker" else "HIP")
+        columns = {
+            "start": batch.column("start"),
+            "end": batch.column("end"),
+            "name": named,
+            "domain": domain if batch.num_rows else same("HIP", 0),
+            "process": batch.column("pid"),
+            "thread": batch.column("tid"),
+            "correlation": batch.column("id"),
+        }
+        events.on_host("rocpd_api", columns)

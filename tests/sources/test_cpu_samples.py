@@ -1,0 +1,299 @@
+"""Samples of the CPU: perf, py-spy, collapsed stacks and speedscope, against counts of their own."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.drawing import Drawing
+
+import stepscope
+from stepscope import _native
+from stepscope.errors import StepscopeError
+from stepscope.findings.build import build_report
+from stepscope.sources._sampled_frames import part_of
+from stepscope.store.trace import Trace
+
+Find = Callable[[str], Path]
+
+PERF = """\
+# ========
+# captured on: Mon Nov 16 12:00:00 2026
+# ========
+#
+python 100/101 [002] 12.000001: 1000 cpu-clock:
+\t 7f01 take_gil+0x1f (/usr/lib/libpython3.11.so)
+\t 7f02 _PyEval_EvalFrameDefault (/usr/lib/libpython3.11.so)
+
+pt_main thread 100/100 12.000002: 3000 cpu-clock:
+\t 8001 at::_ops::add::call(at::Tensor const&) (/site/torch/lib/libtorch_cpu.so)
+\t    model.py:12
+\t 8001 _PyEval_EvalFrameDefault (/usr/lib/libpython3.11.so)
+\t 8001 _PyEval_EvalFrameDefault (/usr/lib/libpython3.11.so)
+
+swapper 0 [000] 12.000003: cycles:u:
+\tffffffff81 [unknown] ([kernel.kallsyms])"""
+"""Three samples: comm with a blank, with and without pid, processor and period; the last one is not ended."""
+
+
+@pytest.fixture(autouse=True)
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
+
+
+def rows(trace: Trace, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in trace.arrow(sql).to_pylist()]
+
+
+def written(folder: Path, text: str, name: str = "a.txt") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def plain(path: Path) -> str:
+    raw = path.read_bytes()
+    return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8", "replace")
+
+
+def slow_stacks(text: str) -> Counter[tuple[str, ...]]:
+    """The stacks of a text of perf script, by a plain loop."""
+    found: Counter[tuple[str, ...]] = Counter()
+    stack: list[str] | None = None
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("#"):
+            continue
+        if not line.strip():
+            if stack is not None:
+                found[tuple(stack)] += 1
+            stack = None
+        elif not line[0].isspace():
+            stack = []
+        elif stack is not None and (frame := re.match(r"\s+[0-9a-f]+ (.*?)(?: \(([^()]*|.*)\))?$", line)):
+            stack.append(re.sub(r"\+0x[0-9a-f]+$", "", frame[1]))
+    return found
+
+
+def our_stacks(trace: Trace) -> Counter[tuple[str, ...]]:
+    frames = dict(rows(trace, "SELECT frame, name FROM sampled_frames"))
+    stacks: dict[int, list[str]] = {}
+    for stack, frame in rows(trace, "SELECT stack, frame FROM sampled_stacks ORDER BY stack, depth"):
+        stacks.setdefault(stack, []).append(frames[frame])
+    found: Counter[tuple[str, ...]] = Counter()
+    for stack, count in rows(trace, "SELECT stack, samples FROM cpu_samples"):
+        found[tuple(stacks.get(stack, ()))] += count
+    return found
+
+
+class TestPerf:
+    def test_heads_of_all_kinds(self, tmp_path: Path) -> None:
+        trace = stepscope.open(written(tmp_path, PERF))
+        sql = (
+            "SELECT process, thread, command, cpu, clock_ns, event, weight FROM cpu_samples ORDER BY clock_ns"
+        )
+        assert rows(trace, sql) == [
+            (100, 101, "python", 2, 12_000_001_000, "cpu-clock", 1000.0),
+            (100, 100, "pt_main thread", None, 12_000_002_000, "cpu-clock", 3000.0),
+            (None, 0, "swapper", 0, 12_000_003_000, "cycles:u", 1.0),
+        ]
+        assert our_stacks(trace) == slow_stacks(PERF)
+        assert not trace.meta.damage
+
+    def test_functions_count_recursion_once(self, tmp_path: Path) -> None:
+        table = stepscope.open(written(tmp_path, PERF)).table("cpu_functions")
+        told = {row.name: (row.self_samples, row.total_samples, row.total_share) for row in table}
+        assert told["_PyEval_EvalFrameDefault"] == (0, 2, 1.0)
+        assert told["take_gil"] == (1, 1, 0.25)
+        assert told["at::_ops::add::call(at::Tensor const&)"] == (1, 1, 0.75)
+
+    def test_parts(self, tmp_path: Path) -> None:
+        profile = Drawing().mark(1, 0, 100).op("aten::mm", 10, 20, thread=101).write(tmp_path / "trace.json")
+        table = stepscope.open(profile, also=[written(tmp_path, PERF)]).table("cpu_parts")
+        assert {(row.thread, row.part): (row.samples, row.ops) for row in table} == {
+            (101, "gil"): (1, 1),
+            (100, "dispatcher"): (1, 0),
+            (0, "kernel"): (1, 0),
+        }
+        assert "1 of 3 sampled threads are in the trace" in table.notes[1]
+
+    KNOWN = {  # noqa: RUF012
+        "perf/iperf_pidtid.perf.txt.gz": 201,
+        "perf/cycles_instructions.perf.txt.gz": 444,
+        "perf/with_header.perf.txt": 136,
+        "perf/forks.perf.txt.gz": 561,
+        "perf/one_sample.perf.txt": 1,
+    }
+
+    @pytest.mark.parametrize("name", KNOWN)
+    def test_samples_of_others(self, name: str, sample: Find) -> None:
+        trace = stepscope.open(sample(name))
+        found = our_stacks(trace)
+        assert found.total() == self.KNOWN[name]
+        assert found == slow_stacks(plain(sample(name)))
+        assert not trace.meta.damage
+
+    def test_events_are_told_apart(self, sample: Find) -> None:
+        trace = stepscope.open(sample("perf/cycles_instructions.perf.txt.gz"))
+        sql = (
+            "SELECT regexp_extract(event, '[a-z]+', 0) AS e, count(*) FROM cpu_samples GROUP BY e ORDER BY e"
+        )
+        assert rows(trace, sql) == [("cycles", 111), ("instructions", 333)]
+
+    def test_stat_as_text(self, sample: Find) -> None:
+        trace = stepscope.open(sample("perf/perf_stat.txt"))
+        table = {row.event: row for row in trace.table("cpu_totals")}
+        assert table["cycles"].value == 93_026_790_157
+        assert table["instructions"].per_cycle == pytest.approx(1.51, abs=0.005)
+        assert (table["task-clock"].value, table["task-clock"].unit) == (18_003.70, "msec")
+
+    def test_stat_with_separators(self, tmp_path: Path) -> None:
+        text = "1800.5,msec,task-clock,1800500000,100.00,1.000,CPUs utilized\n"
+        text += "200,,cycles,900,50.00,,\n<not counted>,,cache-misses,0,0.00,,\n"
+        trace = stepscope.open(written(tmp_path, text))
+        found = rows(trace, "SELECT event, unit, value, counted_share FROM cpu_counters ORDER BY event")
+        assert found == [
+            ("cache-misses", None, None, 0.0),
+            ("cycles", None, 200.0, 0.5),
+            ("task-clock", "msec", 1800.5, None),
+        ]
+
+    def test_stat_of_threads(self, sample: Find) -> None:
+        trace = stepscope.open(sample("perf/perf_report.txt"))  # which is of perf stat --per-thread
+        sql = "SELECT scope, value FROM cpu_counters WHERE event = 'cycles'"
+        assert rows(trace, sql) == [("main.exe-3595323", 64_691_610_875.0)]
+
+    def test_what_is_no_text_of_samples_is_refused(self, tmp_path: Path) -> None:
+        binary = tmp_path / "perf.data"
+        binary.write_bytes(b"PERFILE2" + bytes(100))
+        with pytest.raises(StepscopeError) as caught:
+            stepscope.open(binary)
+        assert caught.value.hint == "print it: perf script -i perf.data > samples.txt"
+        report = "# To display the perf.data header info, use --header\n#\n# Samples: 4K of event 'cycles'\n"
+        report += "# Overhead  Command  Shared Object  Symbol\n    12.00%  python   libc.so  [.] malloc\n"
+        with pytest.raises(StepscopeError, match="is a report of perf"):
+            stepscope.open(written(tmp_path, report))
+
+
+class TestCollapsed:
+    def test_py_spy_raw(self, tmp_path: Path) -> None:
+        text = "<module> (a.py:1);load (/site/torch/utils/data/loader.py:9) 30\n"
+        text += "<module> (a.py:1);work (a.py:5) 10\n"
+        text += "work (a.py:5) 2\nodd line\n" + "<module> (a.py:1);work (a.py:5) 1\n" * 20
+        trace = stepscope.open(written(tmp_path, text))
+        assert {row.part: row.samples for row in trace.table("cpu_parts")} == {
+            "data loader": 30,
+            "python": 32,
+        }
+        assert rows(trace, "SELECT name, module, line FROM sampled_frames WHERE name = 'load'") == [
+            ("load", "/site/torch/utils/data/loader.py", 9)
+        ]
+        assert [(one.reason, one.count) for one in trace.meta.damage] == [
+            ("a line that is no stack with a count, left out", 1)
+        ]
+
+    @pytest.mark.parametrize(
+        "name", ["iperf_pidtid.collapsed-tid.txt.gz", "cycles_instructions.collapsed-all.txt"]
+    )
+    def test_samples_of_others(self, name: str, sample: Find) -> None:
+        path = sample(f"perf/{name}")
+        slow: Counter[tuple[str, ...]] = Counter()
+        for line in plain(path).splitlines():
+            stack, _, count = line.rpartition(" ")
+            slow[tuple(reversed(stack.split(";")))] += int(count)
+        assert our_stacks(stepscope.open(path)) == slow
+
+
+class TestSpeedscope:
+    def test_sampled_and_evented(self, tmp_path: Path) -> None:
+        frames = [{"name": "main", "file": "a.py", "line": 1}, {"name": "work"}]
+        sampled = {"type": "sampled", "name": "Thread 0x10", "unit": "seconds", "samples": [[0, 1], [0]]}
+        evented = {"type": "evented", "name": "other", "unit": "none", "startValue": 0, "endValue": 9}
+        events = [("O", 0, 0), ("O", 1, 2), ("C", 1, 5), ("C", 0, 9)]
+        document = {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "shared": {"frames": frames},
+            "profiles": [
+                {**sampled, "weights": [0.5, 0.25]},
+                {
+                    **evented,
+                    "events": [{"type": kind, "frame": frame, "at": at} for kind, frame, at in events],
+                },
+                {**sampled, "samples": [[7]], "weights": [1]},
+            ],
+        }
+        trace = stepscope.open(written(tmp_path, json.dumps(document), "a.json"))
+        assert our_stacks(trace) == {("work", "main"): 2, ("main",): 3}
+        sql = "SELECT thread, event, sum(weight) FROM cpu_samples GROUP BY ALL ORDER BY thread NULLS LAST"
+        assert rows(trace, sql) == [(16, None, 750_000_000.0), (None, "none", 9.0)]
+        assert [one.count for one in trace.meta.damage] == [1]
+
+    def test_samples_of_others(self, sample: Find) -> None:
+        path = sample("perf/py_spy_0.4.2.speedscope.json.gz")
+        document = json.loads(plain(path))
+        names = [frame["name"] for frame in document["shared"]["frames"]]
+        slow = Counter(
+            tuple(names[one] for one in reversed(stack))
+            for p in document["profiles"]
+            for stack in p["samples"]
+        )
+        trace = stepscope.open(path)
+        assert our_stacks(trace) == slow
+        assert "samples of 4 threads" in build_report(trace).verdict.sentence
+
+    def test_one_that_is_cut(self, tmp_path: Path) -> None:
+        text = '{"$schema":"https://www.speedscope.app/file-format-schema.json","profiles":[{"type"'
+        with pytest.raises(StepscopeError, match="no whole JSON"):
+            stepscope.open(written(tmp_path, text, "a.json"))
+
+
+class TestHostile:
+    @given(st.lists(st.integers(1, 60), max_size=40))
+    def test_pieces_may_end_anywhere(self, sizes: list[int]) -> None:
+        whole, pieces = _native.StackReader(False), _native.StackReader(False)
+        text, at = PERF.encode(), 0
+        whole.feed(text)
+        taken = []
+        for size in [*sizes, len(text)]:
+            pieces.feed(text[at : at + size])
+            at += size
+            taken += [bytes(pieces.take_samples()[-1][0])]
+        whole.finish()
+        pieces.finish()
+        assert whole.samples == pieces.samples == 3
+        taken += [bytes(pieces.take_samples()[-1][0])]
+        assert b"".join(taken) == bytes(whole.take_samples()[-1][0])
+
+    @given(st.binary(max_size=200), st.integers(0, len(PERF)), st.booleans())
+    def test_no_bytes_harm_the_reader(self, noise: bytes, at: int, collapsed: bool) -> None:
+        reader = _native.StackReader(collapsed)
+        reader.feed(PERF.encode()[:at] + noise + PERF.encode()[at:])
+        reader.finish()
+        columns = reader.take_samples()
+        assert {len(values) for values, _ in columns} == {reader.samples}
+        offsets, frames = reader.take_stacks()
+        assert offsets[-1] == len(frames)
+
+    @pytest.mark.parametrize(
+        "name, module, part",
+        [
+            ("take_gil", "/usr/bin/python3.11", "gil"),
+            ("cuLaunchKernel", "/usr/lib/libcuda.so.550", "driver"),
+            ("__memmove_avx", "/usr/lib/libc.so.6", "libc"),
+            ("_PyEval_EvalFrameDefault", "/usr/bin/python3.11", "interpreter"),
+            ("fetch", "/site/torch/utils/data/_utils/fetch.py", "data loader"),
+            ("forward", "/app/model.py", "python"),
+            ("main", "/app/a.out", "program"),
+            ("do_syscall_64", "[kernel.kallsyms]", "kernel"),
+            ("ncclAllReduce", "/site/nvidia/nccl/lib/libnccl.so.2", "communication"),
+        ],
+    )
+    def test_parts_of_frames(self, name: str, module: str, part: str) -> None:
+        assert part_of(name, module) == part

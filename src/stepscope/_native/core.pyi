@@ -1,6 +1,4 @@
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
-from collections.abc import Sequence
 from os import PathLike
 from typing import Any, TypeAlias
 

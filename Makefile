@@ -11,7 +11,7 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
-.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz attack bench bench-findings manifest docs clean
+.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz fuzz-packets attack bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -79,6 +79,18 @@ FUZZED_PICKLES := fuzz/fuzz_pickle pickle pickle_scan snapshot
 fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces build/fuzz/pickle build/fuzz/snapshot.pickle
 	cd build/fuzz && ./pickle $(SEED) $$(($(SECONDS) / 4)) snapshot.pickle
 	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json
+
+# The same for protobuf files.
+PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_slices spool xplane $(filter-out fuzz/% call_tree sweep,$(FUZZED))
+
+fuzz-packets: build/fuzz/packets build/fuzz/files
+	cd build/fuzz && ./packets $(SEED) $(SECONDS) 0 files/*.pftrace files/*.pb
+
+build/fuzz/packets: $(PACKETS:%=build/fuzz/plain/%.o)
+	$(CXX) $(FUZZ_FLAGS) $^ -o $@
+
+build/fuzz/files: tests/packet_files.py develop
+	$(BIN)/python -m tests.packet_files $@
 
 build/fuzz/traces: $(wildcard tests/data/*.json.gz)
 	@mkdir -p $@

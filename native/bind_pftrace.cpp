@@ -91,6 +91,7 @@ void bind_pftrace(nb::module_& m) {
       .def("feed", &feed, nb::arg("piece"))
       .def("finish", &PftraceReader::finish, nb::arg("source_cut"), nb::call_guard<nb::gil_scoped_release>())
       .def("take_readings", &take_readings)
+      .def_prop_ro("waiting", &PftraceReader::waiting)
       .def_prop_ro("counters", &counters_of)
       .def_prop_ro("damage", &damage_of)
       .def_prop_ro("base_ns", &PftraceReader::base_ns)

@@ -78,5 +78,6 @@ void bind_stacks(nb::module_& m);
 void bind_stretches(nb::module_& m);
 void bind_sweeps(nb::module_& m);
 void bind_writeback(nb::module_& m);
+void bind_xplane(nb::module_& m);
 
 }  // namespace stepscope

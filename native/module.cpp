@@ -22,4 +22,5 @@ NB_MODULE(core, m) {
   stepscope::bind_stretches(m);
   stepscope::bind_sweeps(m);
   stepscope::bind_writeback(m);
+  stepscope::bind_xplane(m);
 }

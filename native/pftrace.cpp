@@ -243,8 +243,9 @@ bool PftraceReader::read_packet(std::string_view packet) {
     else if (wire.field == 13) flags = wire.number;
     else if (wire.field == 41 && wire.number) flags |= 1;
     else if (wire.field == 58) clock = static_cast<uint32_t>(wire.number);
+    if (!wire.has_bytes()) continue;
     const auto it = std::find(kParts.begin(), kParts.end(), wire.field);
-    if (it != kParts.end() && wire.has_bytes()) {
+    if (it != kParts.end()) {
       parts[static_cast<size_t>(it - kParts.begin())] = wire.bytes;
       descriptor |= wire.field == 60;
     }

@@ -105,6 +105,7 @@ class PftraceReader {
     std::vector<int64_t> counter, time, value;  // values as bits of doubles
   };
   Readings take_readings() { return std::exchange(readings_, {}); }
+  size_t waiting() const { return readings_.time.size(); }
 
   struct Counter {
     int64_t device;

@@ -94,7 +94,7 @@ bool PftraceReader::append_annotation(std::string& out, std::string_view message
   size_t elements = 0;
   bool dict = false, scalar = false;
   while (wire.next()) {
-    if (wire.field == 11 && wire.has_bytes()) {
+    if (wire.field == 11 && wire.has_bytes() && !scalar && (dict || !elements)) {
       Wire key(wire.bytes);
       std::string name;
       while (key.next()) {
@@ -108,11 +108,11 @@ bool PftraceReader::append_annotation(std::string& out, std::string_view message
       out += ": ";
       dict = true;
       if (!append_annotation(out, wire.bytes, sequence, depth + 1)) return false;
-    } else if (wire.field == 12 && wire.has_bytes() && !dict) {
+    } else if (wire.field == 12 && wire.has_bytes() && !scalar && !dict) {
       out += elements++ ? ", " : "[";
       if (!append_annotation(out, wire.bytes, sequence, depth + 1)) return false;
     } else if (wire.field >= 2 && wire.field <= 17 && wire.field != 8 && wire.field != 10 && wire.field != 13 && wire.field != 14 &&
-               wire.field != 16 && wire.field != 12 && !elements && !scalar) {
+               wire.field != 16 && wire.field != 11 && wire.field != 12 && wire.field != 15 && !elements && !scalar) {
       scalar = true;
       const bool text = wire.field == 6 || wire.field == 9;
       if (text != wire.has_bytes()) return false;
@@ -277,6 +277,7 @@ bool PftraceReader::append_launch_argument(std::string& out, std::string_view me
   Wire wire(message);
   std::string key, value;
   while (wire.next()) {
+    if (wire.field >= 3 && wire.field <= 7) value.clear();  // of several the last one counts
     switch (wire.field) {
       case 1:
         if (const std::string* name = sequence.arguments.find(wire.number)) key = *name;
@@ -370,7 +371,7 @@ bool PftraceReader::read_stage_event(std::string_view message, Sequence& sequenc
       case 13: queue = find(wire.number), stream = stream == kNull ? wire.whole() : stream; break;
       case 14: stage = find(wire.number); break;
       case 17:
-        if (wire.has_bytes()) append_quoted(inline_name, wire.bytes);
+        if (wire.has_bytes()) inline_name.clear(), append_quoted(inline_name, wire.bytes);
         break;
       case 18:
         if (!each_number(wire, [&](uint64_t id) { waits += waits.empty() ? "[" : ", ", append_number(waits, id); })) return false;

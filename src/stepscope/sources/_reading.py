@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepscope.sources._input import Input
     from stepscope.store.writer import StoreWriter
 
-__all__ = ["Fed", "begins_a_trace", "new_reader", "read_events"]
+__all__ = ["Fed", "begins_a_trace", "new_reader", "read_events", "store_events"]
 
 _REPORT_EVERY = 16 << 20
 _WAITING = 4  # batches that may wait to be written
@@ -66,15 +66,12 @@ def read_events(
 ) -> None:
     """Feeds everything and stores the events; `refuse` raises, when all is read, if it is no trace."""
     stream, progress = given.stream, given.progress
-    _native.keep_memory()
-    with BackgroundWorker(_WAITING) as aside:
-        aside.run(writer.open_files)  # beside the first pieces: pyarrow takes a while to import
+
+    def read(take: Callable[[], None]) -> None:
         reported = 0
         for piece in stream:
             fed.feed(piece)
-            _hand_over(reader, writer, aside)
-            if reader.dictionary_full:
-                aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=False)))
+            take()
             if reader.refusal:
                 break
             if progress and fed.bytes - reported >= _REPORT_EVERY:
@@ -82,6 +79,27 @@ def read_events(
                 done = min(stream.read_bytes / stream.size, 0.999) if stream.size else None
                 progress("reading", done, fed.bytes, reader.events)
         fed.finish(stream.cut)
+
+    store_events(writer, reader, read, refuse)
+
+
+def store_events(
+    writer: StoreWriter,
+    reader: _native.Reader,
+    read: Callable[[Callable[[], None]], None],
+    refuse: Callable[[], None],
+) -> None:
+    """Stores the events that `read` makes the reader find; it calls what it is given now and then."""
+    _native.keep_memory()
+    with BackgroundWorker(_WAITING) as aside:
+        aside.run(writer.open_files)  # beside the first pieces: pyarrow takes a while to import
+
+        def take() -> None:
+            _hand_over(reader, writer, aside)
+            if reader.dictionary_full:
+                aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=False)))
+
+        read(take)
         _hand_over(reader, writer, aside)
         refuse()
         aside.run(partial(writer.add_dictionary, reader.take_dictionary(last=True)))

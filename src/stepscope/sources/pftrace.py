@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
+from stepscope.sources._protobuf import leading_fields
 from stepscope.sources._reading import begins_a_trace, new_reader, read_events
 from stepscope.sources.kineto import rank_of
 from stepscope.store.leftovers import scratch
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from stepscope.store.writer import StoreWriter
 
 __all__ = ["OWN_CATEGORY", "pftrace"]
@@ -21,56 +24,18 @@ OWN_CATEGORY = "stepscope"
 """Of what `stepscope export` adds to a file; it is not read back, for it is nothing that the program did."""
 
 _RECORD = "record one with torch.profiler.profile(...).export_chrome_trace('trace.pftrace')"
-_PACKET = 0x0A  # the key of the only field that a trace has
 _KNOWN = frozenset({8, 10, 11, 12, 13, 33, 41, 42, 43, 44, 50, 52, 53, 58, 59, 60, 79, 87, 89, 128})
 """Fields that the first packets of real traces have, and other protobuf files do not."""
 
+_MOST_WAITING = 1 << 18  # readings
 _UNIT = re.compile(r"\(([^()]{1,16})\)\s*$")
 
 
 def _looks_like_packets(given: Input) -> bool:
     """Whether it begins with a packet of known fields; other protobuf files begin with the same byte."""
-    head = given.first_bytes
-    if head[:1] != bytes([_PACKET]):
-        return False
-    size, at = _varint(head, 1)
-    if at is None or size == 0:
-        return False
-    fields, whole = _fields(head[at : at + size])
-    if whole and len(head) > at + size and head[at + size] != _PACKET:
-        return False
-    return bool(_KNOWN & set(fields)) and min(fields) > 0 and max(fields) < 1 << 12
-
-
-def _varint(text: bytes, at: int) -> tuple[int, int | None]:
-    """The number at a place, and the place behind it; None where there is none."""
-    value = 0
-    for shift, byte in enumerate(text[at : at + 10]):
-        value |= (byte & 0x7F) << (7 * shift)
-        if byte < 0x80:
-            return value, at + shift + 1
-    return 0, None
-
-
-def _fields(message: bytes) -> tuple[list[int], bool]:
-    """The numbers of a message's fields as far as it is there, and whether that is to its end."""
-    found: list[int] = []
-    at: int | None = 0
-    while at is not None and at < len(message):
-        key, at = _varint(message, at)
-        if at is None:
-            return found, False
-        found.append(key >> 3)
-        if key & 7 == 0:
-            _, at = _varint(message, at)
-        elif key & 7 == 2:
-            size, at = _varint(message, at)
-            at = None if at is None else at + size
-        elif key & 7 in (1, 5):
-            at += 8 if key & 7 == 1 else 4
-        else:
-            return [], False
-    return found, at is not None and at == len(message)
+    fields = leading_fields(given.first_bytes, 1)
+    numbers = {number for number, _ in fields or ()}
+    return bool(_KNOWN & numbers) and max(numbers) < 1 << 12
 
 
 @source(sniff=_looks_like_packets)
@@ -90,9 +55,32 @@ def pftrace(given: Input, writer: StoreWriter) -> SourceMeta:
             said = given.stream.broken
         raise StepscopeError(f"{given.name} is no Perfetto trace of a program: {said}", hint=_RECORD)
 
-    read_events(given, writer, reader, packets, refuse)
-    _add_counters(packets, writer)
+    read_events(given, writer, reader, _Packets(packets, writer), refuse)
     return _meta(given, reader, packets, memory=bool(writer.rows["memory_events"]))
+
+
+class _Packets:
+    """The native reader, which gives away readings of counters before they are many."""
+
+    def __init__(self, native: _native.PftraceReader, writer: StoreWriter) -> None:
+        self._native = native
+        self._writer = writer
+
+    def feed(self, piece: Buffer) -> None:
+        """Takes a piece."""
+        self._native.feed(piece)
+        if self._native.waiting >= _MOST_WAITING:
+            _add_counters(self._native, self._writer)
+
+    def finish(self, source_cut: bool) -> None:
+        """There are no more."""
+        self._native.finish(source_cut)
+        _add_counters(self._native, self._writer)
+
+    @property
+    def bytes(self) -> int:
+        """How many there were."""
+        return self._native.bytes
 
 
 def _add_counters(packets: _native.PftraceReader, writer: StoreWriter) -> None:

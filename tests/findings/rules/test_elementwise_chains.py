@@ -3,13 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import FasterDevice, MeanStep
 from stepscope.findings.rules.elementwise_chains import elementwise_chains
 
@@ -32,6 +33,7 @@ def found(
     *kernels: dict[str, Any],
     ops: tuple[dict[str, Any], ...] = (FORWARD,),
     step: MeanStep | None = None,
+    told: Facts | None = None,
     **more: Any,
 ) -> Advice | None:
     families = [{"family": row["family"], "total_ns": row["total_ns"]} for row in kernels]
@@ -40,6 +42,7 @@ def found(
         drawn(Kernel, *kernels),
         drawn(KernelFamily, *families),
         drawn(StepOp, *ops),
+        told or facts(),
         **more,
     )
 
@@ -56,6 +59,10 @@ def test_a_chain_of_kernels() -> None:
     assert advice.evidence["chain_length"] == 3
     assert gained(advice) == pytest.approx((1.5 / 9.9, 0.2), abs=0.002)
     assert [place.function for place in advice.locations] == ["f"]
+
+
+def test_xla_fuses_by_itself() -> None:
+    assert found(ELEMENTWISE, PRODUCTS, told=facts(kind="xplane")) is None
 
 
 def test_training_writes_results_for_backward() -> None:
@@ -117,10 +124,12 @@ def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
 def test_only_what_ran_in_steps_counts() -> None:
     families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
     kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
-    advice = elementwise_chains(busy_pace(), kernels, families, drawn(StepOp), least_share=0.0)
+    advice = elementwise_chains(busy_pace(), kernels, families, drawn(StepOp), facts(), least_share=0.0)
     assert advice is None  # half of it: 15 kernels between 16
     kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
-    advice = assert_bounded(elementwise_chains(busy_pace(), kernels, families, drawn(StepOp)), busy_pace())
+    advice = assert_bounded(
+        elementwise_chains(busy_pace(), kernels, families, drawn(StepOp), facts()), busy_pace()
+    )
     assert advice.evidence["elementwise_ns"] == 4.5 * MS
     assert advice.evidence["chain_length"] == 15
 

@@ -16,6 +16,7 @@ from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -59,6 +60,7 @@ def elementwise_chains(
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
     step_ops: Table[StepOp],
+    facts: Facts,
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
@@ -74,6 +76,8 @@ def elementwise_chains(
       pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
       time, too.
     """
+    if facts.kind == "xplane":  # XLA fuses operators by itself
+        return None
     fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
     if chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:

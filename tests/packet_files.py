@@ -1,0 +1,21 @@
+"""Writes small protobuf files for `make fuzz-packets`: Perfetto traces, and an XPlane file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tests.samples import DATA
+from tests.sources.test_pftrace import with_counters
+from tests.sources.test_xplane import drawn
+
+import stepscope
+from stepscope.exports.pftrace import pftrace
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "drawn.pftrace").write_bytes(with_counters().trace())
+    (folder / "drawn.xplane.pb").write_bytes(drawn())
+    trace = stepscope.open(DATA / "h200_cuda_graph.pt.trace.json.gz", store=folder / "store")
+    pftrace(trace, str(folder / "ours.pftrace"))

@@ -39,7 +39,7 @@ LINES_OF: dict[str, list[list[str]]] = {
     "cut": [["TRACE", "--time", ":", "-o", "FILE", "--force"]],
     "diff": [["OTHER", "TRACE"], ["OTHER", "TRACE", "OTHER"]],
     "explain": [[], ["launch-bound"], ["kernels"]],
-    "export": [["TRACE", "-o", "-"]],
+    "export": [["TRACE", "-o", "FILE", "--force"]],
     "info": [["TRACE"]],
     "ingest": [["TRACE"]],
     "query": [["TRACE", SQL], ["TRACE", "SELECT * FROM meta"], ["TRACE", "--schema"]],
@@ -164,11 +164,12 @@ def test_what_is_printed(case: Case, place: Place, said: Said, monkeypatch: pyte
     text, _ = arrived(case, place, said)
     check_text(text, colour=case.colour, commands=case.form == "github")
     asks = case.line and "--schema" not in case.line
-    if case.form == "json" and asks:
+    if case.form == "json" and asks and case.command != "cut":
         json.loads(text)
     if case.form == "junit":
         ET.fromstring(text)
-    if (case.folder or case.command in ("info", "query")) and asks and case.form not in BINARY:
+    printed = case.folder.startswith("present") or case.command in ("info", "query")
+    if printed and asks and case.form not in BINARY:
         assert MARK in text, "nothing hostile was shown, so nothing was tested"
 
 

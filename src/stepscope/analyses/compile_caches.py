@@ -36,5 +36,7 @@ _SQL = """
 @analysis(reads={"logged_caches": ("rank", "process", "region", "cache", "result", "reason", "saved_ns")})
 def compile_caches(trace: Trace) -> Table[CompileCache]:
     """Counts hits, misses and bypasses of the compilers' caches; from a compile log."""
+    if not trace.has("logged_caches"):
+        return Table.of(CompileCache, (), (NO_LOG,))
     table = trace.query(CompileCache, _SQL)
     return table if len(table) else table.with_notes((NO_LOG,))

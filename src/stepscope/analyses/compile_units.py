@@ -73,5 +73,7 @@ _SQL = """
 )
 def compile_units(trace: Trace) -> Table[CompileUnit]:
     """Lists what torch.compile compiled and what it cost, longest first; from a compile log."""
+    if not trace.has("logged_compilations"):
+        return Table.of(CompileUnit, (), (NO_LOG,))
     table = trace.query(CompileUnit, _SQL)
     return table if len(table) else table.with_notes((NO_LOG,))

@@ -58,9 +58,9 @@ _SQL = f"""
 )
 def cpu_parts(trace: Trace) -> Table[CpuPart]:
     """Splits the samples of each thread: interpreter, dispatcher, loader, driver, libc, waits for the GIL."""
+    if not trace.has("cpu_samples"):
+        return Table.of(CpuPart, (), (NO_SAMPLES,))
     table = trace.query(CpuPart, _SQL)
-    if not len(table):
-        return table.with_notes((NO_SAMPLES,))
     notes = sampled_notes(trace)
     threads = {row.thread for row in table if row.thread is not None}
     if trace.has("ops") and threads:

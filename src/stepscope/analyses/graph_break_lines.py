@@ -48,5 +48,7 @@ _SQL = """
 )
 def graph_break_lines(trace: Trace) -> Table[GraphBreakLine]:
     """Counts graph breaks by line and reason; from a compile log."""
+    if not trace.has("logged_breaks"):
+        return Table.of(GraphBreakLine, (), (NO_LOG,))
     table = trace.query(GraphBreakLine, _SQL)
     return table if len(table) else table.with_notes((NO_LOG,))

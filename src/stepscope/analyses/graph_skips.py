@@ -35,5 +35,7 @@ _SQL = """
 @analysis(reads={"logged_graph_skips": ("rank", "process", "region", "reason", "place")})
 def graph_skips(trace: Trace) -> Table[GraphSkip]:
     """Counts CUDA graphs that torch.compile skipped, by reason and line; from a compile log."""
+    if not trace.has("logged_graph_skips"):
+        return Table.of(GraphSkip, (), (NO_LOG,))
     table = trace.query(GraphSkip, _SQL)
     return table if len(table) else table.with_notes((NO_LOG,))

@@ -69,5 +69,7 @@ _SQL = r"""
 )
 def recompile_guards(trace: Trace) -> Table[RecompileGuard]:
     """Sums up recompilations by function and by the guard that failed; from a compile log."""
+    if not trace.has("logged_recompiles"):
+        return Table.of(RecompileGuard, (), (NO_LOG,))
     table = trace.query(RecompileGuard, _SQL)
     return table if len(table) else table.with_notes((NO_LOG,))

@@ -52,9 +52,9 @@ _SQL = f"""
 @analysis(reads={"memory_timeline": ("start_ns", "category", "bytes")})
 def timeline_kinds(trace: Trace) -> Table[TimelineKind]:
     """Says which kinds of tensors took the memory at the peak of an exported memory timeline."""
-    found = trace.query(TimelineKind, _SQL)
-    if not len(found):
+    if not trace.has("memory_timeline"):
         none = "No memory timeline: write one with profiler.export_memory_timeline('memory.raw.json.gz')."
-        return found.with_notes((none,))
+        return Table.of(TimelineKind, (), (none,))
+    found = trace.query(TimelineKind, _SQL)
     (peak,) = trace.rows(f"{_CHANGES} SELECT peak_bytes::BIGINT AS bytes FROM peak")
     return found.with_notes((f"At most {units.size(peak['bytes'])} in all.",))

@@ -20,7 +20,8 @@ __all__ = ["memory_timeline"]
 
 # A list of lists of four numbers, or a list of times and one of lists of nine.
 _RAW = re.compile(rb"\s*\[\s*\[\s*-?\d+\s*,\s*[1-4]\s*,\s*-?\d+\s*,\s*[0-7]\s*\]")
-_COALESCED = re.compile(rb"\s*\[\s*\[\s*-?\d{1,16}\s*(,\s*\d{1,16}\s*)*(,|\]\s*,\s*\[\s*\[\s*0\s*,)")
+_COALESCED = re.compile(rb"\s*\[\s*\[[-\d,\s]+(\]\s*,\s*\[\s*\[\s*0\s*,|\Z)")
+"""All times, then a list of sizes for each, which begins with 0; or more times than can be seen."""
 _PAGE = re.compile(
     rb"<img src='data:image/png;base64|<meta charset='utf-8' /><title>Cuda Memory Timeline", re.IGNORECASE
 )

@@ -46,7 +46,10 @@ SNAPSHOTS = (
             Column("device", "int64", "Index of the device.", always=True),
             Column("nth", "int64", "Its place among those of the device, from 0.", always=True),
             Column(
-                "action", "string", "alloc, free_requested, free_completed, segment_alloc, …", always=True
+                "action",
+                "string",
+                "alloc, free_requested, free_completed, segment_alloc and others.",
+                always=True,
             ),
             Column("address", "int64", "Address of the block or segment."),
             Column("bytes", "int64", "Size that was asked for, of segments their size."),

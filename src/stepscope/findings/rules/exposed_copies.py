@@ -79,18 +79,17 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
     beside = f" It could overlap with {units.duration(room)} of kernels that have no copy beside them."
     first = " The copies come from pageable memory: pin them first." if pageable else ""
     share = mean_step.share(exposed)
-    part = units.share(share) if share <= 1 else "summed over the devices"
     return Advice(
         title="Copies to the GPU do not overlap with kernels",
-        because=f"For {units.duration(exposed)} of a step ({part}) a copy to the GPU runs while no kernel "
-        f"does.{beside if room else ''}{first}",
+        because=f"For {units.duration(exposed)} of a step ({_part(share)}) a copy to the GPU runs while "
+        f"no kernel does.{beside if room else ''}{first}",
         saving=saving if pageable else _within_simulation(mean_step, saving, changed_steps_by_overlap_copies),
         certainty="likely",
         fix=fix_of(line(Change.PREFETCH, _FIX)),
         check="stepscope show copies: for HtoD, overlapped_ns is most of total_ns.",
         evidence={
             "exposed_ns": round(exposed),
-            "exposed_share": mean_step.share(exposed),
+            "exposed_share": share,
             "free_kernel_ns": round(room),
             "copies_per_step": mean_step.per_step(sum(row.calls for row in found)),
             "bytes_per_step": mean_step.per_step(sum(row.bytes or 0 for row in found)),
@@ -102,6 +101,10 @@ def exposed_copies(  # noqa: PLR0913  # one parameter for each table
             if row.exposed_ns and large(row)
         ),
     )
+
+
+def _part(share: float) -> str:
+    return units.share(share) if share <= 1 else "summed over the devices"
 
 
 def _within_simulation(mean_step: MeanStep, saving: Saving, changed_steps: Table[ChangedStep]) -> Saving:

@@ -61,35 +61,31 @@ def graph_breaks(  # noqa: PLR0913  # one parameter for each table
       but one: each part has its own guards, wrappers and generated Python.
     - at least: nothing, because parts may be compiled separately on purpose, and what is between them may be
       needed.
-    - at least, if a value is read for each run of a part: the reads break the graph. They go, and so does
-      entering all parts but one.
-    - at least, for parts entered from inside other compiled code: their guards and wrappers, because this
-      only happens after a break.
+    - at least, if a value is read for each run of a part: the reads, which break the graph, and entering all
+      parts but one.
+    - at least, for parts entered from inside other compiled code: their guards and wrappers.
 
-    A compile log beside the profile names the lines and reasons. Of a log alone, the gain is not known.
+    A compile log names lines and reasons. Of a log alone, the gain is not known.
     """
     if not mean_step.steps:
         return _of_log(graph_break_lines)
     rows = [row for row in compiled_regions if row.calls]
     nested = mean_step.per_step(sum(row.regions_inside for row in rows))
-    beside = _Beside.of(rows, mean_step)
-    code = compiled_code(step_ops, compiled_regions)
-    reads = [row for row in step_ops if row.phase == "forward" and _is_read(row)]
-    read = sum(row.per_step for row in reads)
+    beside, code = _Beside.of(rows, mean_step), compiled_code(step_ops, compiled_regions)
+    reads, read = _reads_of(step_ops)
     parts = nested + beside.runs
+    others = 1 - 1 / max(1.0, parts)
     looped = beside.broken_by(_between_parts(reads, code))
     apart = beside.parts >= LEAST_PARTS or looped
+    breaking = looped or (bool(nested) and 2 * read >= parts)
     if not nested and not apart:
         return None
-    breaking = looped or (bool(nested) and 2 * read >= parts)
-    others = 1 - 1 / max(1.0, parts)
     around = _between(code, starving_phases) if apart else code.around_starved_ns
     most = mean_step.with_latency(mean_step.per_step(around + others * code.python_starved_ns))
-    gain = mean_step.gain(Saving(starved_ns=(0.0, most)))
-    if gain.high_ns < least_share * ordinary_step_ns(mean_step, step_classes):
+    enough = least_share * ordinary_step_ns(mean_step, step_classes)
+    if mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns < enough:
         return None
-    outside = sum(row.starved_ns for row in reads if row.within is None)
-    least = mean_step.per_step(others * code.around_starved_ns + outside) if breaking else 0.0
+    least = mean_step.per_step(others * code.around_starved_ns + _outside_ns(reads)) if breaking else 0.0
     least = max(least, _entering(mean_step, nested, parts, code, step_ops))
     return Advice(
         title="Compiled code returns to Python within a step",
@@ -162,6 +158,17 @@ class _Beside:
     def broken_by(self, reads: float) -> bool:
         """Whether so many reads of values in a step are what is between the runs."""
         return self.runs >= 2 and not self.entered and reads >= OFTEN * self.turns
+
+
+def _reads_of(step_ops: Table[StepOp]) -> tuple[list[StepOp], float]:
+    """Operators of forward that read values, and how many such reads a step has."""
+    reads = [row for row in step_ops if row.phase == "forward" and _is_read(row)]
+    return reads, sum(row.per_step for row in reads)
+
+
+def _outside_ns(reads: list[StepOp]) -> int:
+    """How long the GPU waited for reads outside of compiled code."""
+    return sum(row.starved_ns for row in reads if row.within is None)
 
 
 def _between_parts(reads: list[StepOp], code: CompiledCode) -> float:

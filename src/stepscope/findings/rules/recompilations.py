@@ -63,31 +63,24 @@ def recompilations(
     work = mean_step.per_step(sum(row.device_ns + row.backward_device_ns for row in compiled_regions))
     if mean_step.share(most) < least_share:
         return None
-    times = sum(row.times for row in rows if row.kind == "recompilation")
     versions = max((_version(region) for region in again), default=0)
     often = (
         len(steps) >= max(2.0, often_share * mean_step.steps) and max(len(steps), versions) >= RECURRING_STEPS
     )
     alone = often and mean_step.share(compiling) >= ALMOST_ALL
     rest = max(0.0, mean_step.step_ns - most - work) if alone else 0.0
-    frames = sorted({region.rpartition("/")[0] for region in again})
     return Advice(
         title="Code is compiled again inside the steps",
         because=f"{units.count(len(steps))} of {units.count(mean_step.steps)} recorded steps compiled code "
-        f"again ({'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}), for "
-        f"{units.duration(compiling * mean_step.steps)} in total. "
-        + (
-            f"Torch is at version {versions} of this code, so new inputs keep coming."
-            if often
-            else "In a long run these may be exceptions."
-        )
+        f"again ({_frames(again)}), for {units.duration(compiling * mean_step.steps)} in total. "
+        + (_OFTEN.format(versions) if often else "In a long run these may be exceptions.")
         + guards_said(recompile_guards),
         saving=Saving(starved_ns=(min(most, compiling) if often else 0.0, most), waited_ns=(0.0, rest)),
         certainty="certain" if often else "likely",
         fix=fix_of(_LOGS, line(Change.LAST_BATCH, _LAST), _FIX),
         check="stepscope show compilations: no recompilation in a step.",
         evidence={
-            "recompilations": times,
+            "recompilations": sum(row.times for row in rows if row.kind == "recompilation"),
             "steps_with_recompilation": len(steps),
             "versions": versions,
             "compiling_ns": round(compiling * mean_step.steps),
@@ -96,6 +89,14 @@ def recompilations(
         claims=frozenset({Claim(Time.STARVED, Part.COMPILATION)}),
         locations=_locations(recompile_guards),
     )
+
+
+_OFTEN = "Torch is at version {} of this code, so new inputs keep coming."
+
+
+def _frames(regions: Iterable[str]) -> str:
+    frames = sorted({region.rpartition("/")[0] for region in regions})
+    return f"{'frames' if len(frames) > 1 else 'frame'} {', '.join(frames[:4])}"
 
 
 def _of_log(guards: Table[RecompileGuard] | None) -> Advice | None:

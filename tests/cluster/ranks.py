@@ -104,9 +104,17 @@ def gone(pids: set[int]) -> bool:
     return False
 
 
+_EARLIER: set[int] = set()
+
+
 def children() -> set[int]:
-    """The processes that this one started."""
+    """The processes that this one started since `forget_children` was called."""
     found = set()
     for place in Path("/proc/self/task").glob("*/children"):
         found |= set(map(int, place.read_text().split()))
-    return found
+    return found - _EARLIER
+
+
+def forget_children() -> None:
+    """Libraries that other tests used may have left a process of their own, which is none of ours."""
+    _EARLIER.update(children())

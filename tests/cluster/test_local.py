@@ -12,13 +12,18 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.cluster.ranks import GLOO, Stalled, alive, children, drawn, gone, task
+from tests.cluster.ranks import GLOO, Stalled, alive, children, drawn, forget_children, gone, task
 
 from stepscope import memory
 from stepscope.analyses.kernels import Kernel
 from stepscope.cluster.engine import Outcome
 from stepscope.cluster.local import HereEngine, LocalEngine, cores
 from stepscope.cluster.tasks import RankTask, done, read_table
+
+
+@pytest.fixture(autouse=True)
+def _no_others() -> None:
+    forget_children()
 
 
 def rows(outcome: Outcome) -> list[dict[str, object]]:

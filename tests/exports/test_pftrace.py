@@ -124,6 +124,7 @@ class TestRoundTrip:
         st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(7, 9)), max_size=12),
         st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=12),
     )
+    @pytest.mark.slow
     def test_any_overlap(self, work: list[tuple[int, int, int]], ops: list[tuple[int, int]]) -> None:
         drawing = Drawing().op("first", 0, 1)
         for place, (start, dur, stream) in enumerate(work):

@@ -11,6 +11,10 @@ NATIVE := CMakeLists.txt $(wildcard native/*.cpp native/*.hpp native/*.h)
 # CMake and ninja come with pip where the machine has none.
 TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,ninja)
 
+# Checks the types in the scripts of the window, which run as they are written.
+TYPESCRIPT := 5.9.3
+TSC := build/typescript-$(TYPESCRIPT)/node_modules/.bin/tsc
+
 .PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz fuzz-packets attack bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
@@ -29,11 +33,13 @@ test: lint unit
 
 test-all: lint exhaustive
 
-lint: develop
+# The types of the tests in a browser are Playwright's, so it is there before they are checked.
+lint: develop $(VENV)/.browser $(TSC)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(TSC) --project jsconfig.json
 
 PYTEST := $(BIN)/python -m pytest -q -n auto --durations=10
 
@@ -72,7 +78,7 @@ test-pythons:
 SECONDS ?= 60
 SEED ?= $(shell date +%s)
 FUZZ_FLAGS := -std=c++20 -O1 -g1 -Wall -Wextra -fsanitize=address,undefined -fno-sanitize-recover=all
-FUZZED := fuzz/fuzz_reader reader reader_events reader_times event known json numbers batch call_tree sweep
+FUZZED := fuzz/fuzz_reader reader reader_events reader_single reader_times event known json numbers batch call_tree sweep
 
 FUZZED_PICKLES := fuzz/fuzz_pickle pickle pickle_scan snapshot
 
@@ -81,7 +87,7 @@ fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces build/fuzz/pi
 	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json
 
 # The same for protobuf files.
-PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_slices spool xplane $(filter-out fuzz/% call_tree sweep,$(FUZZED))
+PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_gpu pftrace_shapes pftrace_slices pftrace_tracks spool xplane $(filter-out fuzz/% call_tree sweep,$(FUZZED))
 
 fuzz-packets: build/fuzz/packets build/fuzz/files
 	cd build/fuzz && ./packets $(SEED) $(SECONDS) 0 files/*.pftrace files/*.pb
@@ -181,6 +187,12 @@ $(VENV)/.browser: pyproject.toml | $(VENV)/.dev
 	$(PIP) install --quiet --group browser
 	command -v chromium >/dev/null || (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) \
 	  || echo "make: chromium could not be installed" >&2
+	@touch $@
+
+$(TSC):
+	@command -v npm >/dev/null || { echo "make: npm is missing, which brings the checker of the scripts' types: install nodejs and npm" >&2; exit 1; }
+	@mkdir -p build/typescript-$(TYPESCRIPT)
+	npm install --silent --no-audit --no-fund --no-save --prefix build/typescript-$(TYPESCRIPT) typescript@$(TYPESCRIPT)
 	@touch $@
 
 # A machine that cannot have torch still runs the other tests; those that need it fail and say so.

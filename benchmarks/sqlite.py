@@ -1,25 +1,23 @@
 """Measure how fast an export of Nsight Systems is read, beside a Kineto trace of the same size.
 
-python benchmarks/sqlite.py --size 1GB      draws both, reads each three times: MB/s and peak memory
+python benchmarks/sqlite.py                      1 GB of each
+python benchmarks/sqlite.py --size 200MB
 
-Every figure is a whole process, from start to exit; the best run counts. Exit code 3 says that the export was
-read at less than a third of the other's rate.
+Exit code 3 if the export is read at less than a third of the other's rate, in bytes a second, or with more
+than 512 MiB.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sqlite3
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import traces
+from rates import compared, measured
 
-LEAST_SHARE = 1 / 3
 _TID = (1 << 48) | (300 << 24) | 301
 _KERNEL = """
 start end deviceId contextId greenContextId streamId correlationId globalPid demangledName shortName
@@ -80,46 +78,21 @@ def draw(path: Path, size: int) -> int:
     return kernels * sum(times for _, times, _ in _TABLES.values())
 
 
-def measured(path: Path) -> tuple[float, int]:
-    """The shortest time in which it was ingested, of three, and the most memory."""
-    best, peak = float("inf"), 0
-    for _ in range(3):
-        store = tempfile.mkdtemp()
-        start = time.monotonic()
-        child = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", "stepscope", "ingest", str(path)],
-            {**os.environ, "STEPSCOPE_CACHE": store},
-            file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-        )
-        _, status, used = os.wait4(child, 0)
-        best = min(best, time.monotonic() - start)
-        peak = max(peak, used.ru_maxrss * 1024)
-        shutil.rmtree(store)
-        if status:
-            raise SystemExit(f"{path} could not be read")
-    return best, peak
-
-
 def main() -> int:
     """Draws, reads, compares."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", default="1GB")
-    size = traces.parse_size(parser.parse_args().size)
-    rates = {}
-    with tempfile.TemporaryDirectory() as folder:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--size", type=traces.parse_size, default=1_000_000_000, help="of each file")
+    parser.add_argument("--repeats", type=int, default=3)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=traces.cache_folder()) as folder:
         export = Path(folder) / "x.sqlite"
-        rows = draw(export, size)
-        for name, path in (("nsys", export), ("kineto", traces.cached(traces.Recipe(size, plain=True)))):
-            seconds, peak = measured(path)
-            megabytes = path.stat().st_size / 1e6
-            rates[name] = megabytes / seconds
-            print(
-                f"{name:8} {megabytes:8,.0f} MB {seconds:6.1f} s {rates[name]:6.0f} MB/s {peak >> 20:6,} MiB"
-            )
-    share = rates["nsys"] / rates["kineto"]
-    print(f"{rows:,} rows; the export is read at {share:.2f} of the other's rate")
-    return 0 if share >= LEAST_SHARE else 3
+        rows = draw(export, chosen.size)
+        plain = traces.cached(traces.Recipe(chosen.size, plain=True))
+        events = sum(traces.summary_of(plain).events.values())
+        profiles = {"Kineto JSON": (plain, events), "Nsight Systems SQLite": (export, rows)}
+        return compared(measured(profiles, chosen.repeats))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ void make_pftrace(PftraceReader* self, Reader& events, const std::string& folder
   set("memory_bytes", spec.memory_bytes);
   set("most_interned", spec.most_interned);
   set("most_open", spec.most_open);
+  set("streams_after", spec.streams_after);
   new (self) PftraceReader(events, std::move(spec));
 }
 
@@ -90,6 +91,7 @@ void bind_pftrace(nb::module_& m) {
       .def("__init__", &make_pftrace, nb::arg("events"), nb::arg("folder"), nb::arg("left_out"), nb::arg("options"), nb::keep_alive<1, 2>())
       .def("feed", &feed, nb::arg("piece"))
       .def("finish", &PftraceReader::finish, nb::arg("source_cut"), nb::call_guard<nb::gil_scoped_release>())
+      .def("finish_some", &PftraceReader::finish_some, nb::arg("source_cut"), nb::call_guard<nb::gil_scoped_release>())
       .def("take_readings", &take_readings)
       .def_prop_ro("waiting", &PftraceReader::waiting)
       .def_prop_ro("counters", &counters_of)

@@ -77,6 +77,7 @@ void bind_sqlite(nb::module_& m);
 void bind_stacks(nb::module_& m);
 void bind_stretches(nb::module_& m);
 void bind_sweeps(nb::module_& m);
+void bind_timeline(nb::module_& m);
 void bind_writeback(nb::module_& m);
 void bind_xplane(nb::module_& m);
 

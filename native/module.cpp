@@ -21,6 +21,7 @@ NB_MODULE(core, m) {
   stepscope::bind_stacks(m);
   stepscope::bind_stretches(m);
   stepscope::bind_sweeps(m);
+  stepscope::bind_timeline(m);
   stepscope::bind_writeback(m);
   stepscope::bind_xplane(m);
 }

@@ -10,9 +10,17 @@ namespace {
 constexpr const char* kDamaged = "a damaged packet, skipped";
 constexpr const char* kNoPacket = "bytes that are no packet, skipped";
 constexpr uint32_t kBootTime = 6, kRealTime = 1, kFirstOwnClock = 64;
-constexpr size_t kMostSequences = 1 << 16, kMostTracks = 1 << 17, kMostCounters = 1 << 14;
+constexpr size_t kMostSequences = 1 << 16, kMostCounters = 1 << 14;
 constexpr size_t kPlaces = 5;
 constexpr size_t kMaxFound = 1 << 20;  // after damage no longer packet is believed
+
+// Fields of a packet that are read: their place, from 1 on.
+constexpr auto kPartOf = [] {
+  std::array<uint8_t, 129> places{};
+  uint8_t place = 0;
+  for (const size_t field : {6, 12, 59, 60, 43, 44, 128, 11, 53, 52, 50}) places[field] = ++place;
+  return places;
+}();
 
 // The category of a stage's work, by the words that writers use; nullptr if none of them is there.
 const char* category_of(std::string_view name) {
@@ -51,13 +59,13 @@ std::string unit_text(uint64_t unit) {
 
 }  // namespace
 
-const std::string* Numbered::find(uint64_t iid) const {
-  if (iid < dense_.size()) return dense_[iid].empty() ? nullptr : &dense_[iid];
+const Text* Numbered::find(uint64_t iid) const {
+  if (iid < dense_.size()) return dense_[iid].json.empty() ? nullptr : &dense_[iid];
   const auto it = sparse_.find(iid);
   return it == sparse_.end() ? nullptr : &it->second;
 }
 
-std::string& Numbered::at(uint64_t iid) {
+Text& Numbered::at(uint64_t iid) {
   if (iid >= kDense) return sparse_[iid];
   if (iid >= dense_.size()) dense_.resize(iid + 1);
   return dense_[iid];
@@ -78,7 +86,8 @@ PftraceReader::PftraceReader(Reader& events, PftraceSpec spec)
       ends_(spec_.folder, spec_.memory_bytes / 2),
       late_(spec_.folder, spec_.memory_bytes / 2),
       sorter_(spec_.folder, spec_.memory_bytes) {
-  out_ = "{\"traceEvents\": [\n";
+  constexpr std::string_view kNothing = "{\"traceEvents\": []}";  // all events are given one by one
+  events_.feed(kNothing.data(), kNothing.size());
 }
 
 void PftraceReader::note(const char* reason, int64_t lost, int64_t offset) {
@@ -110,19 +119,29 @@ void PftraceReader::feed(const char* piece, size_t size) {
 }
 
 void PftraceReader::finish(bool source_cut) {
-  final_ = true;
-  offset_ = bytes - static_cast<int64_t>(carry_.size());
-  const char* end = carry_.data() + carry_.size();
-  const char* rest = parse(carry_.data(), end);
-  const int64_t at = offset_ + (rest - carry_.data());
-  if (lost_from_ >= 0) note(kNoPacket, bytes - lost_from_, lost_from_);
-  else if (rest < end || source_cut) note("the file is cut short", end - rest, at);
-  end_group(true);
-  write_sorted();
-  write_late();
-  out_ += "\n]}\n";
-  flush();
+  while (finish_some(source_cut)) {
+  }
+}
+
+bool PftraceReader::finish_some(bool source_cut) {
+  constexpr size_t kAtOnce = 1 << 17;  // events
+  if (phase_ == 0) {
+    final_ = true;
+    offset_ = bytes - static_cast<int64_t>(carry_.size());
+    const char* end = carry_.data() + carry_.size();
+    const char* rest = parse(carry_.data(), end);
+    const int64_t at = offset_ + (rest - carry_.data());
+    if (lost_from_ >= 0) note(kNoPacket, bytes - lost_from_, lost_from_);
+    else if (rest < end || source_cut) note("the file is cut short", end - rest, at);
+    end_group(true);
+    sorter_.finish();
+    phase_ = 1;
+  }
+  if (phase_ == 1 && write_sorted(kAtOnce)) return true;
+  phase_ = 2;
+  if (write_late(kAtOnce)) return true;
   events_.finish(false);
+  return false;
 }
 
 // Whether a whole packet lies at p, which then is behind it; `more` if that cannot be said yet.
@@ -217,15 +236,9 @@ const char* PftraceReader::parse(const char* p, const char* end) {
       continue;
     }
     if (key == 10 && !read_packet(body)) note(kDamaged, static_cast<int64_t>(size), here(p));
-    if (out_.size() > 1 << 20) flush();
     p = q + size;
   }
   return p;
-}
-
-void PftraceReader::flush() {
-  events_.feed(out_.data(), out_.size());
-  out_.clear();
 }
 
 // ---- packets
@@ -236,7 +249,6 @@ bool PftraceReader::read_packet(std::string_view packet) {
   uint32_t number = 0, clock = 0;
   bool stamped = false, descriptor = false;
   std::array<std::string_view, 11> parts{};
-  constexpr std::array<uint32_t, 11> kParts = {6, 12, 59, 60, 43, 44, 128, 11, 53, 52, 50};
   while (wire.next()) {
     if (wire.field == 8) stamp = wire.number, stamped = true;
     else if (wire.field == 10) number = static_cast<uint32_t>(wire.number);
@@ -244,16 +256,18 @@ bool PftraceReader::read_packet(std::string_view packet) {
     else if (wire.field == 41 && wire.number) flags |= 1;
     else if (wire.field == 58) clock = static_cast<uint32_t>(wire.number);
     if (!wire.has_bytes()) continue;
-    const auto it = std::find(kParts.begin(), kParts.end(), wire.field);
-    if (it != kParts.end()) {
-      parts[static_cast<size_t>(it - kParts.begin())] = wire.bytes;
-      descriptor |= wire.field == 60;
-    }
+    const size_t part = wire.field < kPartOf.size() ? kPartOf[wire.field] : 0;
+    if (part) parts[part - 1] = wire.bytes;
+    descriptor |= wire.field == 60;
   }
   if (wire.bad) return false;
   ++packets;
-  if (sequences_.size() >= kMostSequences && !sequences_.contains(number)) number = 0;
-  Sequence& sequence = sequences_[number];
+  if (!last_sequence_ || last_sequence_->first != number) {
+    if (sequences_.size() >= kMostSequences && !sequences_.contains(number)) number = 0;
+    last_sequence_ = &*sequences_.try_emplace(number).first;
+  }
+  Sequence& sequence = last_sequence_->second;
+  if (!sequence.epoch || flags & 1) sequence.epoch = ++epochs_;
   if (flags & 1) sequence.forget();
   const auto& [snapshot, interned, defaults, track, process, thread, info, event, stage, counter, packed] = parts;
   bool fine = true;
@@ -373,14 +387,14 @@ bool PftraceReader::read_interned(std::string_view message, Sequence& sequence) 
       continue;
     }
     switch (wire.field) {
-      case 1: fine &= read_named(wire.bytes, sequence.categories); break;
-      case 2: fine &= read_named(wire.bytes, sequence.names); break;
-      case 3: fine &= read_named(wire.bytes, sequence.keys); break;
-      case 29: fine &= read_named(wire.bytes, sequence.strings); break;
+      case 1: fine &= read_named(wire.bytes, sequence, sequence.categories); break;
+      case 2: fine &= read_named(wire.bytes, sequence, sequence.names); break;
+      case 3: fine &= read_named(wire.bytes, sequence, sequence.keys); break;
+      case 29: fine &= read_named(wire.bytes, sequence, sequence.strings); break;
       case 24: fine &= read_stage(wire.bytes, sequence); break;
       case 47: fine &= read_counters(wire.bytes, sequence); break;
-      case 1000: fine &= read_named(wire.bytes, sequence.kernels, 3); break;
-      case 1001: fine &= read_named(wire.bytes, sequence.arguments); break;
+      case 1000: fine &= read_named(wire.bytes, sequence, sequence.kernels, 3); break;
+      case 1001: fine &= read_named(wire.bytes, sequence, sequence.arguments); break;
       default: break;
     }
   }
@@ -388,7 +402,7 @@ bool PftraceReader::read_interned(std::string_view message, Sequence& sequence) 
 }
 
 // A number and a text; of a kernel the demangled name (3) rather than the other (2).
-bool PftraceReader::read_named(std::string_view message, Numbered& to, uint32_t field) {
+bool PftraceReader::read_named(std::string_view message, Sequence& sequence, Numbered& to, uint32_t field) {
   Wire wire(message);
   uint64_t iid = 0;
   std::string_view text, second;
@@ -398,9 +412,15 @@ bool PftraceReader::read_named(std::string_view message, Numbered& to, uint32_t 
     else if (wire.field == 2 && wire.has_bytes()) second = wire.bytes;
   }
   if (wire.bad) return false;
-  std::string& kept = to.at(iid);
-  kept.clear();
-  append_quoted(kept, text.data() ? text : second);
+  if (!text.data()) text = second;
+  Text& kept = to.at(iid);
+  std::string json;
+  append_quoted(json, text);
+  if (!kept.json.empty() && kept.json != json) sequence.epoch = ++epochs_;
+  kept.json = std::move(json);
+  if (&to == &sequence.names) kept.number = name_number(kept.json);
+  else if (&to == &sequence.categories) kept.number = category_number(kept.json, text);
+  else if (&to == &sequence.keys) kept.number = key_number(kept.json, text);
   return true;
 }
 
@@ -453,79 +473,6 @@ bool PftraceReader::read_specs(std::string_view message, int64_t device, std::un
     if (!counter.unit.empty() && below != "/") counter.unit += below;
     to[id] = static_cast<int32_t>(counters.size());
     counters.push_back(std::move(counter));
-  }
-  return !wire.bad;
-}
-
-// ---- tracks
-
-uint32_t PftraceReader::track_number(uint64_t uuid) {
-  const auto it = track_numbers_.find(uuid);
-  if (it != track_numbers_.end()) return it->second;
-  if (tracks_.size() >= kMostTracks) {
-    note("a track after the first 131,072, counted as the last one", 0, -1);
-    return static_cast<uint32_t>(tracks_.size() - 1);
-  }
-  const auto number = static_cast<uint32_t>(tracks_.size());
-  track_numbers_.emplace(uuid, number);
-  tracks_.emplace_back();
-  places_.emplace_back();
-  return number;
-}
-
-bool PftraceReader::read_track(std::string_view message) {
-  Wire wire(message);
-  uint64_t uuid = 0;
-  Track read;
-  while (wire.next()) {
-    if (wire.field == 1) uuid = wire.number;
-    if (wire.field == 5) read.parent = wire.number;
-    if ((wire.field == 2 || wire.field == 10 || wire.field == 13) && wire.has_bytes()) read.name = wire.bytes.substr(0, 256);
-    if (wire.field == 3 && wire.has_bytes() && !read_process(wire.bytes, read)) return false;
-    if (wire.field == 4 && wire.has_bytes() && !read_thread(wire.bytes, read, nullptr)) return false;
-    if (wire.field == 8 && wire.has_bytes() && !read_counter_track(wire.bytes, read)) return false;
-  }
-  if (wire.bad) return false;
-  read.described = true;
-  tracks_[track_number(uuid)] = std::move(read);
-  ++version_;  // children may be shown elsewhere now
-  return true;
-}
-
-bool PftraceReader::read_process(std::string_view message, Track& track) {
-  Wire wire(message);
-  while (wire.next()) {
-    if (wire.field == 1) track.pid = static_cast<int32_t>(wire.number);
-    if (wire.field == 6 && wire.has_bytes()) track.process_name = wire.bytes.substr(0, 256);
-  }
-  track.described = true;
-  ++version_;
-  if (track.pid != kNull && !track.process_name.empty() && process_names_.size() < kMostTracks) process_names_[track.pid] = track.process_name;
-  return !wire.bad;
-}
-
-bool PftraceReader::read_thread(std::string_view message, Track& track, Sequence* sequence) {
-  Wire wire(message);
-  while (wire.next()) {
-    if (wire.field == 1) track.pid = static_cast<int32_t>(wire.number);
-    if (wire.field == 2) track.tid = wire.whole();
-    if (wire.field == 5 && wire.has_bytes()) track.thread_name = wire.bytes.substr(0, 256);
-    if (wire.field == 6 && sequence) sequence->legacy_us = wire.whole();
-  }
-  track.described = true;
-  ++version_;
-  return !wire.bad;
-}
-
-bool PftraceReader::read_counter_track(std::string_view message, Track& track) {
-  Wire wire(message);
-  track.counts = true;
-  constexpr std::array<const char*, 4> kUnits = {"", "ns", "", "B"};
-  while (wire.next()) {
-    if (wire.field == 3 && wire.number < kUnits.size()) track.unit = kUnits[wire.number];
-    if (wire.field == 6 && wire.has_bytes()) track.unit = wire.bytes.substr(0, 64);
-    if (wire.field == 4 && wire.has_number()) track.factor = wire.whole();
-    if (wire.field == 5) track.adds_up = wire.number != 0;
   }
   return !wire.bad;
 }

@@ -1,10 +1,13 @@
-// Perfetto's protobuf traces: packets are found in a stream of bytes, and their slices, GPU work and counters are written as
-// events of a Kineto trace, which the other reader takes from there. Nothing here knows what a category means to analyses.
+// Perfetto's protobuf traces: packets are found in a stream of bytes, and their slices, GPU work and counters become events
+// of a Kineto trace. The first of its kind is written as text, which the other reader takes apart; those that look the same
+// but for their numbers go into the columns at once. Nothing here knows what a category means to analyses.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,20 +28,29 @@ struct PftraceSpec {
   size_t memory_bytes = 48 << 20;     // of slices that wait for their end
   size_t most_interned = 256 << 20;   // bytes of texts that are referred to by number
   size_t most_open = 256;             // slices of one track that may be left open at the end
+  // So many bytes of slices are sorted before any is written. Tracks that were in order until then are taken to stay so,
+  // and their slices are written as they end.
+  size_t streams_after = 32 << 20;
   std::string left_out;               // category, as JSON, of slices that are not the program's
 };
 
-// Texts by number, as one sequence of packets defines them; stored as JSON strings, so that an empty one is none.
+// A text as JSON, and its number among names, categories or keys.
+struct Text {
+  std::string json;
+  int32_t number = -1;
+};
+
+// Texts by number, as one sequence of packets defines them; an empty one is none.
 class Numbered {
  public:
-  const std::string* find(uint64_t iid) const;
-  std::string& at(uint64_t iid);
+  const Text* find(uint64_t iid) const;
+  Text& at(uint64_t iid);
   void clear() { dense_.clear(), sparse_.clear(); }
 
  private:
   static constexpr uint64_t kDense = 1 << 16;
-  std::vector<std::string> dense_;
-  std::unordered_map<uint64_t, std::string> sparse_;
+  std::vector<Text> dense_;
+  std::unordered_map<uint64_t, Text> sparse_;
 };
 
 // A stage or a queue of a GPU: what runs there.
@@ -57,6 +69,7 @@ struct Sequence {
   uint64_t thread_track = 0;  // of its old descriptor
   uint32_t default_clock = 0;
   int64_t legacy_us = kNull;  // what the old kind of time counts on from
+  uint32_t epoch = 0;         // another one when a number may mean another text
 
   void forget();
 };
@@ -80,16 +93,45 @@ struct Track {
 struct Place {
   std::string pid, tid;
   int64_t device = kNull, stream = kNull;
-  bool overhead = false, known = false;
+  bool overhead = false, known = false, plain = true;
+  std::array<int32_t, 2> threads = {-1, -1};  // the reader's number of it, as a thread and as a stream
   uint64_t version = 0;  // of the descriptors it was worked out from
 };
 
-// A track event as it was read: texts are JSON already.
+// A track event as it was read: what it looks like by number, or in texts that are JSON.
 struct Slice {
   int64_t time = 0, dur = kNull;
-  uint64_t track = 0;
-  std::string_view name, category;
+  uint32_t track = 0;
+  int32_t shape = -1, name = -1;  // -1: in texts
+  uint32_t count = 0;             // of its numbers
+  std::array<int64_t, kMaxColumns> numbers;
+  std::string_view title, category;
   std::string args;
+
+  Slice() {}  // the numbers are set as far as there are any
+};
+
+// Fields of a track event.
+struct TrackEvent {
+  int64_t time = kNull, dur = kNull, correlation = kNull;
+  uint64_t track = 0;
+  int type = 0;
+  bool has_track = false, counted = false, api = false;
+  double value = 0;
+  int32_t name = -1, category = -1;  // -1: in texts, if at all
+  std::string_view title, group;     // as JSON: name and category
+};
+
+// How the slices of a track come, and those that are open.
+struct Line {
+  int64_t latest = kNull;   // time of any of them
+  int64_t reached = 0;      // the same in the present group
+  uint64_t group = 0;
+  bool in_order = true, streams = false, waits = false;  // written as they come; sorted
+  // Records: of slices that have not ended, and of those that ended last, with their depth.
+  std::vector<std::string> open, held;
+  std::vector<size_t> held_at;
+  size_t depth = 0, holds = 0, too_deep = 0;
 };
 
 class PftraceReader {
@@ -100,6 +142,7 @@ class PftraceReader {
 
   void feed(const char* bytes, size_t size);
   void finish(bool source_cut);
+  bool finish_some(bool source_cut);  // the same in pieces: true while there is more to write
 
   struct Readings {
     std::vector<int64_t> counter, time, value;  // values as bits of doubles
@@ -125,7 +168,7 @@ class PftraceReader {
   bool is_packet(const char*& p, const char* end, bool& more);
   bool read_packet(std::string_view packet);
   bool read_interned(std::string_view message, Sequence& sequence);
-  bool read_named(std::string_view message, Numbered& to, uint32_t field = 2);
+  bool read_named(std::string_view message, Sequence& sequence, Numbered& to, uint32_t field = 2);
   bool read_stage(std::string_view message, Sequence& sequence);
   bool read_counters(std::string_view message, Sequence& sequence);
   bool read_specs(std::string_view message, int64_t device, std::unordered_map<uint32_t, int32_t>& to);
@@ -139,7 +182,12 @@ class PftraceReader {
   bool time_of(uint64_t stamp, uint32_t clock, uint32_t sequence, int64_t& out);
   // -- events
   bool read_track_event(std::string_view message, Sequence& sequence, int64_t time);
-  bool read_legacy(std::string_view message, Sequence& sequence, Slice& slice, int& type);
+  bool read_fields(std::string_view message, Sequence& sequence, TrackEvent& event);
+  bool read_legacy(std::string_view message, Sequence& sequence, TrackEvent& event);
+  bool read_old_time(const Wire& wire, Sequence& sequence, TrackEvent& event);
+  void read_counter_value(const TrackEvent& event, uint32_t track);
+  bool append_arguments(std::string& out, TrackEvent& event, const Sequence& sequence);
+  bool append_annotation_key(std::string& out, std::string_view annotation, const Sequence& sequence);
   bool append_annotation(std::string& out, std::string_view message, const Sequence& sequence, int depth);
   bool append_value(std::string& out, const Wire& wire, const Sequence& sequence, int depth);
   bool read_stage_event(std::string_view message, Sequence& sequence, int64_t time);
@@ -147,8 +195,40 @@ class PftraceReader {
   bool append_launch(std::string& out, std::string_view message, const Sequence& sequence);
   bool append_launch_argument(std::string& out, std::string_view message, const Sequence& sequence);
   bool read_counter_event(std::string_view message, Sequence& sequence, int64_t time);
-  void note_launch(Slice& slice, const std::vector<uint64_t>& ids, const std::vector<uint64_t>& flows, int64_t correlation);
+  bool read_launched(std::string_view message);
+  bool makes_up(const TrackEvent& event) const;
+  void note_launch(TrackEvent& event, Slice& slice);
   void add_reading(int32_t counter, int64_t time, double value);
+  // -- what slices look like
+  struct Category {
+    std::string json;
+    bool runtime = false, left_out = false;
+    std::array<int, 2> tables{};  // of slices and of instants
+  };
+  struct Key {
+    bool correlation = false;
+    std::vector<int8_t> columns;  // by table; -1 if it is none there
+  };
+  // All but the name and the numbers that have a column.
+  struct Shape {
+    int32_t category = -1;
+    int table = 0;
+    bool has_device = false, has_stream = false;
+    bool odd = false;                // a column has no plain number in it
+    int32_t skeleton = -1;           // the reader's number of it
+    std::vector<std::string> texts;  // before each number, and after the last one
+    std::vector<uint8_t> columns;    // of the numbers
+  };
+  int32_t category_number(std::string_view json, std::string_view text);
+  int32_t key_number(std::string_view json, std::string_view text);
+  int32_t name_number(std::string_view json);
+  bool read_shape(TrackEvent& event, Sequence& sequence, Slice& slice);
+  bool take_number(std::string_view annotation, TrackEvent& event, const Sequence& sequence, int table, Slice& slice);
+  bool new_shape(const TrackEvent& event, const Sequence& sequence, int table, int32_t& shape);
+  void spell(Slice& slice) const;
+  bool is_quick(const Slice& slice, const Place& place) const;
+  bool write_quickly(const Slice& slice, const Place& place);
+  void learn(const Slice& slice, Place& place, const Identity& is);
   // -- slices
   void begin(const Slice& slice);
   void end(const Slice& slice);
@@ -157,19 +237,28 @@ class PftraceReader {
   bool by_position(bool last);
   void write_paired(bool last);
   void sort_group();
-  void write_sorted();
-  void write_late();
-  void write(const Slice& slice, const char* phase = "X");
-  void write_on_device(const Slice& slice, const Place& place);
-  void put(const Slice& slice, const Place& place, std::string_view category, const char* phase);
-  void flush();
+  bool may_stream(uint32_t track);
+  void stream_tracks();
+  bool streams(uint32_t track);
+  void step(Line& line, std::string_view record);
+  void close(Line& line, int64_t time, std::string_view more);
+  void release(Line& line);
+  void end_track(Line& line);
+  bool write_sorted(size_t most);
+  bool write_late(size_t most);
+  void write(const Slice& slice);
+  std::optional<Identity> write_on_device(const Slice& slice, const Place& place);
+  std::optional<Identity> put(const Slice& slice, const Place& place, std::string_view category);
   uint32_t track_number(uint64_t uuid);
-  const Place& place_of(uint32_t track);
+  Place& place_of(uint32_t track);
   void note(const char* reason, int64_t lost, int64_t offset);
 
   Reader& events_;
   PftraceSpec spec_;
   std::string carry_, out_;
+  uint64_t last_uuid_ = 0;
+  uint32_t last_track_ = 0;
+  bool any_track_ = false;
   size_t wanted_ = 0;
   int64_t offset_ = 0;      // of the first byte that parse() was given
   int64_t lost_from_ = -1;  // where the damage being skipped began
@@ -177,6 +266,7 @@ class PftraceReader {
   bool final_ = false;
 
   std::unordered_map<uint32_t, Sequence> sequences_;
+  std::pair<const uint32_t, Sequence>* last_sequence_ = nullptr;
   size_t interned_ = 0;
   std::map<std::pair<uint32_t, uint32_t>, Clock> clocks_;
   uint32_t primary_clock_ = 6;
@@ -185,6 +275,7 @@ class PftraceReader {
   std::unordered_map<uint64_t, uint32_t> track_numbers_;
   std::vector<Track> tracks_;
   std::vector<Place> places_;
+  std::vector<Line> lines_;
   uint64_t version_ = 1;
   std::unordered_map<int64_t, std::string> process_names_;
   std::vector<StageSpec> old_stages_, old_queues_;
@@ -193,15 +284,35 @@ class PftraceReader {
 
   Spool begins_, ends_, late_;
   Sorter sorter_;
-  uint64_t order_ = 0;
-  int64_t events_written_ = 0;
+  uint64_t order_ = 0, group_ = 1;
+  bool group_in_order_ = true, streaming_ = false;
+  std::unique_ptr<Spool::Pass> late_pass_;
+  uint32_t sorted_track_ = 0;
+  int phase_ = 0;  // of the end: what is written next
   std::vector<std::pair<uint64_t, int64_t>> launched_;  // event of a GPU, and the correlation of its launch
   bool made_up_ = false;  // some launches have a correlation of ours
   std::string record_;
+
+  std::vector<std::string_view> annotations_;
+  std::vector<uint64_t> flows_, ids_;
+  std::string title_, group_text_, raw_shape_;
+  uint32_t epochs_ = 0;
+  Interner categories_by_text_, keys_by_text_, names_, raw_shapes_, shapes_by_text_;
+  std::vector<Category> categories_;
+  std::vector<Key> keys_;
+  std::vector<Shape> shapes_;
+  std::vector<int32_t> raw_shape_ids_, name_ids_;  // shapes; the reader's numbers of names
+  uint64_t numbering_ = 0;                          // that these are of
 };
 
 // Records of slices: fixed numbers, and three texts.
 void pack(std::string& to, const Slice& slice);
 Slice unpack(std::string_view record);
+
+// A text as JSON, a number, or one that may be none, at the end of another.
+void append_number(std::string& out, int64_t number);
+void append_unsigned(std::string& out, uint64_t number);
+void append_real(std::string& out, double number);
+void append_key(std::string& args, std::string_view quoted);
 
 }  // namespace stepscope

@@ -1,6 +1,5 @@
 // Slices of a Perfetto trace: the begin and the end of each are brought together, and written as one event.
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "pftrace.hpp"
@@ -14,28 +13,18 @@ constexpr size_t kDeepest = 4096;      // slices of one track inside one another
 
 struct Packed {
   int64_t time, dur;
-  uint64_t track;
-  uint32_t name, category;
+  uint32_t track;
+  int32_t shape, name;  // the size of the name, without a shape
+  uint32_t category;    // its size
 };
 
-void append_number(std::string& out, int64_t number) {
-  char text[24];
-  out.append(text, std::to_chars(text, text + sizeof text, number).ptr);
+Packed head_of(std::string_view record) {
+  Packed head;
+  std::memcpy(&head, record.data(), sizeof head);
+  return head;
 }
 
-void append_time(std::string& out, int64_t ns) {
-  char text[32];
-  out.append(text, write_time(ns, text));
-}
-
-// The number after "GPU " or "stream ", if that is the whole name.
-int64_t numbered(std::string_view name, std::string_view word) {
-  if (name.substr(0, word.size()) != word) return kNull;
-  const char* p = name.data() + word.size();
-  const char* end = name.data() + name.size();
-  int64_t number;
-  return read_int(p, end, number) && p == end ? number : kNull;
-}
+void set_dur(std::string& record, int64_t dur) { std::memcpy(record.data() + offsetof(Packed, dur), &dur, sizeof dur); }
 
 bool has_key(std::string_view args, std::string_view quoted) { return args.find(quoted) != std::string_view::npos; }
 
@@ -53,19 +42,34 @@ std::string_view category_by_arguments(std::string_view name, std::string_view a
 }  // namespace
 
 void pack(std::string& to, const Slice& slice) {
-  const Packed head{slice.time, slice.dur, slice.track, static_cast<uint32_t>(slice.name.size()), static_cast<uint32_t>(slice.category.size())};
+  const bool shaped = slice.shape >= 0;
+  const Packed head{slice.time, slice.dur, slice.track, slice.shape, shaped ? slice.name : static_cast<int32_t>(slice.title.size()),
+                    static_cast<uint32_t>(slice.category.size())};
   to.assign(reinterpret_cast<const char*>(&head), sizeof head);
-  to += slice.name;
+  if (shaped) {
+    to.append(reinterpret_cast<const char*>(slice.numbers.data()), slice.count * sizeof(int64_t));
+    return;
+  }
+  to += slice.title;
   to += slice.category;
   to += slice.args;
 }
 
 Slice unpack(std::string_view record) {
-  Packed head;
-  std::memcpy(&head, record.data(), sizeof head);
+  const Packed head = head_of(record);
   record.remove_prefix(sizeof head);
-  Slice slice{head.time, head.dur, head.track, record.substr(0, head.name), record.substr(head.name, head.category), {}};
-  slice.args = record.substr(head.name + head.category);
+  Slice slice;
+  slice.time = head.time, slice.dur = head.dur, slice.track = head.track, slice.shape = head.shape;
+  if (head.shape >= 0) {
+    slice.name = head.name;
+    slice.count = static_cast<uint32_t>(record.size() / sizeof(int64_t));
+    std::memcpy(slice.numbers.data(), record.data(), record.size());
+    return slice;
+  }
+  const auto name = static_cast<size_t>(head.name);
+  slice.title = record.substr(0, name);
+  slice.category = record.substr(name, head.category);
+  slice.args = record.substr(name + head.category);
   return slice;
 }
 
@@ -73,26 +77,36 @@ Slice unpack(std::string_view record) {
 
 void PftraceReader::begin(const Slice& slice) {
   if (ends_.size()) end_group(false);
+  Line& line = lines_[slice.track];
+  line.in_order &= slice.time >= line.latest;
+  line.latest = std::max(line.latest, slice.time);
+  line.reached = line.group == group_ ? std::max(line.reached, slice.time) : slice.time;
+  line.group = group_;
   pack(record_, slice);
   begins_.add(record_);
 }
 
 void PftraceReader::end(const Slice& slice) {
-  Slice ending{slice.time, kIsEnd, slice.track, {}, {}, slice.args};
+  Line& line = lines_[slice.track];
+  line.in_order &= slice.time >= line.latest;
+  line.latest = std::max(line.latest, slice.time);
+  if (line.group != group_) line.reached = 0, line.group = group_;
+  group_in_order_ &= slice.time >= line.reached;
+  line.reached = std::max(line.reached, slice.time);
+  Slice ending;
+  ending.time = slice.time, ending.dur = kIsEnd, ending.track = slice.track;
+  if (!slice.args.empty()) ending.args = slice.args;
   pack(record_, ending);
   ends_.add(record_);
 }
 
 // What is complete waits if it is not known yet where it is shown, or what it is.
 void PftraceReader::complete(const Slice& slice) {
-  const uint32_t track = track_number(slice.track);
-  const Place& place = place_of(track);
-  if (slice.dur == kNull && place.known) return write(slice, "i");
-  if (slice.dur != kNull && place.known && place.device == kNull) return write(slice);
-  Slice waiting = slice;
-  if (waiting.dur == kNull) waiting.dur = kIsInstant;
-  pack(record_, waiting);
-  sorter_.add({track, slice.time, 0, order_++}, record_);
+  const Place& place = place_of(slice.track);
+  if (place.known && (slice.dur == kNull || place.device == kNull)) return write(slice);
+  pack(record_, slice);
+  if (slice.dur == kNull) set_dur(record_, kIsInstant);
+  sorter_.add({slice.track, slice.time, 0, order_++}, record_);
 }
 
 void PftraceReader::end_group(bool last) {
@@ -100,13 +114,16 @@ void PftraceReader::end_group(bool last) {
   else sort_group();
   begins_.clear();
   ends_.clear();
+  ++group_;
+  group_in_order_ = true;
 }
 
 // Some writers write the begins of many slices, and then their ends in the same order. They can be told from those that
 // write everything as it happens: on some track time goes back where the ends begin, or among them.
 bool PftraceReader::by_position(bool last) {
   if (begins_.size() < 2 || ends_.size() > begins_.size() || (ends_.size() < begins_.size() && !last) || !ends_.size()) return false;
-  std::unordered_map<uint64_t, int64_t> reached;  // the latest time of each track
+  if (group_in_order_) return false;
+  std::unordered_map<uint32_t, int64_t> reached;  // the latest time of each track
   Spool::Pass all(begins_), begun(begins_), ended(ends_);
   std::string_view record;
   Packed head, end;
@@ -136,9 +153,13 @@ void PftraceReader::write_paired(bool last) {
       if (last) note("a slice whose end is missing, left out", 0, -1);
       continue;
     }
-    Slice slice = unpack(a), end = unpack(b);
-    slice.dur = end.time - slice.time;
-    if (!end.args.empty()) slice.args += (slice.args.empty() ? "" : ", ") + end.args;
+    Slice slice = unpack(a);
+    slice.dur = head_of(b).time - slice.time;
+    if (b.size() > sizeof(Packed)) {
+      spell(slice);
+      if (!slice.args.empty()) slice.args += ", ";
+      slice.args += b.substr(sizeof(Packed));
+    }
     complete(slice);
   }
 }
@@ -148,81 +169,137 @@ void PftraceReader::sort_group() {
     Spool::Pass pass(*spool);
     std::string_view record;
     while (pass.next(record)) {
-      Packed head;
-      std::memcpy(&head, record.data(), sizeof head);
-      sorter_.add({track_number(head.track), head.time, 0, order_++}, record);
+      const Packed head = head_of(record);
+      if (streaming_ && streams(head.track)) step(lines_[head.track], record);
+      else sorter_.add({head.track, head.time, 0, order_++}, record);
     }
   }
+  if (!streaming_ && sorter_.in_memory() >= spec_.streams_after) stream_tracks();
+}
+
+// ---- tracks that are in order are written as they come, once there are many slices
+
+// What lies on a device waits for the end: whether GPU work has packets of its own tells what its slices are.
+bool PftraceReader::may_stream(uint32_t track) {
+  const Place& place = place_of(track);
+  return lines_[track].in_order && place.known && place.device == kNull;
+}
+
+void PftraceReader::stream_tracks() {
+  streaming_ = true;
+  for (uint32_t track = 0; track < lines_.size(); ++track) lines_[track].streams = lines_[track].latest != kNull && may_stream(track);
+  Sorter all = std::exchange(sorter_, Sorter(spec_.folder, spec_.memory_bytes));
+  all.finish();
+  SortKey key;
+  std::string_view record;
+  while (all.next(key, record)) {
+    Line& line = lines_[key.track];
+    line.waits |= !line.streams;
+    if (line.streams) step(line, record);
+    else sorter_.add(key, record);
+  }
+}
+
+bool PftraceReader::streams(uint32_t track) {
+  Line& line = lines_[track];
+  if (!line.streams && !line.waits) {  // its first slice
+    line.streams = may_stream(track);
+    line.waits = !line.streams;
+  } else if (line.streams && !line.in_order) {
+    note("a track that went back in time after many slices: those before stand as they were paired", 0, -1);
+    line.streams = false, line.waits = true;
+  }
+  return line.streams;
 }
 
 // ---- by a stack for each track
 
-void PftraceReader::write_sorted() {
-  std::vector<std::string> open, held;
-  std::vector<std::pair<int64_t, size_t>> held_at;  // duration and depth of those held
-  uint32_t track = 0;
-  size_t too_deep = 0;
-  // What is as long as what is in it comes first, or it would be taken to be inside.
-  const auto release = [&] {
-    for (size_t i = held.size(); i-- > 0;) write(unpack(held[i]));
-    held.clear(), held_at.clear();
-  };
-  const auto close = [&](int64_t time, std::string_view more) {
-    const std::string begun = std::move(open.back());
-    Slice slice = unpack(begun);
-    slice.dur = time - slice.time;
-    if (!more.empty()) slice.args += (slice.args.empty() ? "" : ", ") + std::string(more);
-    const size_t depth = open.size();
-    open.pop_back();
-    if (!held.empty() && !(unpack(held.back()).time == slice.time && held_at.back().first == slice.dur && depth < held_at.back().second)) release();
-    pack(record_, slice);
-    held.push_back(record_);
-    held_at.emplace_back(slice.dur, depth);
-  };
-  const auto end_track = [&] {
-    const bool few = open.size() <= spec_.most_open;
-    while (!open.empty()) {
-      note(few ? "a slice that has no end, taken to last until the end of the trace" : "a slice whose end is missing, left out", 0, -1);
-      if (few) close(std::max(latest_, unpack(open.back()).time), {});
-      else open.pop_back();
-    }
-    release();
-    too_deep = 0;
-  };
-  sorter_.finish();
+// What is as long as what is in it comes first, or it would be taken to be inside.
+void PftraceReader::release(Line& line) {
+  for (size_t i = line.holds; i-- > 0;) write(unpack(line.held[i]));
+  line.holds = 0;
+}
+
+void PftraceReader::close(Line& line, int64_t time, std::string_view more) {
+  std::string& record = line.open[line.depth - 1];
+  if (!more.empty()) {
+    Slice slice = unpack(record);
+    spell(slice);
+    if (!slice.args.empty()) slice.args += ", ";
+    slice.args += more;
+    std::string packed;
+    pack(packed, slice);
+    record = std::move(packed);
+  }
+  const int64_t start = head_of(record).time;
+  set_dur(record, time - start);
+  const size_t depth = line.depth--;
+  if (line.holds) {
+    const Packed before = head_of(line.held[line.holds - 1]);
+    if (before.time != start || before.dur != time - start || depth >= line.held_at[line.holds - 1]) release(line);
+  }
+  if (line.held.size() == line.holds) line.held.emplace_back(), line.held_at.push_back(0);
+  line.held[line.holds].swap(record);
+  line.held_at[line.holds++] = depth;
+}
+
+void PftraceReader::end_track(Line& line) {
+  const bool few = line.depth <= spec_.most_open;
+  while (line.depth) {
+    note(few ? "a slice that has no end, taken to last until the end of the trace" : "a slice whose end is missing, left out", 0, -1);
+    if (few) close(line, std::max(latest_, head_of(line.open[line.depth - 1]).time), {});
+    else --line.depth;
+  }
+  release(line);
+  line.open = {}, line.held = {};
+  line.too_deep = 0;
+}
+
+void PftraceReader::step(Line& line, std::string_view record) {
+  const Packed head = head_of(record);
+  if (head.dur == kIsEnd) {
+    if (line.too_deep) --line.too_deep;
+    else if (line.depth) close(line, head.time, record.substr(sizeof head));
+    else note("the end of a slice that did not begin, left out", 0, -1);
+  } else if (head.dur == kIsInstant) {
+    Slice instant = unpack(record);
+    instant.dur = kNull;
+    write(instant);
+  } else if (head.dur != kNull) {
+    write(unpack(record));
+  } else if (line.depth >= kDeepest) {
+    note("slices that are nested over 4,096 deep, left out", 0, -1);
+    ++line.too_deep;
+  } else {
+    if (line.open.size() == line.depth) line.open.emplace_back();
+    line.open[line.depth++].assign(record);
+  }
+}
+
+// Some of what waits, track by track; false when there is no more.
+bool PftraceReader::write_sorted(size_t most) {
   SortKey key;
   std::string_view record;
-  while (sorter_.next(key, record)) {
-    if (key.track != track) end_track();
-    track = key.track;
-    Packed head;
-    std::memcpy(&head, record.data(), sizeof head);
-    if (head.dur == kIsEnd) {
-      if (too_deep) --too_deep;
-      else if (!open.empty()) close(head.time, record.substr(sizeof head));
-      else note("the end of a slice that did not begin, left out", 0, -1);
-    } else if (head.dur == kIsInstant) {
-      Slice instant = unpack(record);
-      instant.dur = kNull;
-      write(instant, "i");
-    } else if (head.dur != kNull) {
-      write(unpack(record));
-    } else if (open.size() >= kDeepest) {
-      note("slices that are nested over 4,096 deep, left out", 0, -1);
-      ++too_deep;
-    } else {
-      open.emplace_back(record);
+  while (most-- > 0) {
+    if (!sorter_.next(key, record)) {
+      for (Line& line : lines_) end_track(line);
+      return false;
     }
+    if (key.track != sorted_track_ && sorted_track_ < lines_.size()) end_track(lines_[sorted_track_]);
+    sorted_track_ = key.track;
+    step(lines_[key.track], record);
   }
-  end_track();
+  return true;
 }
 
 // GPU work that names no launch: the launches may name it.
-void PftraceReader::write_late() {
-  std::sort(launched_.begin(), launched_.end());
-  Spool::Pass pass(late_);
+bool PftraceReader::write_late(size_t most) {
+  if (!late_pass_) {
+    std::sort(launched_.begin(), launched_.end());
+    late_pass_ = std::make_unique<Spool::Pass>(late_);
+  }
   std::string_view record;
-  while (pass.next(record)) {
+  for (; most > 0 && late_pass_->next(record); --most) {
     uint64_t event;
     int64_t correlation;
     std::memcpy(&event, record.data(), sizeof event);
@@ -230,65 +307,49 @@ void PftraceReader::write_late() {
     record.remove_prefix(sizeof event + sizeof correlation);
     const auto it = std::lower_bound(launched_.begin(), launched_.end(), std::pair{event, std::numeric_limits<int64_t>::min()});
     if (it != launched_.end() && it->first == event) correlation = it->second;
-    out_ += record.substr(events_written_++ ? 0 : 1);
+    out_ = record;
     if (correlation != kNull) out_ += ", \"correlation\": ", append_number(out_, correlation);
     out_ += "}}";
-    if (out_.size() > 1 << 20) flush();
+    events_.read_one(out_);
   }
+  return most == 0;
 }
 
 // ---- as events
 
-const Place& PftraceReader::place_of(uint32_t number) {
-  Place& place = places_[number];
-  if (place.version == version_) return place;
-  place = {};
-  place.version = version_;
-  const Track* track = &tracks_[number];
-  std::string own = track->name;
-  for (int depth = 0; depth < 16 && track->described && track->pid == kNull; ++depth) {
-    const auto it = track_numbers_.find(track->parent);
-    if (it == track_numbers_.end() || track->parent == 0) break;
-    track = &tracks_[it->second];
-  }
-  place.known = track->described;
-  std::string process = track->process_name;
-  if (process.empty())
-    if (const auto it = process_names_.find(track->pid); it != process_names_.end()) process = it->second;
-  if (const auto it = track_numbers_.find(track->parent); process.empty() && it != track_numbers_.end()) process = tracks_[it->second].process_name;
-  place.device = numbered(process, "GPU ");
-  place.stream = numbered(track->thread_name, "stream ");
-  place.overhead = process.find("verhead") != std::string::npos;
-  if (track->pid != kNull) append_number(place.pid, track->pid);
-  else append_quoted(place.pid, process.empty() ? "trace" : process);
-  if (track->tid != kNull && track == &tracks_[number]) append_number(place.tid, track->tid);
-  else append_quoted(place.tid, own.empty() ? "track " + std::to_string(number) : own);
-  return place;
-}
-
-void PftraceReader::write(const Slice& slice, const char* phase) {
-  if (!spec_.left_out.empty() && slice.category == spec_.left_out) return;
-  const Place& place = place_of(track_number(slice.track));
+void PftraceReader::write(const Slice& slice) {
+  const bool shaped = slice.shape >= 0;
+  if (shaped ? categories_[static_cast<size_t>(shapes_[static_cast<size_t>(slice.shape)].category)].left_out
+             : !spec_.left_out.empty() && slice.category == spec_.left_out) return;
+  Place& place = place_of(slice.track);
   latest_ = std::max(latest_, slice.dur == kNull ? slice.time : saturating_add(slice.time, slice.dur));
-  if (place.device != kNull && slice.dur != kNull) return write_on_device(slice, place);
-  std::string_view category = slice.category;
-  if (category.empty()) category = place.overhead ? "\"overhead\"" : slice.dur == kNull ? "" : category_by_arguments(slice.name, slice.args);
-  put(slice, place, category, phase);
+  const bool quick = shaped && is_quick(slice, place);
+  if (quick && write_quickly(slice, place)) return;
+  std::optional<Identity> is;
+  Slice spelled = slice;
+  spell(spelled);
+  if (place.device != kNull && slice.dur != kNull) {
+    is = write_on_device(spelled, place);
+  } else {
+    std::string_view category = spelled.category;
+    if (category.empty()) category = place.overhead ? "\"overhead\"" : slice.dur == kNull ? "" : category_by_arguments(spelled.title, spelled.args);
+    is = put(spelled, place, category);
+  }
+  if (quick && is) learn(slice, place, *is);
 }
 
 // Slices of a device: synchronisation, where GPU work has packets of its own; else the work itself.
-void PftraceReader::write_on_device(const Slice& slice, const Place& place) {
-  const bool waits = slice.name.find(" Sync\"") != std::string_view::npos || begins(slice.name, "Stream Wait Event");
+std::optional<Identity> PftraceReader::write_on_device(const Slice& slice, const Place& place) {
+  const bool waits = slice.title.find(" Sync\"") != std::string_view::npos || begins(slice.title, "Stream Wait Event");
   std::string_view category = slice.category;
   if (category.empty() && (stages || waits)) category = "\"cuda_sync\"";
-  if (category.empty() && begins(slice.name, "Memcpy")) category = "\"gpu_memcpy\"";
-  if (category.empty() && begins(slice.name, "Memset")) category = "\"gpu_memset\"";
+  if (category.empty() && begins(slice.title, "Memcpy")) category = "\"gpu_memcpy\"";
+  if (category.empty() && begins(slice.title, "Memset")) category = "\"gpu_memset\"";
   if (category.empty()) category = "\"kernel\"";
-  Slice placed{slice.time, slice.dur, slice.track, slice.name, category, slice.args};
+  Slice placed = slice;
   const auto add = [&](std::string_view quoted, int64_t value) {
     if (value == kNull || has_key(placed.args, quoted)) return;
-    if (!placed.args.empty()) placed.args += ", ";
-    placed.args += quoted, placed.args += ": ";
+    append_key(placed.args, quoted);
     append_number(placed.args, value);
   };
   add("\"device\"", place.device);
@@ -297,21 +358,24 @@ void PftraceReader::write_on_device(const Slice& slice, const Place& place) {
   append_number(shown.pid, place.device);
   if (place.stream != kNull) append_number(shown.tid, place.stream);
   else shown.tid = place.tid;
-  put(placed, shown, category, "X");
+  return put(placed, shown, category);
 }
 
-void PftraceReader::put(const Slice& slice, const Place& place, std::string_view category, const char* phase) {
-  out_ += events_written_++ ? ",\n{\"ph\": \"" : "\n{\"ph\": \"";
-  out_ += phase, out_ += "\"";
+std::optional<Identity> PftraceReader::put(const Slice& slice, const Place& place, std::string_view category) {
+  const auto append_time = [this](int64_t ns) {
+    char text[32];
+    out_.append(text, write_time(ns, text));
+  };
+  out_ = slice.dur == kNull ? "{\"ph\": \"i\"" : "{\"ph\": \"X\"";
   if (!category.empty()) out_ += ", \"cat\": ", out_ += category;
-  if (!slice.name.empty()) out_ += ", \"name\": ", out_ += slice.name;
+  if (!slice.title.empty()) out_ += ", \"name\": ", out_ += slice.title;
   out_ += ", \"pid\": ", out_ += place.pid, out_ += ", \"tid\": ", out_ += place.tid;
-  out_ += ", \"ts\": ", append_time(out_, slice.time - origin_);
-  if (slice.dur != kNull) out_ += ", \"dur\": ", append_time(out_, slice.dur);
+  out_ += ", \"ts\": ", append_time(slice.time - origin_);
+  if (slice.dur != kNull) out_ += ", \"dur\": ", append_time(slice.dur);
   else out_ += ", \"s\": \"t\"";
   if (!slice.args.empty()) out_ += ", \"args\": {", out_ += slice.args, out_ += "}";
   out_ += "}";
-  if (out_.size() > 1 << 20) flush();
+  return events_.read_one(out_);
 }
 
 }  // namespace stepscope

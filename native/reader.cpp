@@ -361,6 +361,7 @@ Dictionary Reader::take_dictionary(bool last) {
   spelling_ids_.clear(), skeleton_infos_.clear();
   for (auto& t : templates_) t->plain_skeleton = -1;
   known_.forget();
+  ++numberings_;
   return d;
 }
 

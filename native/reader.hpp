@@ -4,6 +4,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -74,6 +75,16 @@ class Reader {
 
   void feed(const char* bytes, size_t size);
   void finish(bool source_cut);  // source_cut: the bytes ended too early (a broken gzip stream, say)
+
+  // For readers of other formats, which know events by their parts. The text of one event, alone; what it is, if others may
+  // be added as the same: nothing about it had to be repaired, cut or left out.
+  std::optional<Identity> read_one(std::string& text);
+  // An event whose text would say the same but for these numbers: one of each column of its table.
+  void add(const Identity& is, int64_t start, int64_t dur, const int64_t* values);
+  int table_for(const std::string& phase, const std::string& category) const;
+  int tables() const { return static_cast<int>(spec_.tables.size()); }
+  const TableSpec& table(int number) const { return spec_.tables[static_cast<size_t>(number)]; }
+  uint64_t numberings() const { return numberings_; }  // numbers of names and skeletons hold until this changes
 
   std::vector<std::unique_ptr<Batch>> take_batches();
   // Never before it is settled which times are believed: what was counted for a skeleton may still change.
@@ -187,6 +198,8 @@ class Reader {
   uint64_t earliest_ = static_cast<uint64_t>(-kFarthest), span_ = 2 * static_cast<uint64_t>(kFarthest);
   int64_t summed_ = 0;  // of all durations
   const char* not_admitted_ = "";
+  std::optional<Identity> alike_;  // of the event stored last, if others may be added as the same
+  uint64_t numberings_ = 1;
   std::vector<std::unique_ptr<Batch>> open_, ready_;
 };
 

@@ -282,8 +282,19 @@ Identity Reader::store(const Template& t, int32_t skeleton, int64_t offset) {
   batch.dur[row] = fields_.dur;
   for (size_t i = 0; i < t.columns; ++i) batch.values[i][row] = fields_.values[i];
   if (limits_hit_) note_repairs(limits_hit_, offset);
+  const bool plain = !info.repairs && !limits_hit_ && !fields_.bad_time && !fields_.negative_dur && !t.whole;
+  alike_ = plain && fields_.name_is_simple == fields_.has_name ? std::optional(is) : std::nullopt;
   if (!add_row(batch, is, fields_.dur)) note(not_admitted_, 0, offset);
   return is;
+}
+
+void Reader::add(const Identity& is, int64_t start, int64_t dur, const int64_t* values) {
+  Batch& batch = batch_of(is.table);
+  const size_t row = batch.count;
+  batch.start[row] = start;
+  batch.dur[row] = dur;
+  for (size_t i = 0; i < batch.values.size(); ++i) batch.values[i][row] = values[i];
+  if (!add_row(batch, is, dur)) note(not_admitted_, 0, -1);
 }
 
 // ---- numbering

@@ -94,8 +94,28 @@ void Sorter::add(const SortKey& key, std::string_view record) {
   if (in_memory_ >= most_) end_run();
 }
 
+// Records of one track mostly come in order: it is enough to part them by track, and to look.
+void Sorter::sort_heads() {
+  const auto before = [](const Head& a, const Head& b) { return a.key < b.key; };
+  if (std::is_sorted(heads_.begin(), heads_.end(), before)) return;
+  uint32_t most = 0;
+  for (const Head& head : heads_) most = std::max(most, head.key.track);
+  if (most > heads_.size() + 1024) return std::sort(heads_.begin(), heads_.end(), before);
+  std::vector<size_t> ends(size_t{most} + 2);
+  for (const Head& head : heads_) ++ends[size_t{head.key.track} + 1];
+  for (size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+  const std::vector<size_t> firsts = ends;
+  std::vector<Head> parted(heads_.size());
+  for (const Head& head : heads_) parted[ends[head.key.track]++] = head;
+  for (size_t i = 0; i + 1 < firsts.size(); ++i) {
+    const auto first = parted.begin() + static_cast<ptrdiff_t>(firsts[i]), last = parted.begin() + static_cast<ptrdiff_t>(firsts[i + 1]);
+    if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
+  }
+  heads_.swap(parted);
+}
+
 void Sorter::end_run() {
-  std::sort(heads_.begin(), heads_.end(), [](const Head& a, const Head& b) { return a.key < b.key; });
+  sort_heads();
   Run run;
   run.records = std::make_unique<Spool>(folder_, size_t{4} << 20);
   std::string record;
@@ -120,7 +140,7 @@ bool Sorter::advance(Run& run) {
 
 void Sorter::finish() {
   if (runs_.empty()) {
-    std::sort(heads_.begin(), heads_.end(), [](const Head& a, const Head& b) { return a.key < b.key; });
+    sort_heads();
     return;
   }
   if (!heads_.empty()) end_run();

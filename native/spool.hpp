@@ -73,6 +73,7 @@ class Sorter {
   void add(const SortKey& key, std::string_view record);
   void finish();  // nothing can be added after this
   bool next(SortKey& key, std::string_view& record);
+  size_t in_memory() const { return in_memory_; }  // bytes of records
 
  private:
   struct Head {
@@ -85,6 +86,7 @@ class Sorter {
     SortKey key;
     std::string_view record;
   };
+  void sort_heads();
   void end_run();
   bool advance(Run& run);
 

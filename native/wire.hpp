@@ -12,6 +12,10 @@ enum class WireType : uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 
 
 // Reads a varint of at most ten bytes; false (p unmoved) if it runs over the end or is longer.
 inline bool read_varint(const char*& p, const char* end, uint64_t& out) {
+  if (p < end && static_cast<unsigned char>(*p) < 0x80) {  // as nearly all are
+    out = static_cast<unsigned char>(*p++);
+    return true;
+  }
   uint64_t v = 0;
   const char* q = p;
   for (unsigned shift = 0; shift < 70 && q < end; shift += 7) {

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from tests.samples import DATA
-from tests.sources.test_pftrace import with_counters
+from tests.sources.pftrace_files import with_counters
 from tests.sources.test_xplane import drawn
 
 import stepscope

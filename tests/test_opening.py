@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
@@ -10,6 +11,7 @@ import os
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -434,3 +436,14 @@ class TestInterruption:
         assert outputs[0][0] == outputs[1][0]
         assert leftovers(tmp_path) == [Path(outputs[0][0]).name]
         assert is_whole(open_trace(Path(outputs[0][0])))
+
+
+def test_a_database_that_lost_its_end_is_called_so(tmp_path: Path) -> None:
+    file = tmp_path / "some.sqlite"
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(60000));")
+    with pytest.raises(StepscopeError, match="of no profiler that is known"):
+        open_trace(str(file))
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    with pytest.raises(StepscopeError, match=r"cut short: .* KiB are missing"):
+        open_trace(str(file))

@@ -39,6 +39,8 @@ _WORDS = (
     "resource temporarily unavailable",
     "out of memory",
     "malloc of size",
+    "memory allocation",
+    "memoryerror",
     "not enough memory",
 )
 """How libraries say that there is no memory left for data, code or threads."""

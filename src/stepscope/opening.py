@@ -9,12 +9,13 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stepscope import registry
+from stepscope import registry, units
 from stepscope.errors import StepscopeError
 from stepscope.runs.choosing import ChosenRank, choose_pass, choose_rank
 from stepscope.runs.reading import read_run, run_folder
+from stepscope.showing import draw_with
 from stepscope.sources import RECORD_ONE, Input, reader_of
 from stepscope.store import cache
 from stepscope.store.layout import build, check_place, is_store, read_meta, restore
@@ -269,6 +270,16 @@ def check_pipes(words: Sequence[str]) -> None:
         seen.append((status.st_dev, status.st_ino))
 
 
+def _drawn(value: Any) -> str:
+    from stepscope.notebook import drawn
+
+    return drawn(value)
+
+
+# Values are drawn far above the layers in which they live.
+draw_with(_drawn)
+
+
 def _answer(trace: Trace, name: str) -> pa.Table:
     """What an analysis finds, as a table for SQL."""
     return registry.load("analyses", name)(trace).arrow
@@ -338,7 +349,7 @@ def _ingest(
     words: list[str], progress: Progress | None, write: Callable[[Maker], None], known: list[str] | None
 ) -> None:
     """Reads profiles, whose versions are known, and has what makes a store of them written to its place."""
-    from stepscope.store.writer import StoreWriter
+    from stepscope.store.writer import StoreWriter, TableTaken
 
     inputs = [Input(word, progress) for word in words]
     versions = known or [""] * len(words)
@@ -347,7 +358,13 @@ def _ingest(
         sweep(folder.parent)
         writer = StoreWriter(folder, len(inputs))
         for given, (kind, reader), version in zip(inputs, readers, versions, strict=True):
-            meta = given.completed(reader(given, writer), kind)
+            try:
+                meta = given.completed(reader(given, writer), kind)
+            except TableTaken as taken:
+                raise StepscopeError(
+                    f"{given.name} cannot be read together with {taken.by}: both tell of {taken.table}",
+                    hint=f"leave one of them out, or read it on its own: stepscope report {given.word}",
+                ) from taken
             writer.end_source(replace(meta, path=_place(given.word), version=version))
         writer.finish()
 
@@ -369,8 +386,28 @@ def _place(word: str) -> str:
 def _known_reader(given: Input) -> tuple[str, Source]:
     if found := reader_of(given):
         return found
+    if lost := _lost_pages(given):
+        raise StepscopeError(
+            f"{given.name} is an SQLite file that is cut short: {lost} are missing",
+            hint="copy or export it again",
+        )
     what = _what_is(given.head, given.stream.broken)
     raise StepscopeError(f"{given.name} is not a trace: {what}", hint=RECORD_ONE)
+
+
+def _lost_pages(given: Input) -> str:
+    """How much less an SQLite file has than its first page says; empty for one that is whole, or no such."""
+    head = given.head
+    if not head.startswith(b"SQLite format 3\0") or len(head) < 100 or given.path is None:
+        return ""
+    size = Path(given.path).stat().st_size
+    with Path(given.path).open("rb") as file:
+        plain = file.read(16) == head[:16]
+    page = int.from_bytes(head[16:18], "big")
+    pages, changed = (int.from_bytes(head[at : at + 4], "big") for at in (28, 24))
+    valid = int.from_bytes(head[92:96], "big") == changed  # else the number of pages is of an older version
+    whole = (1 << 16 if page == 1 else page) * pages
+    return units.size(whole - size) if plain and valid and whole > size else ""
 
 
 def _what_is(head: bytes, broken: str) -> str:

@@ -34,6 +34,8 @@ FOLDERS = {
     "present.diff": "diff format",
     "present.check": "check format",
     "exports": "export format",
+    "web.pages": "page",
+    "web.answers": "answer to a page",
     "cli.commands": "command",
 }
 """The folders that hold plug-ins, and what one of them is called."""

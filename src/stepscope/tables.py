@@ -24,6 +24,7 @@ from typing import (
 )
 
 from stepscope.errors import StepscopeError
+from stepscope.showing import InNotebook
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +57,7 @@ class _Kind(NamedTuple):
     nullable: bool
 
 
-class Table(Generic[Row]):
+class Table(InNotebook, Generic[Row]):
     """Rows of one class, kept as Arrow columns; `notes` are lines to be stated beside them."""
 
     __slots__ = ("_arrow", "_notes", "_row")

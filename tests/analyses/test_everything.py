@@ -45,7 +45,7 @@ TRIED_MORE = (*REAL, "two_devices", "host_alone", "devices_alone", "nothing", "a
 """Profiles of which everything is asked twice, and with every choice of every option."""
 
 INSTANT = re.compile(r"(^|_)(start|end|peak|at|asked)_ns$")
-NUMBERS = ("node", "parent", "event", "thread", "pid", "tid")
+NUMBERS = ("node", "parent", "event", "longest_event", "thread", "pid", "tid")
 """Columns with numbers that mean something only within one store."""
 
 HOST = (

@@ -11,7 +11,7 @@ from tests.drawing import Drawing
 from tests.samples import open_shared
 
 import stepscope
-from stepscope.analyses.ops import Op, OpOfFrame, OpOfShape, ops
+from stepscope.analyses.ops import Op, OpOfFrame, OpOfModule, OpOfShape, ops
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -124,11 +124,29 @@ def test_by_user_frame(tmp_path: Path) -> None:
     assert table.row is OpOfFrame
 
 
+def test_by_module(tmp_path: Path) -> None:
+    # The backward of an operator counts for the module of its forward.
+    forward = {"Sequence number": 4, "Fwd thread id": 0}
+    backward = {"Sequence number": 4, "Fwd thread id": 1}
+    drawing = Drawing().frame("nn.Module: Net_0", 0, 90).frame("nn.Module: Linear_3", 10, 40)
+    drawing.op("aten::linear", 15, 20, args=forward).op("aten::add", 60, 10).op("aten::add", 120, 7)
+    drawing.op("AddmmBackward0", 100, 25, thread=2, args=backward)
+    table = ops(opened(drawing, tmp_path), by="module")
+    assert figures(table, "name", "module") == {
+        ("aten::linear", "Linear_3"): (1, 20_000, 20_000, 20_000, 0, 0),
+        ("aten::add", "Net_0"): (1, 10_000, 10_000, 10_000, 0, 0),
+        ("aten::add", None): (1, 7_000, 7_000, 7_000, 0, 0),
+        ("AddmmBackward0", "Linear_3"): (1, 25_000, 25_000, 25_000, 0, 0),
+    }
+    assert table.row is OpOfModule
+
+
 @pytest.mark.parametrize(
     "by,note",
     [
         ("shape", "No shapes: record with record_shapes=True."),
         ("user_frame", "No Python frames: record with with_stack=True."),
+        ("module", "No Python frames: record with with_stack=True."),
     ],
 )
 def test_what_is_missing_is_said(by: Any, note: str, tmp_path: Path) -> None:
@@ -147,7 +165,7 @@ def test_without_operators_that_is_said(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("by", ["shape", "user_frame"])
+@pytest.mark.parametrize("by", ["shape", "user_frame", "module"])
 @pytest.mark.parametrize("name", ["transformer_accumulation", "checkpointed", "mlp_loader", "convolution"])
 def test_the_parts_of_a_name_sum_to_it(name: str, by: Any, tmp_path: Path) -> None:
     trace = open_shared(RECORDINGS / f"{name}.pt.trace.json.gz")

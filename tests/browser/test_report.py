@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.browsers import chromium, look
 from tests.present.drawn_comparison import comparison, empty, history
 from tests.present.drawn_report import empty_report, report, tables
 
@@ -15,21 +15,10 @@ from stepscope.present.diff.html import html as diff
 from stepscope.present.report.html import html
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-Scheme = Literal["light", "dark"]
 PAGES = {
     "full": html(report()),
     "many steps": html(report(tables=tables(150))),
@@ -43,32 +32,8 @@ PAGES = {
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """The machine's Chromium with a fresh profile."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        pytest.fail("playwright is missing: pip install --group browser")
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        pytest.fail("no Chromium: apt-get install chromium, or put one of that name on the PATH")
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=[*FLAGS], headless=True)
+    with chromium() as started:
         yield started
-        started.close()
-
-
-class Opened:
-    """A page with what it asked the network for and what it complained about."""
-
-    def __init__(self, page: Page, address: str) -> None:
-        self.page = page
-        self.requests: list[str] = []
-        self.complaints: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
-        page.on("console", lambda message: self.complaints.append(message.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +47,11 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
-def opened(browser: Browser, address: str, *, width: int = 1280, scheme: Scheme = "light") -> Opened:
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    return Opened(context.new_page(), address)
-
-
 @pytest.mark.parametrize("name", PAGES)
 def test_it_asks_for_nothing_and_complains_of_nothing(
     browser: Browser, addresses: dict[str, str], name: str
 ) -> None:
-    seen = opened(browser, addresses[name])
+    seen = look(browser, addresses[name])
     seen.page.mouse.wheel(0, 20_000)
     assert seen.requests == [addresses[name]]
     assert seen.complaints == []
@@ -101,7 +61,7 @@ def test_it_asks_for_nothing_and_complains_of_nothing(
 @pytest.mark.parametrize("width", [400, 800, 1280])
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_sticks_out(browser: Browser, addresses: dict[str, str], name: str, width: int) -> None:
-    page = opened(browser, addresses[name], width=width).page
+    page = look(browser, addresses[name], width=width).page
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     assert page.evaluate("document.documentElement.scrollWidth") == width
     # Tables and code may scroll by themselves; everything else lies within the page.
@@ -116,7 +76,7 @@ def test_light_and_dark_differ(browser: Browser, addresses: dict[str, str], tmp_
     style = "one => { const s = getComputedStyle(one); return [s.backgroundColor, s.color]; }"
     looks, pictures = [], []
     for scheme in ("light", "dark"):
-        page = opened(browser, addresses["full"], scheme=scheme).page
+        page = look(browser, addresses["full"], scheme=scheme).page
         looks.append([page.eval_on_selector(one, style) for one in ("body", ".panel", ".card h3", ".badge")])
         pictures.append(page.screenshot(path=tmp_path / f"{scheme}.png", full_page=True))
     for light, dark in zip(*looks, strict=True):
@@ -126,7 +86,7 @@ def test_light_and_dark_differ(browser: Browser, addresses: dict[str, str], tmp_
 
 
 def test_it_prints_light_and_unfolded(browser: Browser, addresses: dict[str, str], tmp_path: Path) -> None:
-    page = opened(browser, addresses["full"], scheme="dark").page
+    page = look(browser, addresses["full"], scheme="dark").page
     paper = tmp_path / "report.pdf"
     page.pdf(path=paper, format="A4")
     assert paper.read_bytes().startswith(b"%PDF-")
@@ -142,7 +102,7 @@ def test_it_prints_light_and_unfolded(browser: Browser, addresses: dict[str, str
 
 
 def test_a_button_copies_the_fix(browser: Browser, addresses: dict[str, str]) -> None:
-    seen = opened(browser, addresses["full"])
+    seen = look(browser, addresses["full"])
     seen.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     button = seen.page.locator("#finding-scalar-reads .copied button")
     button.click()

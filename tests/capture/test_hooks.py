@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stepscope.capture.hooks import Hooks
+from stepscope.capture.hooks import Hooks, is_building
 
 PROGRAM = Path(__file__).parent / "programs" / "building_tuples.py"
 
@@ -52,6 +52,52 @@ def test_hooked_modules_are_copied_pickled_and_compiled_as_others_are(torch: Any
         explained = torch._dynamo.explain(lambda given: model(given) * 2)(torch.ones(2, 4))
         assert explained.graph_break_count == 0
     finally:
+        torch._dynamo.utils.counters.clear()
         hooks.remove()
     assert type(model._forward_pre_hooks) is OrderedDict
     assert not model._forward_pre_hooks
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_again_when_the_hooks_are_gone(torch: Any) -> None:
+    counters = torch._dynamo.utils.counters
+    heard: list[str] = []
+    listener: Any = _Silent()
+    listener.module_called = lambda module: heard.append(type(module).__name__)
+    hooks = Hooks(listener)
+    hooks.install()
+    torch._dynamo.reset()
+    counters.clear()
+    try:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())
+        hooks.listen_to([model])
+        compiled = torch.compile(lambda given: model(given) * 2, backend="eager")
+        compiled(torch.ones(2, 4))
+        model(torch.ones(2, 4))
+        assert heard == ["Sequential"]
+        assert counters["stats"]["unique_graphs"] == 1
+        hooks.remove()
+        compiled(torch.ones(2, 4))
+        model(torch.ones(2, 4))
+        assert heard == ["Sequential"]
+        assert counters["stats"]["unique_graphs"] == 1
+    finally:
+        counters.clear()
+        hooks.remove()
+
+
+@pytest.mark.slow
+def test_a_module_that_is_being_made_is_not_looked_at(torch: Any) -> None:
+    seen: list[bool] = []
+    listener: Any = _Silent()
+    listener.goes_without_gradients = lambda: seen.append(is_building())
+    hooks = Hooks(listener)
+    hooks.install()
+    try:
+        torch.nn.Linear(4, 4)  # sets its weights without gradients
+        with torch.no_grad():
+            assert seen
+    finally:
+        hooks.remove()
+    assert all(seen[:-1])
+    assert not seen[-1]

@@ -42,6 +42,7 @@ LINES_OF: dict[str, list[list[str]]] = {
     "export": [["TRACE", "-o", "FILE", "--force"]],
     "info": [["TRACE"]],
     "ingest": [["TRACE"]],
+    "open": [["TRACE", "--save", "FILE"], ["TRACE", "--page", "kernels", "--save", "FILE"]],
     "query": [["TRACE", SQL], ["TRACE", "SELECT * FROM meta"], ["TRACE", "--schema"]],
     "report": [["TRACE"]],
     "show": [["kernels", "TRACE"], []],

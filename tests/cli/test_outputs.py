@@ -28,6 +28,7 @@ LINES_OF = {
     "check": ["TRACE", "--baseline", "OTHER", "--budget", "budgets.toml", "--junit", "FILE"],
     "cut": ["TRACE", "--time", ":", "--force", "-o", "FILE"],
     "export": ["TRACE", "--format", "collapsed", "--force", "-o", "FILE"],
+    "open": ["TRACE", "--page", "kernels", "--save", "FILE"],
     "summarize": ["TRACE", "-o", "FILE"],
 }
 """The commands that write a file."""
@@ -139,7 +140,7 @@ def test_a_summary_of_a_job_is_not_added_to_an_input(
 ) -> None:
     before = contents(folder)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "t.json")
-    form = ["--format", "github"] if command not in ("cut", "export", "summarize") else []
+    form = ["--format", "github"] if command not in ("cut", "export", "open", "summarize") else []
     main([*typed(command, "/dev/null"), *form])
     assert contents(folder) == before
 
@@ -319,6 +320,7 @@ def test_only_one_place_opens_files_for_writing() -> None:
     allowed |= {"cli/supervision.py"}  # hands on what its child, which guards it, has said
     # Adds to a ledger; keeps what programs print in a folder that goes; answers in a process of its own.
     allowed |= {"trials/ledger.py", "trials/running.py", "doctor/probe.py"}
+    allowed |= {"web/serving.py", "web/sources.py"}  # hands on at once what was said; only reads
     found = set()
     for path in registry.PACKAGE.rglob("*.py"):
         name = str(path.relative_to(registry.PACKAGE))
@@ -329,7 +331,8 @@ def test_only_one_place_opens_files_for_writing() -> None:
             found.add(name)
     stores = {name for name in found if name.startswith("store/")} - {"store/export.py"}
     assert stores <= {
-        f"store/{name}.py" for name in ("columns", "layout", "leftovers", "rows", "sums", "writer")
+        f"store/{name}.py"
+        for name in ("columns", "layout", "leftovers", "rows", "sums", "timeline_files", "writer")
     }
     # A timer says a fixed line when nothing else can be said.
     assert found - stores <= makers | allowed | {"cli/commands/query.py"}

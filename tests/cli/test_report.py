@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,12 @@ def test_from_python(trace: str) -> None:
     report = stepscope.report(trace)
     assert report.verdict.word == "host-bound"
     assert report.findings
+
+
+@pytest.mark.slow
+def test_pandas_is_not_imported_for_it() -> None:
+    pytest.importorskip("pandas")
+    command = "import sys; from stepscope.cli.main import main; main(['report', '--demo'])"
+    code = f"{command}; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"

@@ -170,7 +170,7 @@ class TestWhatAViewerGets:
         assert read.rows("SELECT count(*) AS n FROM other_events WHERE category = 'stepscope'") == [{"n": 0}]
 
     def test_counters(self, tmp_path: Path) -> None:
-        from tests.sources.test_pftrace import with_counters
+        from tests.sources.pftrace_files import with_counters
 
         (tmp_path / "in.pftrace").write_bytes(with_counters().trace())
         trace = stepscope.open(tmp_path / "in.pftrace", store=tmp_path / "store")

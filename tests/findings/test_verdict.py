@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -203,6 +204,36 @@ def test_without_a_device() -> None:
     assert verdict(step, dataloader=8 * MS, other=2 * MS).word == "input-bound"
     assert verdict(step, communication=8 * MS, other=2 * MS).word == "communication-bound"
     assert verdict(step).word == "unknown"
+
+
+@pytest.mark.parametrize(
+    "parts,said",
+    [
+        ({"runtime": MS, "cpu": 5 * MS}, "what the device did is not recorded"),
+        ({"other": 9 * MS}, "no operators either"),
+    ],
+)
+def test_a_profile_that_lacks_the_device_has_no_verdict(parts: dict[str, float], said: str) -> None:
+    found = verdict(mean_step(device=None, busy_ns=0.0, starved_ns=0.0), None, **parts)
+    assert found.word == "unknown"
+    assert said in found.sentence
+
+
+def test_a_profile_that_lacks_the_kernels_has_no_verdict() -> None:
+    step = mean_step(**LATE, losses=losses(host=0.6))
+    seen = replace(overview(step, memcpy=MS, other=8 * MS), kernels_per_step=0)
+    found = verdict_of(step, facts(), seen, (), {})
+    assert found.word == "unknown"
+    assert "no kernel" in found.sentence
+
+
+def test_several_devices_of_one_process_are_told_apart() -> None:
+    step = mean_step(**LATE, losses=losses(host=0.6, device=0.05))
+    found = verdict_of(step, facts(), replace(overview(step, kernel=4 * MS), devices_with_work=2), (), {})
+    assert found.sentence == (
+        "At least one of 2 GPUs computes for 40 % of the 10.0 ms step. "
+        "The busiest, GPU 0, is idle for 80 %, waiting for the host to launch work."
+    )
 
 
 def test_without_steps() -> None:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from tests.native.rebuilt import Reading, read
-from tests.native.test_salvage import kernel, names_in, read_both, trace
+from tests.native.test_odd_traces import kernel, names_in, read_both, trace
 
 IMPOSSIBLE = "an event with an impossible time, set aside"
 DAY_US = 86_400_000_000

@@ -18,8 +18,9 @@ from tests.present.test_html import Parsed
 
 from stepscope.compare import Comparison
 from stepscope.present import _changes as phrases
+from stepscope.present.diff._sections import moves
 from stepscope.present.diff.github import github
-from stepscope.present.diff.html import html, moves
+from stepscope.present.diff.html import html
 from stepscope.present.diff.json import json as as_json
 from stepscope.present.diff.markdown import markdown
 from stepscope.present.diff.summary import summary

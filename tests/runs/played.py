@@ -93,13 +93,8 @@ def played_forward(
                 end, calls, _ = started[part.name]
                 for place, rank in enumerate(every):
                     if end > rank.now:
-                        told = {
-                            "step": step,
-                            "call": calls[place],
-                            "start_ns": rank.now,
-                            "dur_ns": end - rank.now,
-                        }
-                        rank.exposed.append(told)
+                        waited = {"start_ns": rank.now, "dur_ns": end - rank.now}
+                        rank.exposed.append({"step": step, "call": calls[place], **waited})
                         rank.now = end
         for rank in every:
             rank.steps[-1]["end_ns"] = rank.now

@@ -187,7 +187,7 @@ class TestWhatItSays:
     def test_a_report_on_a_log_alone_is_plain_about_what_it_lacks(self) -> None:
         report = build_report(stepscope.open(STRUCTURED))
         assert "has no steps" in report.verdict.sentence
-        assert "8 compilations took 23.8 s" in report.verdict.sentence
+        assert "10 compilations took 23.9 s" in report.verdict.sentence
         ids = [one.id for one in report.findings]
         assert ids == ["graph-breaks", "recompilations"]
         assert not any(one.gain.is_known for one in report.findings)
@@ -306,6 +306,50 @@ other = async_compile.triton('other', '''
         assert rows(trace, "SELECT DISTINCT rank FROM logged_recompiles") == [(3,)]
         assert len(rows(trace, "SELECT 1 FROM logged_breaks")) == 5
 
+    def test_lines_of_two_ranks_may_be_mixed(self, tmp_path: Path) -> None:
+        lines = MESSAGES.read_text().splitlines()
+        others = [re.sub(r"^(\w\d{4} \S+ )\d+", r"\g<1>4711", line) for line in lines]
+        mixed = "".join(
+            f"[rank{rank}]:{line}\n"
+            for both in zip(lines, others, strict=True)
+            for rank, line in enumerate(both)
+        )
+        found = [
+            rows(
+                stepscope.open(drawn_log(tmp_path, text, name)),
+                "SELECT file, line, reason FROM logged_breaks ORDER BY ALL",
+            )
+            for name, text in (("one.log", "\n".join(lines)), ("two.log", mixed))
+        ]
+        assert found[1] == sorted(found[0] * 2, key=lambda row: [str(one) for one in row])
+
+    def test_a_compilation_is_announced_several_times_and_counts_once(self, tmp_path: Path) -> None:
+        said = [
+            ("0/0", "torchdynamo start compiling f /app/a.py:3, stack (elided 5 frames):"),
+            ("0/0", "torchdynamo start tracing f /app/a.py:3"),
+            ("0/0_1", "torchdynamo start tracing f /app/a.py:3"),
+            ("0/1", "torchdynamo start tracing f /app/a.py:3"),  # of a log without the first kind
+            ("0/1_1", "torchdynamo start tracing f /app/a.py:3"),
+            ("0/1_2", "torchdynamo start tracing f /app/a.py:3"),
+        ]
+        text = "".join(
+            f"I0401 12:00:0{at}.000000 7 torch/_dynamo/convert_frame.py:1] [{region}] {words}\n"
+            for at, (region, words) in enumerate(said)
+        )
+        trace = stepscope.open(drawn_log(tmp_path, text))
+        asked = "SELECT region, attempts FROM logged_compilations ORDER BY region"
+        assert rows(trace, asked) == [("0/0", 2), ("0/1", 3)]
+
+    def test_what_backward_compiles_counts(self, tmp_path: Path) -> None:
+        metrics = {"entire_frame_compile_time_s": 5.0, "is_forward": False, "co_name": "f"}
+        told = [{"bwd_compilation_metrics": metrics}, {"bwd_compilation_metrics_runtime": metrics}]
+        text = "".join(entry({**one, **CONTEXT}) for one in told)
+        trace = stepscope.open(drawn_log(tmp_path, text))
+        assert rows(trace, "SELECT kind FROM logged_compilations ORDER BY kind") == [
+            ("backward",),
+            ("runtime",),
+        ]
+
 
 OLD_BREAK = """\
 Graph break in user code at /app/a.py:5
@@ -321,7 +365,33 @@ torch._dynamo hit config.recompile_limit (8)
 To log all recompilation reasons, use TORCH_LOGS="recompiles"."""
 
 
+SKIPPED = """\
+Graph break in user code at /app/train.py:73
+Graph Break Reason: Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break encountered:
+
+Unsupported Tensor.item() call with capture_scalar_outputs=False
+  Explanation: Dynamo does not support tracing `Tensor.item()` with config.capture_scalar_outputs=False.
+  Hint: Set `torch._dynamo.config.capture_scalar_outputs = True`
+
+*** While handling this graph break, another graph break occurred: ***
+
+graph break in loop
+  Explanation: torch.compile detected a graph break in a for/while loop. Skipping the frame and falling back to eager.
+
+User code traceback:
+  File "/app/train.py", line 73, in forward
+    largest = x.abs().max().item()
+"""  # noqa: E501  # as torch 2.11 writes it
+
+
 class TestMessages:
+    def test_a_break_for_which_the_whole_function_is_left(self) -> None:
+        found = graph_break(SKIPPED)
+        assert found["reason"] == "Unsupported Tensor.item() call with capture_scalar_outputs=False"
+        assert found["hint"] == "Set `torch._dynamo.config.capture_scalar_outputs = True`"
+        assert (found["line"], found["code"]) == (73, "largest = x.abs().max().item()")
+        assert found["skipped"] == 1
+
     def test_an_older_version_of_a_break(self) -> None:
         found = graph_break(OLD_BREAK)
         assert found == {

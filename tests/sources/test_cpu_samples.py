@@ -19,6 +19,7 @@ import stepscope
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.findings.build import build_report
+from stepscope.sources._perf_lines import perf_lines
 from stepscope.sources._sampled_frames import part_of
 from stepscope.store.trace import Trace
 
@@ -107,6 +108,62 @@ class TestPerf:
         assert our_stacks(trace) == slow_stacks(PERF)
         assert not trace.meta.damage
 
+    def test_without_call_chains_each_line_is_a_sample(self, tmp_path: Path) -> None:
+        add = "     7f1 work+0x1a (/site/torch/lib/libtorch_cpu.so)\n"
+        text = "".join(f"          python    4242 [003]  10.00000{n}:  101 cycles:P: {add}" for n in range(3))
+        text += (
+            "              dd    4250 [001]  10.000007:  101 cycles:P:      7f2 take_gil (/bin/python3.12)\n"
+        )
+        text += "  thread 2 of me    4251 [001]  10.000008:  101 cycles:P:  ffffffffa7 [unknown] ([unknown])"
+        trace = stepscope.open(written(tmp_path, text))
+        sql = "SELECT thread, command, clock_ns, weight FROM cpu_samples ORDER BY clock_ns"
+        assert rows(trace, sql) == [
+            *((4242, "python", 10_000_000_000 + 1000 * n, 101.0) for n in range(3)),
+            (4250, "dd", 10_000_007_000, 101.0),
+            (4251, "thread 2 of me", 10_000_008_000, 101.0),
+        ]
+        assert our_stacks(trace) == {("work",): 3, ("take_gil",): 1, ("[unknown]",): 1}
+        assert not trace.meta.damage
+
+    @pytest.mark.parametrize("comments", ["", "# a long header\n" * 1000])
+    def test_without_times_the_thread_is_not_the_period(self, comments: str, tmp_path: Path) -> None:
+        stack = "\t 7f1 work+0x1 (/lib/a.so)\n\n"
+        heads = (
+            "python 4242 [003] 1010101 cycles:P:",
+            "pool 3 42/4250  7 cycles:P:",
+            "x 4251 [001] cycles:P:",
+        )
+        text = comments + "".join(f"{head} \n{stack}" for head in heads)
+        trace = stepscope.open(written(tmp_path, text.replace("# a", "# captured on # perf version a", 1)))
+        sql = "SELECT process, thread, command, cpu, clock_ns, event, weight FROM cpu_samples ORDER BY thread"
+        assert rows(trace, sql) == [
+            (None, 4242, "python", 3, None, "cycles:P", 1010101.0),
+            (42, 4250, "pool 3", None, None, "cycles:P", 7.0),
+            (None, 4251, "x", 1, None, "cycles:P", 1.0),
+        ]
+        assert our_stacks(trace) == {("work",): 3}
+
+    @pytest.mark.parametrize("place", ["7 cycl", "7 cycles:", "7", "7 cycles:P: "])
+    def test_a_head_that_is_cut_is_no_event(self, place: str, tmp_path: Path) -> None:
+        text = (
+            f"python 1/2 [000] 12.5: 7 cycles:P: \n\t 7f1 work (/lib/a.so)\n\npython 1/2 [000] 12.6:  {place}"
+        )
+        trace = stepscope.open(written(tmp_path, text))
+        assert rows(trace, "SELECT event, samples FROM cpu_samples") == [("cycles:P", 1)]
+        assert [(one.reason, one.count) for one in trace.meta.damage] == [
+            ("a line that is no part of a sample, left out", 1)
+        ]
+
+    def test_modules_with_parentheses(self, tmp_path: Path) -> None:
+        text = "python 1/2 [000] 12.5: 7 cycles:P: \n\t 7f1 [unknown] (/memfd:nvidia (deleted))\n"
+        text += "\t 7f2 f(int)+0x10 (/opt/python3.12 (deleted))\n\t 7f3 g(int) (/opt/a (1)/b.so)\n"
+        trace = stepscope.open(written(tmp_path, text))
+        assert rows(trace, "SELECT name, module, part FROM sampled_frames ORDER BY frame") == [
+            ("[unknown]", "/memfd:nvidia (deleted)", "program"),
+            ("f(int)", "/opt/python3.12 (deleted)", "interpreter"),
+            ("g(int)", "/opt/a (1)/b.so", "program"),
+        ]
+
     def test_functions_count_recursion_once(self, tmp_path: Path) -> None:
         table = stepscope.open(written(tmp_path, PERF)).table("cpu_functions")
         told = {row.name: (row.self_samples, row.total_samples, row.total_share) for row in table}
@@ -165,6 +222,22 @@ class TestPerf:
             ("task-clock", "msec", 1800.5, None),
         ]
 
+    @pytest.mark.parametrize("mark, point", [(";", ","), (";", "."), ("\t", "."), ("\t", ","), (",", ".")])
+    def test_stat_with_other_separators_and_decimal_points(
+        self, mark: str, point: str, tmp_path: Path
+    ) -> None:
+        lines = ["CPU0 2001@5 msec task-clock 2001504321 100@00 1@998 CPUs", "CPU0 200 - cycles 900 50@00"]
+        text = "".join(f"{line}\n" for line in lines).replace(" ", mark).replace("-\t", "\t")
+        text = text.replace(f"{mark}-{mark}", mark * 2).replace("@", point)
+        trace = stepscope.open(written(tmp_path, f"# started on Mon Jan 12 10:00:00 2026\n\n{text}"))
+        found = rows(
+            trace, "SELECT scope, event, unit, value, counted_share FROM cpu_counters ORDER BY event"
+        )
+        assert found == [
+            ("CPU0", "cycles", None, 200.0, 0.5),
+            ("CPU0", "task-clock", "msec", 2001.5, None),
+        ]
+
     def test_stat_of_threads(self, sample: Find) -> None:
         trace = stepscope.open(sample("perf/perf_report.txt"))  # which is of perf stat --per-thread
         sql = "SELECT scope, value FROM cpu_counters WHERE event = 'cycles'"
@@ -199,15 +272,47 @@ class TestCollapsed:
             ("a line that is no stack with a count, left out", 1)
         ]
 
+    def test_processes_and_threads_of_py_spy(self, tmp_path: Path) -> None:
+        main, spawned = 'process 42:"python a.py"', 'process 43:"python -c import a; run(b)"'
+        text = f"{main};thread (0x7F11): MainThread;<module> (a.py:4);f (b.py:1) 60\n"
+        text += f"{main};thread (42): Thread-1 (_pin);run (t.py:1) 40\n"
+        text += f"{main};{spawned};thread (0x11);g (c.py:5) 25\n"
+        text += f'{main};f (b.py:1) 5\nprocess 7:"cut;h (b.py:2) 3\n'
+        trace = stepscope.open(written(tmp_path, text))
+        sql = "SELECT process, thread, command, samples FROM cpu_samples ORDER BY samples DESC"
+        assert rows(trace, sql) == [
+            (42, 0x7F11, "MainThread", 60),
+            (42, 42, "Thread-1 (_pin)", 40),
+            (43, 0x11, "python -c import a", 25),
+            (42, None, "python a.py", 5),
+            (7, None, "cut", 3),
+        ]
+        assert our_stacks(trace) == {("f", "<module>"): 60, ("run",): 40, ("g",): 25, ("f",): 5, ("h",): 3}
+        names = rows(trace, "SELECT name FROM sampled_frames ORDER BY name")
+        assert [name for (name,) in names] == ["<module>", "f", "g", "h", "run"]
+
+    @pytest.mark.parametrize("written_as, thread", [("py-1-42/43", 43), ("py-1-42", None)])
+    def test_processes_and_threads_of_perf(self, written_as: str, thread: int | None, tmp_path: Path) -> None:
+        trace = stepscope.open(written(tmp_path, f"{written_as};a;b 7\n{written_as};take_gil 3\n"))
+        sql = "SELECT process, thread, command, samples FROM cpu_samples ORDER BY samples DESC"
+        assert rows(trace, sql) == [(42, thread, "py-1", 7), (42, thread, "py-1", 3)]
+        assert our_stacks(trace) == {("b", "a"): 7, ("take_gil",): 3}
+
+    def test_a_function_with_a_number_is_no_process(self, tmp_path: Path) -> None:
+        trace = stepscope.open(written(tmp_path, "worker-1;a 7\nmain;b 3\n"))
+        assert our_stacks(trace) == {("a", "worker-1"): 7, ("b", "main"): 3}
+        assert rows(trace, "SELECT DISTINCT process FROM cpu_samples") == [(None,)]
+
     @pytest.mark.parametrize(
         "name", ["iperf_pidtid.collapsed-tid.txt.gz", "cycles_instructions.collapsed-all.txt"]
     )
     def test_samples_of_others(self, name: str, sample: Find) -> None:
         path = sample(f"perf/{name}")
         slow: Counter[tuple[str, ...]] = Counter()
+        first = 1 if "-tid" in name else 0  # the program with its process and thread
         for line in plain(path).splitlines():
             stack, _, count = line.rpartition(" ")
-            slow[tuple(reversed(stack.split(";")))] += int(count)
+            slow[tuple(reversed(stack.split(";")[first:]))] += int(count)
         assert our_stacks(stepscope.open(path)) == slow
 
 
@@ -270,6 +375,14 @@ class TestHostile:
         assert whole.samples == pieces.samples == 3
         taken += [bytes(pieces.take_samples()[-1][0])]
         assert b"".join(taken) == bytes(whole.take_samples()[-1][0])
+
+    @given(st.lists(st.integers(1, 60), max_size=40))
+    def test_lines_are_made_alike_wherever_pieces_end(self, sizes: list[int]) -> None:
+        text, at, pieces = PERF.encode(), 0, []
+        for size in [*sizes, len(text)]:
+            pieces.append(text[at : at + size])
+            at += size
+        assert b"".join(perf_lines(pieces)) == text
 
     @given(st.binary(max_size=200), st.integers(0, len(PERF)), st.booleans())
     def test_no_bytes_harm_the_reader(self, noise: bytes, at: int, collapsed: bool) -> None:

@@ -89,17 +89,27 @@ def test_operators_and_ranges(sized: bool, tmp_path: Path) -> None:
         {"name": "OPERATOR_CALL", "start_ns": 100, "dur_ns": 60, "self_ns": 20},
         {"name": "native_call_addmm.out", "start_ns": 110, "dur_ns": 40, "self_ns": 40},
     ]
-    assert trace.arrow("SELECT name, dur_ns FROM annotations").to_pylist() == [
-        {"name": "Method::execute", "dur_ns": 110}
+    assert trace.arrow("SELECT name, dur_ns FROM annotations ORDER BY name").to_pylist() == [
+        {"name": "Method::execute", "dur_ns": 110},
+        {"name": "ProfilerStep#0", "dur_ns": 110},
     ]
     assert trace.meta.damage == ()
+
+
+def test_each_execution_is_a_step(tmp_path: Path) -> None:
+    later = [(name, start + 1000, end + 1000) for name, start, end in EVENTS]
+    inside = ("Method::execute", 1100, 1150)
+    file = tmp_path / "x.etdp"
+    file.write_bytes(dump([("Program::load_method", 0, 80), *later, inside, *EVENTS]))
+    found = stepscope.open(file).table("steps")
+    assert [(row.step, row.dur_ns) for row in found] == [(0, 110), (1, 110)]
 
 
 def test_times_that_cannot_be_are_counted(tmp_path: Path) -> None:
     file = tmp_path / "x.etdp"
     file.write_bytes(dump([*EVENTS, ("native_call_relu.out", 50, 20)]))
     trace = stepscope.open(file)
-    assert trace.meta.events == 3
+    assert trace.meta.events == 4  # with the mark of a step
     assert [(one.reason, one.count) for one in trace.meta.damage] == [
         ("an event of the ETDump that is damaged, not kept", 1)
     ]
@@ -126,6 +136,7 @@ def test_a_real_one(sample: Callable[[str], Path], tmp_path: Path) -> None:
     trace = stepscope.open(sample("serving/executorch/etdump.etdp"), store=tmp_path)
     found = trace.arrow("SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM ops WHERE name LIKE 'native%'")
     assert found.to_pylist() == [{"n": 14, "ns": 1_889_086}]
-    assert trace.arrow("SELECT name FROM annotations ORDER BY start_ns")["name"].to_pylist() == [
+    sql = "SELECT name FROM annotations WHERE name LIKE '%::%' ORDER BY start_ns"
+    assert trace.arrow(sql)["name"].to_pylist() == [
         "Program::load_method", "Method::init", "Method::execute",
     ]  # fmt: skip

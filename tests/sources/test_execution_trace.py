@@ -13,12 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
+from tests.protobuf import message, packed_varint
 from tests.trying import tries
 
 import stepscope
 from stepscope import _native
 from stepscope.analyses.op_inputs import op_inputs
 from stepscope.errors import StepscopeError
+from stepscope.findings.build import build_report
 from stepscope.store.columns import texts
 
 SHAPES = [[[8, 4], [4, 2]], [[8, 2]]]
@@ -208,31 +210,17 @@ def test_real_ranks_and_their_execution_traces(sample: Callable[[str], Path], tm
     assert joined >= 0.99 * nodes > 1000
 
 
-def varint(number: int) -> bytes:
-    out = b""
-    while number > 0x7F:
-        out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
-    return out + bytes([number])
-
-
-def field(number: int, value: int | bytes) -> bytes:
-    """A field of protobuf."""
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
-
-
 def delimited(*messages: bytes) -> bytes:
-    return b"".join(varint(len(one)) + one for one in messages)
+    return b"".join(packed_varint(len(one)) + one for one in messages)
 
 
 def attribute(name: str, number: int, value: int | bytes) -> bytes:
-    return field(1, name.encode()) + field(number, value)
+    return message((1, name), (number, value))
 
 
 def chakra_node(number: int, name: str, needs: tuple[int, ...] = ()) -> bytes:
     """A node as Chakra writes what it read of a trace of torch."""
-    given_ = field(1, b"[[1, 2]]") + field(2, b"[[8, 4]]") + field(3, b'["Tensor(float)"]')
+    given_ = message((1, "[[1, 2]]"), (2, "[[8, 4]]"), (3, '["Tensor(float)"]'))
     attrs = [
         attribute("rf_id", 13, number + 100),
         attribute("tid", 13, 1),
@@ -240,14 +228,12 @@ def chakra_node(number: int, name: str, needs: tuple[int, ...] = ()) -> bytes:
         attribute("seq_id", 17, 1),  # folded: -1
         attribute("is_cpu_op", 27, 1),
     ]
-    depends = field(4, 2) + field(5, b"".join(map(varint, needs)))
-    whole = (
-        field(1, number) + field(2, name.encode()) + field(3, 4) + depends + field(7, 5) + field(8, given_)
-    )
-    return whole + b"".join(field(10, one) for one in attrs)
+    depends = b"".join(map(packed_varint, needs))
+    fields = [(1, number), (2, name), (3, 4), (4, 2), (5, depends), (7, 5), (8, given_)]
+    return message(*fields, *((10, one) for one in attrs))
 
 
-HEADER = field(1, b"0.0.4") + field(2, attribute("schema", 29, b"1.0.2-chakra.0.0.4"))
+HEADER = message((1, "0.0.4"), (2, attribute("schema", 29, b"1.0.2-chakra.0.0.4")))
 
 
 class TestProtobuf:
@@ -264,8 +250,44 @@ class TestProtobuf:
         assert trace.meta.metadata["execution_trace"] == {"schema": "1.0.2-chakra.0.0.4"}
         assert [row.name for row in op_inputs(trace)] == ["aten::a", "aten::b"]
 
+    def test_one_of_a_generator(self, tmp_path: Path) -> None:
+        sent = message((1, 1), (2, "COMM_SEND_NODE"), (3, 5), (10, attribute("comm_size", 9, 1024)))
+        worked = message((2, "COMP_NODE"), (3, 4), (10, attribute("is_cpu_op", 27, 0)))  # its number is 0
+        file = tmp_path / "x.0.et"
+        file.write_bytes(delimited(message((1, "0.0.4")), worked, sent))
+        trace = stepscope.open(file)
+        assert trace.meta.kind == "execution_trace"
+        found = trace.arrow("SELECT node, name FROM execution_nodes ORDER BY node").to_pylist()
+        assert [tuple(row.values()) for row in found] == [(0, "COMP_NODE"), (1, "COMM_SEND_NODE")]
+        assert "has no times" in build_report(trace).verdict.sentence
+
+    @pytest.mark.parametrize(
+        "parts",
+        [
+            (message((1, "0.0.4")),),
+            (message((1, "0.0.4")), message((1, 1), (2, "no kind"))),
+            (message((1, "0.0.4")), message((1, 1), (2, "a"), (3, 4), (11, 1))),
+            (message((1, "0.0.4")), message((1, 1), (2, b"\xff\x00"), (3, 4))),
+            (message((1, "0.0.4")), message((1, "a"), (2, "a"), (3, 4))),
+            (message((1, "0.0.4"), (3, 1)), message((1, 1), (2, "a"), (3, 4))),
+            (message((1, "1.x no version")), message((1, 1), (2, "a"), (3, 4))),
+        ],
+    )
+    def test_other_protobuf_is_not_taken_for_one(self, parts: tuple[bytes, ...], tmp_path: Path) -> None:
+        file = tmp_path / "x.et"
+        file.write_bytes(delimited(*parts))
+        with pytest.raises(StepscopeError, match="no source knows"):
+            stepscope.open(file)
+
+    def test_durations_are_told(self, tmp_path: Path) -> None:
+        file = tmp_path / "x.et"
+        file.write_bytes(delimited(HEADER, chakra_node(0, "aten::a")))
+        said = build_report(stepscope.open(file)).verdict.sentence
+        assert "has no timeline" in said
+        assert "has no times" not in said
+
     def test_what_is_cut_or_damaged(self, tmp_path: Path) -> None:
-        odd = field(1, 5) + b"\x12\x7f"  # a name that runs over the end
+        odd = message((1, 5)) + b"\x12\x7f"  # a name that runs over the end
         whole = delimited(HEADER, chakra_node(0, "aten::a"), odd, chakra_node(1, "aten::b"))
         file = tmp_path / "x.et"
         file.write_bytes(whole[:-3])

@@ -89,6 +89,50 @@ def test_measured_flops_are_those_of_the_matrices() -> None:
     assert norm.gb_per_s == pytest.approx(norm.bytes / norm.duration_ns)
 
 
+def test_a_few_metrics_without_a_value_are_usual(tmp_path: Path) -> None:
+    head, units, *launches = RAW.read_text().splitlines()
+    page = tmp_path / "page.csv"
+    lines = [head + ',"spilling"', units + ',""', *(f'{one},"no data"' for one in launches)]
+    page.write_text("\n".join(lines))
+    assert not stepscope.open(page).meta.damage
+
+
+SUMMARY_OF = (
+    "Process ID,Process Name,Kernel Name,Block Size,Grid Size,Device,CC,Invocations,Section Name,Metric Name,"
+    "Metric Unit,Minimum,Maximum,Average"
+)
+SUMMARY = [
+    ("void gemm(float)", "12", "Duration", "us", "900.00", "1,100.00", "1,000.12"),
+    ("void gemm(float)", "12", "Memory Throughput", "%", "80.0", "90.0", "88.1"),
+    ("void gemm(float)", "12", "DRAM Throughput", "%", "30.0", "50.0", "40.0"),
+    ("void gemm(float)", "12", "Compute (SM) Throughput", "%", "30.0", "50.0", "35.0"),
+    ("fill(int)", "6", "Duration", "us", "9.00", "11.00", "10.00"),
+]
+
+
+def summary() -> str:
+    shape = ("(256, 1, 1)", "(128, 2, 1)", "0", "9.0")
+    lines = [
+        SUMMARY_OF.split(","),
+        *(("7", "python", kernel, *shape, calls, "SOL", *rest) for kernel, calls, *rest in SUMMARY),
+    ]
+    return "".join(",".join(f'"{cell}"' for cell in line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize("before", ["", "==PROF== Connected to process 7 (python)\n", "\ufeff"])
+def test_a_summary_as_csv_has_means_of_its_launches(tmp_path: Path, before: str) -> None:
+    page = tmp_path / "summary.csv"
+    page.write_text(before + summary(), encoding="utf-8")
+    trace = stepscope.open(page)
+    asked = (
+        "SELECT launch, function, launches, value FROM kernel_counters WHERE metric = 'Duration' ORDER BY 1"
+    )
+    assert rows(trace, asked) == [(0, "gemm", 12, 1000.12), (1, "fill", 6, 10.0)]
+    gemm = next(iter(trace.table("measured_kernels")))
+    # Its caches are near their peak, its memory is not.
+    assert (gemm.launches, gemm.duration_ns, gemm.memory_share, gemm.bound) == (12, 1_000_120, 0.4, "memory")
+
+
 class TestText:
     def test_details(self, sample: Find) -> None:
         path = sample("ncu/heat_details.txt")

@@ -163,9 +163,8 @@ class TestAddingToATrace:
 
     def test_a_table_is_not_filled_twice(self, tmp_path: Path) -> None:
         profile = Drawing().memory(1, 5).write(tmp_path / "a.json")
-        with pytest.raises(
-            StepscopeError, match=r"can add to the table memory_events: .*a\.json has filled it"
-        ):
+        said = r"memory\.csv cannot be read together with .*a\.json: both tell of memory_events"
+        with pytest.raises(StepscopeError, match=said):
             stepscope.open(profile, also=[written(tmp_path / "memory.csv", MEMORY)])
         assert not [name for name in (tmp_path / "cache").iterdir() if name.suffix != ".lock"]
 

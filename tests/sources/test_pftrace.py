@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import random
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.drawing import Drawing
-from tests.protobuf import ANNOTATION, BASE, MEMCPY, MEMSET, Fixed, Packets, Real, message, of_text
+from tests.protobuf import BASE, Fixed, Packets, message, of_text
 from tests.samples import open_shared
-from tests.trying import tries
+from tests.sources.pftrace_files import drawn, with_counters
 
 import stepscope
-from stepscope import _native
 from stepscope.errors import StepscopeError
-from stepscope.sources._reading import new_reader
 from stepscope.store.trace import Trace
 
 
@@ -32,62 +26,6 @@ def rows(trace: Trace, sql: str) -> list[tuple[Any, ...]]:
 def opened(tmp_path: Path, raw: bytes, name: str = "drawn.pftrace") -> Trace:
     (tmp_path / name).write_bytes(raw)
     return stepscope.open(tmp_path / name, store=tmp_path / "store")
-
-
-def drawn() -> Packets:
-    """A thread with a step, an operator, Python and launches, and a GPU with what was launched."""
-    trace = Packets().thread(1, 422, 422)
-    trace.group(
-        {"name": "ProfilerStep#3", "at": 0, "until": 100_000, "category": "user_annotation"},
-        {
-            "name": "aten::mm",
-            "at": 10_000,
-            "until": 40_000,
-            "category": "cpu_op",
-            "args": {"External id": 5, "Input Dims": [[16, 128], []], "Concrete Inputs": ["", "2"]},
-        },
-        {
-            "name": "train.py(3): step",
-            "at": 1_000,
-            "until": 90_000,
-            "category": "python_function",
-            "args": {"Python id": 1, "Python parent id": None},
-        },
-    )
-    trace.group(
-        {
-            "name": "cudaLaunchKernel",
-            "at": 12_000,
-            "until": 15_000,
-            "category": "cuda_runtime",
-            "args": {"cbid": 211, "correlation": 7},
-            "ids": [1],
-        },
-        {
-            "name": "cudaMemcpyAsync",
-            "at": 15_000,
-            "until": 16_000,
-            "category": "cuda_runtime",
-            "args": {"cbid": 41, "correlation": 8},
-            "ids": [2],
-        },
-    )
-    trace.stage(1, 20_000, 30_000, kernel="gemm", name="gemm", grid=(8, 2, 1), extra={"correlation": 7})
-    trace.stage(2, 50_000, 5_000, MEMCPY, extra={"correlation": 8, "bytes": 4096})
-    trace.stage(3, 55_000, 1_000, MEMSET, stream=20)
-    return trace.stage(4, 20_000, 35_000, ANNOTATION, name="ProfilerStep#3")
-
-
-def with_counters() -> Packets:
-    """The same with readings of two counters, and one that nothing describes."""
-    trace = drawn()
-    specs = message((1, message((1, 3), (2, "Power (W)"))), (1, message((1, 4), (2, "SM Active"), (7, 37))))
-    interned = message((1, 1), (2, specs), (3, 2))
-    trace.add((10, 1), (12, message((47, interned))), (13, 0))
-    for at, counter, value in ((5, 3, (3, Real(99.5))), (6, 4, (2, 80)), (7, 9, (2, 1))):
-        read = message((4, 1), (2, message((1, counter), value)))
-        trace.add((8, BASE + at), (10, 1), (52, read), (13, 2))
-    return trace
 
 
 class TestAsPyTorchWritesIt:
@@ -296,6 +234,43 @@ class TestWhatOthersWrite:
         assert rows(store, "SELECT name, dur_ns, pid, tid FROM ops") == [("old", 20_000, "5", "6")]
 
 
+class TestWhatLooksAlike:
+    """From the second slice of a kind on, only numbers are read: nothing else may be lost or mixed up."""
+
+    def read(self, tmp_path: Path, *told: dict[str, Any]) -> list[tuple[Any, ...]]:
+        trace = Packets().thread(1, 5, 5)
+        for i, args in enumerate(told):
+            trace.begin("op", i * 10, 1, "cpu_op", args=args).end(i * 10 + 5)
+        sql = "SELECT external_id, record_id, args FROM ops ORDER BY start_ns"
+        return rows(opened(tmp_path, trace.trace()), sql)
+
+    def test_numbers_in_columns(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path, *({"External id": i, "Record function id": -i} for i in range(20)))
+        assert [one[:2] for one in found] == [(i, -i) for i in range(20)]
+
+    def test_texts_and_large_numbers_in_columns(self, tmp_path: Path) -> None:
+        ids = [5, "7", 6, "7", 1 << 62, 8, "7", 1 << 62, None, 9, None, 10]
+        found = self.read(tmp_path, *({"External id": one} for one in ids))
+        assert [one[0] for one in found] == [5, 7, 6, 7, 1 << 62, 8, 7, 1 << 62, None, 9, None, 10]
+
+    def test_other_arguments_stay_with_their_event(self, tmp_path: Path) -> None:
+        dims = [[[1, 2], []], [[3]], [[1, 2], []], [[3]]]
+        found = self.read(
+            tmp_path, *({"External id": i, "Input Dims": one, "x": i % 2} for i, one in enumerate(dims))
+        )
+        told = [json.loads(args) for _, _, args in found]
+        assert [one["Input Dims"] for one in told] == dims
+        assert [one["x"] for one in told] == [0, 1, 0, 1]
+        assert [one[0] for one in found] == [0, 1, 2, 3]
+
+    def test_keys_that_come_twice(self, tmp_path: Path) -> None:
+        trace = Packets().thread(1, 5, 5)
+        twice = [message((10, "External id"), (4, number)) for number in (3, 4)]
+        for at in (0, 10, 20):
+            trace.event(1, at, 1, (23, "op"), (22, "cpu_op"), *((4, one) for one in twice)).end(at + 5)
+        assert rows(opened(tmp_path, trace.trace()), "SELECT count(*), max(dur_ns) FROM ops") == [(3, 5)]
+
+
 class TestDamage:
     def test_a_damaged_packet_is_skipped(self, tmp_path: Path) -> None:
         raw = drawn().raw()
@@ -354,82 +329,6 @@ class TestDamage:
     def test_json_is_not_taken(self, tmp_path: Path) -> None:
         text = b"\n" + Drawing().op("aten::mm", 0, 10).json().encode()
         assert opened(tmp_path, text, "a.json").meta.kind == "kineto"
-
-
-def events_of(raw: bytes, size: int = 1 << 20, **options: int) -> tuple[Any, ...]:
-    """What the native readers make of it, given in pieces: tables, texts, damage."""
-    reader = new_reader()
-    packets = _native.PftraceReader(reader, "/tmp", "stepscope", options)
-    for at in range(0, len(raw), size):
-        packets.feed(raw[at : at + size])
-    packets.finish(False)
-    batches: Counter[tuple[int, ...]] = Counter()
-    for batch in reader.take_batches():
-        columns, _ = batch.take()
-        start, dur = columns[3][0].tolist(), columns[4][0].tolist()
-        batches.update((batch.table, *pair) for pair in zip(start, dur, strict=True))
-    drained: dict[str, Any] = reader.take_dictionary(last=True)
-    texts = [bytes(drained[key][1]) for key in ("names", "skeletons")]
-    return (
-        batches,
-        texts,
-        [one[:3] for one in packets.damage],
-        reader.damage,
-        [*map(bytes, packets.take_readings())],
-    )
-
-
-class TestAnyPieces:
-    WHOLE = drawn().trace()
-
-    @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
-    def test_the_size_of_pieces_changes_nothing(self, size: int) -> None:
-        assert events_of(self.WHOLE, size) == events_of(self.WHOLE)
-
-    def test_little_memory_changes_nothing(self) -> None:
-        trace = Packets().thread(1, 5, 5).thread(2, 5, 6)
-        slices = [
-            {
-                "name": f"op{i % 7}",
-                "at": i * 10,
-                "until": i * 10 + 9,
-                "category": "cpu_op",
-                "track": 1 + i % 2,
-            }
-            for i in range(3000)
-        ]
-        trace.group(*slices)
-        for i in range(3000):
-            trace.begin("nested", 40_000 + i * 10, 1, "cpu_op").begin("x", 40_002 + i * 10, 1, "cpu_op")
-            trace.end(40_005 + i * 10).end(40_007 + i * 10)
-        raw = trace.trace()
-        assert events_of(raw, memory_bytes=20_000) == events_of(raw)
-
-    @settings(max_examples=tries(60), deadline=None)
-    @given(st.randoms(use_true_random=False), st.integers(1, 200))
-    def test_damage_never_crashes_and_pieces_agree(self, dice: random.Random, size: int) -> None:
-        raw = bytearray(self.WHOLE)
-        for _ in range(dice.randint(1, 6)):
-            at = dice.randrange(len(raw))
-            kind = dice.randrange(4)
-            if kind == 0:
-                raw[at] = dice.randrange(256)
-            elif kind == 1:
-                del raw[at : at + dice.randrange(40)]
-            elif kind == 2:
-                raw[at:at] = dice.randbytes(dice.randrange(40))
-            else:
-                del raw[max(at, 40) :]
-        found = events_of(bytes(raw), size)
-        assert found[:2] == events_of(bytes(raw))[:2]
-
-    @settings(max_examples=tries(100), deadline=None)
-    @given(st.binary(max_size=400))
-    def test_random_bytes_never_crash(self, raw: bytes) -> None:
-        events_of(b"\x0a" + raw, 50)
-        events_of(message((1, raw)))
-        events_of(message((1, message((8, BASE), (10, 1), (11, raw)))))
-        events_of(message((1, message((8, BASE), (10, 1), (12, raw), (53, raw), (52, raw), (60, raw)))))
 
 
 PACKET = {

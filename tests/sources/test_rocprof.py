@@ -201,12 +201,10 @@ class TestDrawnOnes:
             {"kind": "HIP", "operations": ["hipMalloc", "hipLaunchKernel"]},
             {"kind": "COPY", "operations": ["HOST_TO_DEVICE"]},
         ]
-        times = {"correlation_id": {"internal": 9, "external": 0}}
+        agent, times = {"handle": 50}, {"correlation_id": {"internal": 9, "external": 0}}
         document = {
             "metadata": {"pid": 7, "node": {"hostname": "node"}},
-            "agents": [
-                {"id": {"handle": 50}, "type": 2, "product_name": "AMD Instinct MI300X", "cu_count": 304}
-            ],
+            "agents": [{"id": agent, "type": 2, "product_name": "AMD Instinct MI300X", "cu_count": 304}],
             "strings": {"buffer_records": kinds},
             "kernel_symbols": [{"kernel_id": 3, "formatted_kernel_name": "gemm", "arch_vgpr_count": 16}],
             "buffer_records": {
@@ -215,11 +213,7 @@ class TestDrawnOnes:
                         **times,
                         "start_timestamp": 200,
                         "end_timestamp": 300,
-                        "dispatch_info": {
-                            "agent_id": {"handle": 50},
-                            "queue_id": {"handle": 1},
-                            "kernel_id": 3,
-                        },
+                        "dispatch_info": {"agent_id": agent, "queue_id": {"handle": 1}, "kernel_id": 3},
                     },
                     "no record",
                     {**times, "start_timestamp": "soon", "end_timestamp": 1 << 80, "dispatch_info": 5},
@@ -238,7 +232,7 @@ class TestDrawnOnes:
                     {
                         "kind": 1,
                         "operation": 0,
-                        "dst_agent_id": {"handle": 50},
+                        "dst_agent_id": agent,
                         "start_timestamp": 310,
                         "end_timestamp": 330,
                         "bytes": 64,

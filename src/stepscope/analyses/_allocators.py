@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepscope.store.trace import Trace
+    from stepscope.store.trace import Reads, Trace
 
 __all__ = [
     "BLOCKS",
@@ -18,6 +18,7 @@ __all__ = [
     "FRAMES",
     "KINDS",
     "LEVELS",
+    "LIFE_READS",
     "LIVES",
     "PINNED",
     "SEGMENTS",
@@ -27,6 +28,7 @@ __all__ = [
     "STEPS",
     "has_history",
     "history_notes",
+    "lives_sql",
     "missing",
     "rounding",
     "sql",
@@ -342,6 +344,21 @@ def has_history(trace: Trace) -> bool:
     """Whether levels can be counted back: there are events, and the last ones are not lost."""
     told = _told(trace)
     return bool(told.get("events")) and not told.get("cut")
+
+
+LIFE_READS: Reads = {
+    "allocator_events": EVENTS,
+    "allocator_blocks": BLOCKS,
+    "allocator_segments": SEGMENTS,
+    "allocator_stacks": STACKS,
+    "allocator_frames": FRAMES,
+}
+"""What `lives_sql` reads."""
+
+
+def lives_sql(trace: Trace, *more: str) -> str:
+    """When each block was made and freed, where, and what kind it is; and further parts."""
+    return sql(trace, STATE, LEVELS, LIVES, SITES, KINDS, *more)
 
 
 def sql(trace: Trace, *parts: str) -> str:

@@ -19,7 +19,18 @@ from stepscope.store.trace import Reads, Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CAUSES", "IDLE_READS", "GapPart", "Idle", "Side", "SpentIn", "Window", "idle_time", "side_of"]
+__all__ = [
+    "CAUSES",
+    "IDLE_READS",
+    "Division",
+    "GapPart",
+    "Idle",
+    "Side",
+    "SpentIn",
+    "Window",
+    "idle_time",
+    "side_of",
+]
 
 Window = Literal["steps", "span"]
 
@@ -123,7 +134,7 @@ class Idle:
 def idle_time(trace: Trace, window: Window, longest: int = 0) -> Idle:
     """Divides every gap of every device inside the steps, or from first to last work; kept with the trace."""
     asked = ("idle_time", window, longest)
-    found: Idle = trace.once(asked, lambda: _Division(trace, window, longest).divide())
+    found: Idle = trace.once(asked, lambda: Division(trace, window, longest).divide())
     return found
 
 
@@ -187,7 +198,7 @@ _ALLOCATIONS = """
 """
 
 
-class _Division:
+class Division:
     """One pass over the gaps of a trace; a batch of them and the sums are held."""
 
     def __init__(self, trace: Trace, window: Window, longest: int) -> None:

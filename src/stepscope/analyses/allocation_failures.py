@@ -6,21 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._allocators import (
-    BLOCKS,
-    EVENTS,
-    FRAMES,
-    KINDS,
-    LEVELS,
-    LIVES,
-    SEGMENTS,
-    SITES,
-    STACKS,
-    STATE,
-    history_notes,
-    missing,
-    sql,
-)
+from stepscope.analyses._allocators import EVENTS, LIFE_READS, history_notes, lives_sql, missing
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -75,11 +61,8 @@ _SQL = """
 
 @analysis(
     reads={
+        **LIFE_READS,
         "allocator_events": (*EVENTS, "free_bytes"),
-        "allocator_blocks": BLOCKS,
-        "allocator_segments": SEGMENTS,
-        "allocator_stacks": STACKS,
-        "allocator_frames": FRAMES,
     }
 )
 def allocation_failures(trace: Trace) -> Table[AllocationFailure]:
@@ -89,6 +72,6 @@ def allocation_failures(trace: Trace) -> Table[AllocationFailure]:
     if not trace.rows("SELECT 1 FROM allocator_events WHERE action = 'oom' LIMIT 1"):  # all else is expensive
         none = ("No allocation failed in the history.",)
         return Table.of(AllocationFailure, (), (*none, *history_notes(trace)))
-    parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
+    parts = lives_sql(trace)
     found = trace.query(AllocationFailure, f"{parts}, {_SQL}", history=not history_notes(trace))
     return found.with_notes(history_notes(trace))

@@ -6,20 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._allocators import (
-    BLOCKS,
-    EVENTS,
-    FRAMES,
-    KINDS,
-    LEVELS,
-    LIVES,
-    SEGMENTS,
-    SITES,
-    STACKS,
-    STATE,
-    missing,
-    sql,
-)
+from stepscope.analyses._allocators import LIFE_READS, lives_sql, missing
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -54,18 +41,10 @@ _SQL = """
 """
 
 
-@analysis(
-    reads={
-        "allocator_events": EVENTS,
-        "allocator_blocks": BLOCKS,
-        "allocator_segments": SEGMENTS,
-        "allocator_stacks": STACKS,
-        "allocator_frames": FRAMES,
-    }
-)
+@analysis(reads=LIFE_READS)
 def allocator_holders(trace: Trace) -> Table[AllocatorHolder]:
     """Says which lines of code hold the memory that is in use at the end of a snapshot."""
     if notes := missing(trace):
         return Table.of(AllocatorHolder, (), notes)
-    parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
+    parts = lives_sql(trace)
     return trace.query(AllocatorHolder, f"{parts}, {_SQL}")

@@ -8,21 +8,7 @@ from typing import Annotated
 
 from stepscope import units
 from stepscope.analyses import analysis
-from stepscope.analyses._allocators import (
-    BLOCKS,
-    EVENTS,
-    FRAMES,
-    KINDS,
-    LEVELS,
-    LIVES,
-    SEGMENTS,
-    SITES,
-    STACKS,
-    STATE,
-    history_notes,
-    missing,
-    sql,
-)
+from stepscope.analyses._allocators import LIFE_READS, history_notes, lives_sql, missing
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -69,21 +55,13 @@ _SQL = """
 """
 
 
-@analysis(
-    reads={
-        "allocator_events": EVENTS,
-        "allocator_blocks": BLOCKS,
-        "allocator_segments": SEGMENTS,
-        "allocator_stacks": STACKS,
-        "allocator_frames": FRAMES,
-    }
-)
+@analysis(reads=LIFE_READS)
 def allocator_peaks(trace: Trace) -> Table[PeakHolder]:
     """Says what was in use at the peak of a snapshot's history, by kind, phase, line of code and module."""
     notes = missing(trace) or history_notes(trace)
     if notes:
         return Table.of(PeakHolder, (), notes)
-    parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS)
+    parts = lives_sql(trace)
     table = trace.query(PeakHolder, f"{parts}, {_SQL}")
     sums: Counter[int] = Counter()
     for row in table:

@@ -6,22 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._allocators import (
-    BLOCKS,
-    EVENTS,
-    FRAMES,
-    KINDS,
-    LEVELS,
-    LIVES,
-    SEGMENTS,
-    SITES,
-    STACKS,
-    STATE,
-    STEPS,
-    history_notes,
-    missing,
-    sql,
-)
+from stepscope.analyses._allocators import LIFE_READS, STEPS, history_notes, lives_sql, missing
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -81,11 +66,7 @@ _SQL = """
 
 @analysis(
     reads={
-        "allocator_events": EVENTS,
-        "allocator_blocks": BLOCKS,
-        "allocator_segments": SEGMENTS,
-        "allocator_stacks": STACKS,
-        "allocator_frames": FRAMES,
+        **LIFE_READS,
         "allocator_annotations": ("name", "stage", "start_ns"),
         "steps": ("step", "host_start_ns", "host_end_ns"),
     }
@@ -95,7 +76,7 @@ def allocator_steps(trace: Trace) -> Table[AllocatorStep]:
     notes = missing(trace) or history_notes(trace)
     if notes:
         return Table.of(AllocatorStep, (), notes)
-    parts = sql(trace, STATE, LEVELS, LIVES, SITES, KINDS, STEPS)
+    parts = lives_sql(trace, STEPS)
     found = trace.query(AllocatorStep, f"{parts}, {_SQL}")
     none = ("No steps: the history has no marks of steps, and no two calls of an optimizer.",)
     return found if len(found) else found.with_notes(none)

@@ -35,7 +35,8 @@ class MeasuredKernel:
     ]
     occupancy_share: Annotated[float | None, "Warps that were active, as a part of those that fit, measured."]
     bound: Annotated[
-        str, "compute or memory: the nearer peak, if it is above 60 %; else latency; or unknown."
+        str,
+        "compute or memory, caches included: the nearer peak, if it is above 60 %; else latency; or unknown.",
     ]
     trace_kernel: Annotated[
         str | None, "The kernel of the trace that it is; NULL if none, or several may be."
@@ -73,6 +74,12 @@ _PERCENTS = {
     ),
     "occupancy_share": ("sm__warps_active.avg.pct_of_peak_sustained_active", "Achieved Occupancy"),
 }
+_MEMORY_SYSTEM = (
+    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
+    "Memory Throughput",
+    "Memory [%]",
+)
+"""The busiest part of the memory system, caches included."""
 _DURATIONS = ("gpu__time_duration.sum", "gpu__time_duration.avg", "Duration")
 _DRAM = ("dram__bytes.sum", "dram__bytes_read.sum", "dram__bytes_write.sum")
 _RATES = ("dram__bytes.sum.per_second", "Memory Throughput")
@@ -113,7 +120,14 @@ def measured_kernels(trace: Trace) -> Table[MeasuredKernel]:
     """Says what Nsight Compute measured of kernels, and joins it with the kernels of the trace."""
     if not trace.has("kernel_counters"):
         return Table.of(MeasuredKernel, (), (NO_COUNTERS,))
-    names = [*_DURATIONS, *_DRAM, *_RATES, *_CYCLES, *(one for group in _PERCENTS.values() for one in group)]
+    names = [
+        *_DURATIONS,
+        *_DRAM,
+        *_RATES,
+        *_CYCLES,
+        *_MEMORY_SYSTEM,
+        *(one for group in _PERCENTS.values() for one in group),
+    ]
     told: defaultdict[tuple[str, str | None, str | None], Figures] = defaultdict(dict)
     for row in trace.rows(_SQL, metrics=names):
         told[row["kernel"], row["grid"], row["block"]].setdefault(row["metric"], {})[row["unit"]] = row[
@@ -151,7 +165,9 @@ def _measured(row: dict[str, Any], told: Figures) -> MeasuredKernel:
             "gb_per_s": moved / duration if moved is not None and duration else None,
             "tflops_per_s": flops / duration / 1e3 if flops is not None and duration else None,
             "flops_per_byte": flops / moved if flops is not None and moved else None,
-            "bound": _bound(shares["compute_share"], shares["memory_share"]),
+            "bound": _bound(
+                shares["compute_share"], _most(shares["memory_share"], _percent(told, _MEMORY_SYSTEM))
+            ),
             "joined_by": "nothing",
             "trace_calls": 0,
             "trace_ns": 0,
@@ -206,6 +222,10 @@ def _percent(told: Figures, metrics: tuple[str, ...]) -> float | None:
             if unit in told.get(name, {}):
                 return told[name][unit] / 100
     return None
+
+
+def _most(*shares: float | None) -> float | None:
+    return max((one for one in shares if one is not None), default=None)
 
 
 _NEAR = 0.6

@@ -16,7 +16,7 @@ from stepscope.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Op", "OpOfFrame", "OpOfShape", "ops"]
+__all__ = ["Op", "OpOfFrame", "OpOfModule", "OpOfShape", "ops"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,18 @@ class OpOfFrame(Op):
     ]
 
 
-_ROWS = {"name": Op, "shape": OpOfShape, "user_frame": OpOfFrame}
-_MORE = {"name": "", "shape": ", input_dims, input_types", "user_frame": ", user_frame"}
+@dataclass(frozen=True, slots=True)
+class OpOfModule(Op):
+    """All calls of one operator in one nn.Module."""
+
+    module: Annotated[
+        str | None,
+        "Innermost nn.Module, class and number, in backward that of the forward operator; NULL without one.",
+    ]
+
+
+_ROWS = {"name": Op, "shape": OpOfShape, "user_frame": OpOfFrame, "module": OpOfModule}
+_MORE = {"name": "", "shape": ", input_dims, input_types", "user_frame": ", user_frame", "module": ", module"}
 # What an operator was given is few distinct texts: each is read once.
 _GROUPED = {
     "name": "SELECT * FROM ops",
@@ -65,6 +75,10 @@ _GROUPED = {
     "user_frame": """
         SELECT o.*, t.name AS user_frame
         FROM ops o LEFT JOIN call_sites p USING (event) LEFT JOIN call_tree t ON t.node = p.user_frame
+    """,
+    "module": """
+        SELECT o.*, regexp_replace(t.name, '^nn\\.Module: ', '') AS module
+        FROM ops o LEFT JOIN call_sites p USING (event) LEFT JOIN call_tree t ON t.node = p.module
     """,
 }
 _SUMS = """
@@ -116,7 +130,7 @@ _NUMBERS = "SELECT DISTINCT number, name{more} FROM numbered ORDER BY number"
         ),
         "launches": ("event", "thread", "start_ns", "dur_ns", "work_ns"),
         "device_work": ("dur_ns", "launch", "op"),
-        "call_sites": ("event", "user_frame"),
+        "call_sites": ("event", "user_frame", "module"),
         "call_tree": ("node", "name"),
     }
 )
@@ -124,14 +138,15 @@ def ops(
     trace: Trace,
     *,
     by: Annotated[
-        Literal["name", "shape", "user_frame"],
-        "What is summed up: a name, a name with the sizes and types of its inputs, or with the user's frame.",
+        Literal["name", "shape", "user_frame", "module"],
+        "What is summed up: a name, or a name with the sizes and types of its inputs, with the user's frame, "
+        "or with the nn.Module.",
     ] = "name",
 ) -> Table[Op]:
     """Sums up operators by name: calls, host time, and the device work they launched.
 
     The figures are those of the whole trace, not of its steps alone. By shape, `input_dims` and `input_types`
-    come after the other columns; by user frame, `user_frame`.
+    come after the other columns; by user frame, `user_frame`; by module, `module`.
     """
     table = trace.arrow(_SUMS.format(grouped=_GROUPED[by], more=_MORE[by]))
     if by != "name" and table.num_rows:
@@ -154,7 +169,7 @@ def _missing(trace: Trace, table: pa.Table, by: str) -> Iterator[str]:
         yield "No operators: record with ProfilerActivity.CPU."
     elif by == "shape" and table["input_dims"].null_count == table.num_rows:
         yield "No shapes: record with record_shapes=True."
-    elif by == "user_frame" and not trace.has("python_frames"):
+    elif by in ("user_frame", "module") and not trace.has("python_frames"):
         yield "No Python frames: record with with_stack=True."
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from stepscope.capture import loaders
 from stepscope.capture.endings import Endings
 from stepscope.capture.gathering import Gathering
-from stepscope.capture.hooks import Hooks, modules_made, outermost
+from stepscope.capture.hooks import Hooks, is_building, modules_made, outermost
 from stepscope.capture.machine import environment
 from stepscope.capture.passes import Passes, is_profiling
 from stepscope.capture.plan import Agreement, Plan, has_settled, plan_for
@@ -244,7 +244,7 @@ class Capture:
 
     def _listen_to_new_modules(self) -> None:
         made = modules_made()
-        if made != self._made:
+        if made != self._made and not is_building():
             self._made = made
             self._listen_to_modules()
 

@@ -14,9 +14,12 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any, Protocol
 
-__all__ = ["Hooks", "Listener", "modules_made", "outermost"]
+from stepscope.capture.torch_settings import compiled_graphs
+
+__all__ = ["Hooks", "Listener", "is_building", "modules_made", "outermost"]
 
 _made: dict[int, weakref.ref[Any]] = {}
 """The modules that the program has made since we listen, by their id."""
@@ -58,6 +61,7 @@ class Hooks:
         self._undo: list[Callable[[], None]] = []
         self._depth = 0
         self._modules: list[tuple[Any, _PassingHooks]] = []
+        self._hears_modules = False
         self._for_finding: list[Callable[[], None]] = []
         self._is_compiling: Callable[[], bool] = bool
         self._has_gradients: Callable[[], bool] = bool
@@ -109,7 +113,14 @@ class Hooks:
         self.forget_modules()
 
     def forget_modules(self) -> None:
-        """Takes the hooks out of modules."""
+        """Takes the hooks out of modules.
+
+        Code that torch has compiled may have looked at them, and would be compiled again if they were gone:
+        then they stay and tell nothing.
+        """
+        self._hears_modules = False
+        if compiled_graphs():
+            return
         for module, hooks in self._modules:
             hooks.clear_ours()
             if not hooks and module._forward_pre_hooks is hooks:  # noqa: SLF001
@@ -122,6 +133,7 @@ class Hooks:
         Another thread may be calling them, so their table of hooks is replaced, and only an empty one:
         handles of the program's own hooks know their table. A module that torch compiles is left alone.
         """
+        self._hears_modules = True
         for module in modules:
             compiled = getattr(module, "_compiled_call_impl", None) is not None
             if not compiled and not module._forward_pre_hooks:  # noqa: SLF001
@@ -130,7 +142,9 @@ class Hooks:
                 self._modules.append((module, hooks))
 
     def _called(self, module: Any, _inputs: Any) -> None:
-        if self._is_compiling() or (self.is_quiet and (self._has_gradients() or not module.training)):
+        if self._is_compiling() or not self._hears_modules:
+            return
+        if self.is_quiet and (self._has_gradients() or not module.training):
             return
         if self._listener is not None:
             self._listener.module_called(module)
@@ -248,6 +262,9 @@ class Hooks:
             plain(module, *args, **kwargs)
             if self._listener is not None and not self._is_compiling():
                 _made[id(module)] = weakref.ref(module)
+                if type(module).__name__ == "OptimizedModule":
+                    # Takes the place of the module in it, which is about to be compiled without our hook.
+                    self.forget_modules()
 
         return make
 
@@ -287,6 +304,22 @@ class _PassingHooks(OrderedDict[int, Any]):
 def modules_made() -> int:
     """How many modules the program has made since we listen."""
     return len(_made)
+
+
+def is_building() -> bool:
+    """Whether some thread makes a module right now: what is made first belongs to nothing yet."""
+    import torch
+
+    for frame in sys._current_frames().values():  # noqa: SLF001  # documented, in spite of its name
+        at: FrameType | None = frame
+        while at is not None:
+            code = at.f_code
+            if code.co_name == "__init__" and code.co_varnames:
+                made = at.f_locals.get(code.co_varnames[0])
+                if issubclass(type(made), torch.nn.Module):
+                    return True
+            at = at.f_back
+    return False
 
 
 def outermost(named: str | None = None) -> list[Any]:

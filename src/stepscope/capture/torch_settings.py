@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["settings", "started_cuda", "variables", "versions"]
+__all__ = ["compiled_graphs", "settings", "started_cuda", "variables", "versions"]
 
 _PREFIXES = (
     "ACCELERATE_", "CUBLAS_", "CUBLASLT_", "CUDA_", "CUDNN_", "GLOO_", "GOMP_", "HIP_", "HSA_", "KMP_",
@@ -95,8 +95,8 @@ def settings() -> dict[str, Any]:
         "anomaly_mode": torch.is_anomaly_enabled,
         "threads": torch.get_num_threads,
         "interop_threads": torch.get_num_interop_threads,
-        "compiled_graphs": _compiled_graphs,
-        "compiles": lambda: _compiled_graphs() > 0,
+        "compiled_graphs": compiled_graphs,
+        "compiles": lambda: compiled_graphs() > 0,
         "allocator": _allocator,
     }
     found = {name: _asked(ask) for name, ask in asked.items()}
@@ -113,7 +113,7 @@ def _asked(ask: Callable[[], Any]) -> Any:
         return None
 
 
-def _compiled_graphs() -> int:
+def compiled_graphs() -> int:
     """How many graphs torch.compile has made."""
     counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None) or {}
     stats = counters.get("stats") or {}

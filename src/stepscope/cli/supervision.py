@@ -66,6 +66,11 @@ def _processor_time(pid: int) -> str:
         return str(time.monotonic())
 
 
+def _tells_of_memory(text: str) -> bool:
+    """Whether it is a traceback, or lines of a library, about memory: our own messages quote users."""
+    return not text.startswith("stepscope: ") and is_lack_of_memory(text)
+
+
 def supervised() -> int:
     """Runs this command line again in a child and gives its exit code; raises if it lacked memory."""
     environment = {**_MODEST, **os.environ, _MARK: "1"}
@@ -85,8 +90,7 @@ def supervised() -> int:
         for number, handler in before.items():
             signal.signal(number, handler)
     text = said.decode("utf-8", "replace")
-    lacking = child.returncode in _CRASHES or ("Traceback" in text and is_lack_of_memory(text))
-    if lacking:
+    if child.returncode in _CRASHES or (child.returncode and _tells_of_memory(text)):
         raise not_enough()
     sys.stderr.write(text)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from stepscope import units
+from stepscope.cli._quick_arrow import spare_pandas
 from stepscope.cli.output import notice
 from stepscope.errors import StepscopeError
 
@@ -74,6 +75,7 @@ def open_with_progress(
     from stepscope.cli.progress import ProgressLine
     from stepscope.opening import open_pass
 
+    spare_pandas()
     if (trace is None) != demo:
         problem = "give either a trace or --demo, not both" if demo else "no trace given"
         raise StepscopeError(problem, hint="name a profile, or use --demo", exit_code=2)
@@ -97,6 +99,7 @@ def open_run_with_progress(run: Run | str | Sequence[str], where: Where) -> Many
     from stepscope.cli.progress import ProgressLine
     from stepscope.cluster.opening import open_run
 
+    spare_pandas()
     opened = open_run(
         run,
         engine=where.engine,
@@ -142,6 +145,8 @@ def chosen_rank(word: str, wanted: WantedPass) -> ChosenRank | None:
         with suppress(StepscopeError):  # opening it will say what is wrong with it
             run = find_run([word])
         if run is not None and len(run.told) == 1 and run.told[0].beside:
+            for note in run.notes:
+                notice(note)
             return choose_rank(run)
     if wanted.rank is not None or wanted.name is not None:
         option = "--pass" if wanted.rank is None else "--rank"

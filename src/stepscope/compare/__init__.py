@@ -8,6 +8,7 @@ from typing import Literal
 
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
+from stepscope.showing import InNotebook
 from stepscope.store.measured import MeasuredStep
 
 __all__ = [
@@ -208,7 +209,7 @@ class StepChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(InNotebook):
     """Two sides or more, one change at a time."""
 
     sides: tuple[Side, ...]

@@ -132,7 +132,7 @@ _BY_OP = _patterns(
 _PART_OF_CONVOLUTION = re.compile(r"conv(?!ert)", re.IGNORECASE)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+@functools.lru_cache(maxsize=1 << 16)
 def family_of(kernel: str | None, op: str | None = None) -> str:
     """The family of a kernel that does not communicate."""
     fused = _INDUCTOR.match(kernel or "")

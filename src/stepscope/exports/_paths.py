@@ -8,7 +8,7 @@ from typing import Literal
 
 from stepscope.analyses.call_paths import call_paths
 from stepscope.errors import StepscopeError
-from stepscope.store.export import Export, output_file
+from stepscope.store.export import Export, end_file, output_file
 from stepscope.store.trace import Trace
 
 __all__ = ["WeighedPath", "Weight", "weighed_paths", "write_pieces"]
@@ -60,7 +60,4 @@ def write_pieces(path: str, pieces: Iterable[bytes]) -> Export:
         for piece in pieces:
             file.write(piece)
             count += 1
-        if file is not raw:
-            file.close()
-        raw.flush()
-        return Export(count, raw.tell() if raw.seekable() else 0)
+        return Export(count, end_file(file, raw))

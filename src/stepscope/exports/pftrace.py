@@ -8,15 +8,24 @@ from typing import IO, TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.exports import _packets, export_format
 from stepscope.exports._marks import Mark, marks_of
-from stepscope.schema import NOT_HOST, STORED, StoredTable
+from stepscope.schema import NOT_HOST, STORED
 from stepscope.sources.pftrace import OWN_CATEGORY
 from stepscope.store.columns import view
-from stepscope.store.export import Export, Selection, event_texts, event_writer, output_file, selected
+from stepscope.store.export import (
+    Export,
+    Selection,
+    end_file,
+    event_texts,
+    event_writer,
+    output_file,
+    selected,
+)
 from stepscope.store.leftovers import scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from stepscope.store.cutting import Window
     from stepscope.store.trace import Trace
 
 __all__ = ["pftrace"]
@@ -28,59 +37,85 @@ _GPU_PIDS = 1 << 30  # a viewer tells processes by their number, and that of a d
 _PROCESSES = 1 << 62
 _SHOWN = "('X', 'i', 'I')"
 
-_KIND = f"""
-    CASE WHEN s.stored_in = 'device_work' THEN {_WORK} WHEN s.category = 'gpu_user_annotation' THEN {_RANGES}
-         WHEN s.category IN ({", ".join(f"'{one}'" for one in NOT_HOST)}) THEN {_OTHERS} ELSE {_HOST} END
+_SKELETON_KINDS = f"""
+    SELECT id, CASE WHEN phase NOT IN {_SHOWN} THEN NULL
+                    WHEN stored_in = 'device_work' THEN {_WORK}
+                    WHEN category = 'gpu_user_annotation' THEN {_RANGES}
+                    WHEN category IN ({", ".join(f"'{one}'" for one in NOT_HOST)}) THEN {_OTHERS}
+                    ELSE {_HOST} END::BIGINT AS kind
+    FROM stored.skeletons ORDER BY id
 """
+_ARROWS = {"launches": "CASE WHEN t.work_events > 0 THEN t.event + 1 END", "device_work": "t.launch + 1"}
+"""What a launch and its work have in common."""
 
 
 @export_format(".pftrace", ".perfetto-trace")
-def pftrace(trace: Trace, path: str, selection: Selection | None = None) -> Export:
-    """Perfetto's protobuf format, with arrows from launches to work, lanes, idle gaps and findings."""
+def pftrace(
+    trace: Trace, path: str, selection: Selection | None = None, *, marked: Window | None = None
+) -> Export:
+    """Perfetto's protobuf format, with arrows from launches to work, lanes, idle gaps and findings.
+
+    A part of a trace has no findings of its own; those of the whole that lie in `marked` are written with it.
+    """
     chosen = selection or Selection()
     packets = _native.PftraceWriter(str(scratch()), _MEMORY, trace.meta.base_ns)
     writer = event_writer(trace)
+    kinds = _kinds(trace)
+    used: set[int] = set()
     for number, table in enumerate(STORED):
         if table.name == "flows":  # arrows are written with the slices that they connect
             continue
-        for batch in trace.batches(_sql(table, chosen)):
+        arrow = f"({_ARROWS.get(table.name, 'NULL')})::BIGINT AS arrow"
+        for found in trace.batches(selected(table, chosen, more=arrow)):
+            batch, tracks = _on_tracks(found, kinds)
+            used.update(tracks.unique().to_pylist())
             text, offsets = event_texts(writer, number, batch.select(range(len(table.read_columns))))
-            columns = [batch[name] for name in ("shown_on", "start_ns", "dur_ns", "event", "arrow")]
+            columns = [tracks, *(batch[name] for name in ("start_ns", "dur_ns", "event", "arrow"))]
             packets.add(text, offsets, [view(column) for column in columns])
-    marks = marks_of(trace) if selection is None else []
+    marks = marks_of(trace) if selection is None or marked else []
+    if marked:
+        base = trace.meta.base_ns
+        first, last = base + marked.start_ns, base + marked.end_ns
+        marks = [one for one in marks if one.start_ns < last and one.start_ns + one.dur_ns > first]
     names = list(dict.fromkeys(mark.track for mark in marks))
     first = (len(_threads(trace)) + 1) * _KINDS
     _add_marks(packets, marks, {name: first + place for place, name in enumerate(names)}, trace.meta.base_ns)
     with output_file(path) as (file, raw):
-        for piece in _described(trace, names, first):
+        for piece in _described(trace, used, names, first):
             file.write(piece)
         while piece := packets.next():
             file.write(piece)
         _write_counters(trace, packets, file)
-        if file is not raw:
-            file.close()
-        raw.flush()
-        return Export(packets.slices - len(marks), raw.tell() if raw.seekable() else 0)
+        return Export(packets.slices - len(marks), end_file(file, raw))
 
 
-def _sql(table: StoredTable, chosen: Selection) -> str:
-    """The events of a table that have a place on the time line; launches and their work share an arrow."""
-    arrow = {"launches": "CASE WHEN t.work_events > 0 THEN t.event + 1 END", "device_work": "t.launch + 1"}
-    return selected(
-        table,
-        chosen,
-        more=f"t.thread::BIGINT * {_KINDS} + ({_KIND}) AS shown_on, "
-        f"({arrow.get(table.name, 'NULL')})::BIGINT AS arrow",
-        joined="JOIN stored.skeletons s ON s.id = t.skeleton",
-        where=f"s.phase IN {_SHOWN}",
-    )
+def _kinds(trace: Trace) -> pa.Array:
+    """By the number of a skeleton, the kind of its events; NULL for what has no place on the time line.
+
+    Looked up here, for a join would have the database hold all events of a table.
+    """
+    found = trace.arrow(_SKELETON_KINDS)
+    if found.num_rows and found["id"][-1].as_py() != found.num_rows - 1:
+        raise ValueError("skeletons are not numbered from 0")
+    return found["kind"].combine_chunks()
+
+
+def _on_tracks(batch: pa.RecordBatch, kinds: pa.Array) -> tuple[pa.RecordBatch, pa.Array]:
+    """The events that are shown, and the track of each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    of_each = kinds.take(batch["skeleton"])
+    if of_each.null_count:
+        batch, of_each = batch.filter(of_each.is_valid()), of_each.drop_null()
+    return batch, pc.add(pc.multiply(batch["thread"].cast(pa.int64()), _KINDS), of_each)
 
 
 def _threads(trace: Trace) -> list[dict[str, Any]]:
     return trace.rows("SELECT id, pid, tid, pid_json, tid_json FROM stored.threads ORDER BY id")
 
 
-def _described(trace: Trace, marks: list[str], first: int) -> Iterator[bytes]:
+def _described(trace: Trace, used: set[int], marks: list[str], first: int) -> Iterator[bytes]:
     """The packets before all others: the clock, GPUs, and every track."""
     yield _packets.clocks(trace.meta.base_ns)
     told = trace.meta.metadata.get("deviceProperties")
@@ -89,11 +124,10 @@ def _described(trace: Trace, marks: list[str], first: int) -> Iterator[bytes]:
     )
     if models:
         yield _packets.gpus(models)
-    used = {(row["thread"], row["kind"]) for row in trace.rows(_used())}
     names = _names(trace)
     processes: dict[str, int] = {}
     for row in _threads(trace):
-        kinds = [kind for thread, kind in used if thread == row["id"]]
+        kinds = [kind for kind in range(_KINDS) if row["id"] * _KINDS + kind in used]
         for device in (False, True):
             if any((kind != _HOST) == device for kind in kinds):
                 yield from _thread(row, kinds, names, processes, device=device)
@@ -101,17 +135,6 @@ def _described(trace: Trace, marks: list[str], first: int) -> Iterator[bytes]:
         yield _packets.process(_PROCESSES - 1, None, OWN_CATEGORY)
         for place, name in enumerate(marks):
             yield _packets.track(_packets.uuid_of(first + place), _PROCESSES - 1, name)
-
-
-def _used() -> str:
-    """Which threads have events of which kind."""
-    parts = [
-        f"SELECT DISTINCT t.thread, {_KIND} AS kind FROM stored.{table.name} t "
-        f"JOIN stored.skeletons s ON s.id = t.skeleton WHERE s.phase IN {_SHOWN}"
-        for table in STORED
-        if table.name != "flows"
-    ]
-    return " UNION ".join(parts)
 
 
 def _thread(

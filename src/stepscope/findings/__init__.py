@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, cast
 from stepscope.findings.claims import Claim
 
 __all__ = [
+    "UNKNOWN_GAIN",
     "Advice",
     "Bounds",
     "Category",
@@ -72,6 +73,8 @@ class Saving:
     """Time in which the device worked. It shortens the step as far as the device sets the pace."""
     waited_ns: Bounds = (0.0, 0.0)
     """Time that the step waited for something which recording did not stretch: workers, peers, copies."""
+    known: bool = True
+    """False where nothing that was recorded says how much it is: a compile log has no steps."""
 
     def __post_init__(self) -> None:
         for low, high in (self.starved_ns, self.device_ns, self.waited_ns):
@@ -159,6 +162,9 @@ class Gain:
 
 
 WIDEST = 0.5
+
+UNKNOWN_GAIN = Gain(0, 0, 0.0, 1.0)
+"""Of a fix whose saving is not known: anything from nothing to the whole step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stepscope.findings import Location, Saving, locations_of
+from stepscope.findings import Location, locations_of
 from stepscope.findings._phrases import times
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.graph_skips import GraphSkip
     from stepscope.analyses.recompile_guards import RecompileGuard
 
-__all__ = ["NOTHING_WEIGHED", "break_places", "breaks_said", "guards_said", "skips_said"]
+__all__ = ["break_places", "breaks_said", "guards_said", "skips_said"]
 
 _SHOWN = 2
 
@@ -26,8 +26,8 @@ def breaks_said(lines: Iterable[GraphBreakLine] | None) -> str:
     named = "; ".join(f"{_short(row.place)}: {_clipped(row.reason)}" for row in rows[:_SHOWN])
     more = f"; and {times(len(rows) - _SHOWN, 'other line')}" if len(rows) > _SHOWN else ""
     skipped = sum(row.skipped for row in rows)
-    left = f" {times(skipped, 'function')} run uncompiled because of it." if skipped else ""
-    return f" The log names what breaks the graph: {named}{more}.{left}"
+    left = f" {times(skipped, 'function')} {'runs' if skipped == 1 else 'run'} uncompiled because of it."
+    return f" The log names what breaks the graph: {named}{more}.{left if skipped else ''}"
 
 
 def break_places(lines: Iterable[GraphBreakLine] | None) -> tuple[Location, ...]:
@@ -56,10 +56,6 @@ def skips_said(skips: Iterable[GraphSkip] | None) -> str:
         _clipped(row.reason) + (f" ({_short(row.place)})" if row.place else "") for row in rows[:_SHOWN]
     )
     return f" The log says why graphs were skipped: {named}."
-
-
-NOTHING_WEIGHED = Saving()
-"""A log has no steps: what a fix gains in one is not known."""
 
 
 def _short(place: str | None) -> str:

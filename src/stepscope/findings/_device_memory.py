@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     from stepscope.findings.facts import Facts
     from stepscope.tables import Table
 
-__all__ = ["RECORD", "MemoryUse", "memory_use"]
-
-RECORD = "profile_memory=True"
+__all__ = ["MemoryUse", "memory_use", "no_memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +34,19 @@ class MemoryUse:
         return self.held.peak_bytes / self.memory_bytes
 
 
+def no_memory(facts: Facts) -> NotKnown:
+    """Why nothing is known of memory: options help the profiler of PyTorch, not those of others."""
+    if facts.kind == "kineto":
+        return NotKnown("memory was not recorded", record="profile_memory=True")
+    return NotKnown("this kind of profile has no allocations of PyTorch")
+
+
 def memory_use(memory: Table[DeviceMemory], facts: Facts) -> MemoryUse | None:
     """How much memory was used; None if there is no GPU work."""
     if not facts.device_work:
         return None
     if not facts.memory:
-        raise NotKnown("memory was not recorded", record=RECORD)
+        raise no_memory(facts)
     known = {one.index: one.memory_bytes for one in facts.devices if one.memory_bytes}
     of_devices = [row for row in memory if row.device != "cpu"]
     uses = [MemoryUse(row, known[row.device]) for row in of_devices if row.device in known]

@@ -95,13 +95,20 @@ def _samples(tables: Mapping[str, Table[Any]]) -> str:
     return f"{told} {times(total, 'sample')} of {times(threads, 'thread')}: {most}."
 
 
+def _execution_trace(tables: Mapping[str, Table[Any]]) -> str:
+    """Only its reader knows whether nodes have durations, and says so."""
+    told = (row.explanation for row in tables.get("trust", ()))
+    said = next(
+        (one for one in told if one.startswith("An execution trace has")),
+        "An execution trace has no timeline: it says what operators were given.",
+    )
+    return f"{said} `stepscope show op_inputs` lists them."
+
+
 _LIMITS = {"compute": "arithmetic", "memory": "memory bandwidth", "latency": "latency"}
 _OF_KINDS: Mapping[str, Callable[[Mapping[str, Table[Any]]], str]] = {
     "compile_log": _compile_log,
-    "execution_trace": lambda _: (
-        "An execution trace has no times: it says what operators were given, not how long they took. "
-        "`stepscope show op_inputs` lists them."
-    ),
+    "execution_trace": _execution_trace,
     "memory_timeline": _memory_timeline,
     "ncu": _ncu,
     **dict.fromkeys(("perf", "collapsed", "speedscope"), _samples),

@@ -20,16 +20,14 @@ _USUAL = (("forward", 0.35, 0.40), ("backward", 0.40, 0.45))
 """Shares of a step of training that the guides call usual; a healthy step may have others."""
 _MOST = (("optimizer", 0.15), ("dataloader", 0.10))
 """Shares that a step should stay below."""
-_WITHOUT_TIMES = ("snapshot", "memory_timeline")
-"""Kinds of profiles that have no times at all."""
 _FUSED = ("flash", "cudnn", "memory-efficient", "flex", "paged")
 
 
 def checklist_of(
     mean_step: MeanStep, facts: Facts, overview: Overview, tables: Tables
 ) -> tuple[ChecklistItem, ...]:
-    """All points, with what this trace has; none for what has no times at all."""
-    if not mean_step.steps and facts.kind in _WITHOUT_TIMES:
+    """All points, with what this trace has; none for what has no steps."""
+    if not mean_step.steps:
         return ()
     return (
         _utilisation(overview),
@@ -68,7 +66,8 @@ def _memory(facts: Facts, overview: Overview) -> ChecklistItem:
     name, target = "memory", "85–95 % of the device"
     peak, most = overview.peak_memory_bytes, overview.memory_bytes
     if not facts.memory or peak is None:
-        return ChecklistItem(name, "not known", "record with profile_memory=True", target)
+        why = "record with profile_memory=True" if facts.kind == "kineto" else "not in this kind of profile"
+        return ChecklistItem(name, "not known", why, target)
     if not most:
         return ChecklistItem(name, "not known", f"{units.size(peak)} of an unknown total", target)
     # Memory that is left is no fault: a larger batch may be faster, or not wanted.

@@ -96,6 +96,13 @@ class MeanStep:
     """How far the simulation without a change is from the recorded steps, as a part of them."""
     measured_ns: Bounds | None = None
     """The interval of the mean step that was timed without the profiler; None if none was."""
+    times_busiest: float = 1.0
+    """The busy time of all devices of the process together, as a multiple of the busiest one's."""
+
+    @property
+    def work_ns(self) -> float:
+        """The busy time of all devices together: what a part of the work is a part of."""
+        return self.busy_ns * self.times_busiest
 
     @property
     def is_simulated(self) -> bool:
@@ -208,7 +215,8 @@ def mean_step_of(
     steps = len(steps_by_any)
     lengths = [step.dur_ns for step in steps_by_any]
     step_ns = sum(lengths) / steps if steps else 0.0
-    device = _busiest(devices)
+    busy = _busy(devices)
+    device = max(busy, key=lambda name: (busy[name], name)) if busy else None
     idle = [gap for gap in idle_gaps if gap.device == device]
     # A host that communicates with its peers is not slowed down by recording.
     own = [gap for gap in idle if gap.spent_in != SpentIn.HOST_COMMUNICATION]
@@ -238,6 +246,7 @@ def mean_step_of(
         losses=_losses(limits),
         simulation_error=error,
         measured_ns=(measured.low_ns, measured.high_ns) if measured else None,
+        times_busiest=sum(busy.values()) / busy[device] if device and busy[device] else 1.0,
     )
 
 
@@ -261,12 +270,12 @@ def _losses(limits: Sequence[StepLimit]) -> dict[PaceSetter, Bounds]:
     return found
 
 
-def _busiest(devices: Iterable[Device]) -> str | None:
-    """The device with the most work."""
+def _busy(devices: Iterable[Device]) -> dict[str, int]:
+    """How long each device was busy."""
     busy: dict[str, int] = {}
     for row in devices:
         busy[row.device] = max(busy.get(row.device, 0), row.busy_ns)
-    return max(busy, key=lambda name: (busy[name], name)) if busy else None
+    return busy
 
 
 def _unprofiled(

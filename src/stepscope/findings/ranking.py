@@ -6,7 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from stepscope.findings import Advice, Bounds, Category, Certainty, Finding, Gain, Saving, Severity
+from stepscope.findings import (
+    UNKNOWN_GAIN,
+    Advice,
+    Bounds,
+    Category,
+    Certainty,
+    Finding,
+    Gain,
+    Saving,
+    Severity,
+)
 from stepscope.findings.claims import overlap
 from stepscope.findings.mean_step import MeanStep
 
@@ -36,11 +46,18 @@ def severity_of(gain: Gain, certainty: Certainty, *, risk: bool = False) -> Seve
 
 def ranked(advices: Iterable[tuple[str, Category, Advice]], mean_step: Weighing) -> tuple[Finding, ...]:
     """The findings, largest gain first, each with the findings above it that it overlaps with."""
-    weighed = [(name, category, one, mean_step.gain(one.saving)) for name, category, one in advices]
+    weighed = [
+        (name, category, one, mean_step.gain(one.saving) if one.saving.known else UNKNOWN_GAIN)
+        for name, category, one in advices
+    ]
     weighed.sort(key=lambda one: (-_expected(one[2], one[3]), not one[2].risk, one[0]))
     findings: list[Finding] = []
     for name, category, advice, gain in weighed:
-        sharing = tuple(above.id for above in findings if overlap(above.advice.claims, advice.claims))
+        sharing = tuple(
+            above.id
+            for above in findings
+            if above.gain.high_ns and gain.high_ns and overlap(above.advice.claims, advice.claims)
+        )
         severity = severity_of(gain, advice.certainty, risk=advice.risk)
         findings.append(Finding(name, category, advice, gain, severity, sharing))
     return tuple(findings)
@@ -48,8 +65,7 @@ def ranked(advices: Iterable[tuple[str, Category, Advice]], mean_step: Weighing)
 
 def unweighed(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The findings on a file that has no steps: what a fix gains in them is not known."""
-    anything = Gain(0, 0, 0.0, 1.0)
-    return tuple(replace(one, gain=anything, shares_time_with=()) for one in findings)
+    return tuple(replace(one, gain=UNKNOWN_GAIN, shares_time_with=()) for one in findings)
 
 
 def _expected(advice: Advice, gain: Gain) -> float:

@@ -10,6 +10,7 @@ from stepscope.analyses.trust import Caveat
 from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
 from stepscope.findings.pictures import Picture
+from stepscope.showing import InNotebook
 from stepscope.store.measured import MeasuredStep
 from stepscope.tables import Table
 
@@ -221,7 +222,7 @@ class RunFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(InNotebook):
     """Everything that a format of the report shows."""
 
     facts: Facts

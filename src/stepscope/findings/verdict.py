@@ -59,6 +59,8 @@ def verdict_of(
         return Verdict("compiling", said, promise)
     if mean_step.device is None:
         return Verdict(*_without_device(mean_step, overview), promise)
+    if not overview.kernels_per_step and not overview.parts["kernel"] + overview.parts["communication"]:
+        return Verdict("unknown", _without_kernels(mean_step), promise)
     if facts.vendor not in _KNOWN_RUNTIMES:
         return Verdict("unknown", _unknown_runtime(mean_step, facts, overview), promise)
     lagging = _imbalance(tables)
@@ -153,8 +155,20 @@ def _without_device(mean_step: MeanStep, overview: Overview) -> tuple[Word, str]
     if communication >= 0.3:
         said = f"{none} Collectives take {units.percent(communication)} of the {step} step."
         return "communication-bound", said
+    if overview.parts["runtime"]:
+        said = "The program called the device's runtime: what the device did is not recorded."
+        return "unknown", f"{none} {said}"
+    if not overview.parts["cpu"]:
+        return "unknown", f"{none} It has no operators either, so it does not show what sets the pace."
     cpu = mean_step.share(overview.parts["cpu"])
     return "host-bound", f"{none} Operators on the CPU take {units.percent(cpu)} of the {step} step."
+
+
+def _without_kernels(mean_step: MeanStep) -> str:
+    return (
+        f"The steps of {units.duration(mean_step.step_ns)} have copies or fills, but no kernel: what the "
+        "device computes is not in this profile."
+    )
 
 
 def _imbalance(tables: Mapping[str, Table[Any]]) -> str:
@@ -199,7 +213,14 @@ def _bounds(tables: Mapping[str, Table[Any]]) -> dict[str, int]:
 def _computes(mean_step: MeanStep, overview: Overview) -> str:
     busy = units.percent(mean_step.share(overview.parts["kernel"]))
     recorded = "recorded " if mean_step.measured_ns else ""  # the promise is about the measured one
-    return f"The GPU computes for {busy} of the {recorded}{units.duration(mean_step.step_ns)} step"
+    several = overview.devices_with_work > 1
+    who = f"At least one of {overview.devices_with_work} GPUs" if several else "The GPU"
+    return f"{who} computes for {busy} of the {recorded}{units.duration(mean_step.step_ns)} step"
+
+
+def _it(mean_step: MeanStep, overview: Overview) -> str:
+    """Whose idle time is told: that of the device with the most work."""
+    return "It" if overview.devices_with_work < 2 else f"The busiest, GPU {mean_step.device},"
 
 
 def _not_reproduced(mean_step: MeanStep, overview: Overview) -> str:
@@ -239,12 +260,13 @@ def _sentence(
             copies = units.percent(mean_step.share(parts["memcpy"]))
             return f"{computes}. Exposed copies, which overlap with no kernel, take {copies}."
         waits = units.percent(mean_step.share(data))
-        return f"{computes}. It is idle for {waits}, waiting for the next batch."
+        return f"{computes}. {_it(mean_step, overview)} is idle for {waits}, waiting for the next batch."
     if setter == "communication":
         exposed = units.percent(mean_step.share(parts["communication"]))
         return f"{computes}. Exposed collectives take {exposed}, including the wait for other ranks."
     idle = units.percent(mean_step.share(mean_step.starved_ns))
-    said = f"{computes}. It is idle for {idle}, waiting for the host to launch work."
+    it = _it(mean_step, overview)
+    said = f"{computes}. {it} is idle for {idle}, waiting for the host to launch work."
     if mean_step.losses and mean_step.share(mean_step.starved_ns) < mean_step.losses["host"][1] / 2:
         return f"{computes}. Even a GPU that takes no time would wait for the host."
     return said

@@ -10,7 +10,7 @@ from stepscope.present._printable import printable
 __all__ = ["Markup", "el", "joined", "lines", "shortened"]
 
 _VOID = frozenset({"meta"})
-_INLINE = frozenset({"a", "button", "code", "dt", "span", "td", "th"})
+_INLINE = frozenset({"a", "button", "code", "dt", "em", "span", "strong", "td", "th"})
 """A line ends behind all others, so that pages can be read and compared."""
 
 

@@ -10,6 +10,7 @@ from stepscope.findings.report import Overview, PassFacts, Report, ServedKind
 
 __all__ = [
     "PARTS",
+    "busy_with",
     "devices",
     "gain",
     "headline",
@@ -154,6 +155,11 @@ def inflation(overview: Overview) -> str:
         return ""
     ends = sorted(max(0.0, overview.steady_step_ns / end - 1) for end in (low, high))
     return f"profiling made steps ≈ {units.percents(*ends)} longer"
+
+
+def busy_with(overview: Overview) -> str:
+    """What a device does in the time that counts as utilization."""
+    return "computes or communicates" if overview.parts.get("communication") else "computes"
 
 
 def unprofiled(report: Report) -> str:

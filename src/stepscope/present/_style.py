@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["SCRIPT", "STYLE"]
+from typing import Literal
+
+__all__ = ["MEANINGS", "SCRIPT", "STYLE", "variables"]
 
 # What each colour means is the same in every chart. Text lies on `ground`, `panel` or `code`; on a coloured
 # bar or badge it is `on`. Tests compute the contrasts.
@@ -52,7 +54,7 @@ _DARK = {
     "low": "#a3b6d1",
     "pass": "#62cf92",
 }
-_MEANINGS = [
+MEANINGS = [
     name
     for name in _LIGHT
     if name not in ("ground", "panel", "code", "line", "text", "muted", "link", "on", "track")
@@ -66,9 +68,18 @@ def _variables(palette: dict[str, str]) -> str:
 _COLOURS = f"""
 :root {{ color-scheme: light; {_variables(_LIGHT)} }}
 @media screen and (prefers-color-scheme: dark) {{
-  :root {{ color-scheme: dark; {_variables(_DARK)} }}
+  :root:not([data-theme="light"]) {{ color-scheme: dark; {_variables(_DARK)} }}
 }}
-""" + "\n".join(f".{name} {{ --c: var(--{name}); }}" for name in _MEANINGS)
+@media screen {{
+  :root[data-theme="dark"] {{ color-scheme: dark; {_variables(_DARK)} }}
+}}
+""" + "\n".join(f".{name} {{ --c: var(--{name}); }}" for name in MEANINGS)
+
+
+def variables(theme: Literal["light", "dark"]) -> str:
+    """The colours of a theme, as declarations for whatever has them."""
+    return f"color-scheme: {theme}; {_variables(_LIGHT if theme == 'light' else _DARK)}"
+
 
 _TEXT = """
 * { box-sizing: border-box; }

@@ -56,6 +56,8 @@ class Peek:
     host: str = ""
     begin: bytes = b""
     """Its first bytes."""
+    only: str = ""
+    """Of what is beside a profile, the source if no second file of that kind can be read with it."""
 
     @property
     def name(self) -> str:
@@ -118,7 +120,10 @@ def _of_another_kind(given: Input) -> Peek | None:
     found = reader_of(given)
     if found is None or found[0] == "kineto":
         return None
-    return Peek(given.word, "beside" if found[1].beside else "profile", begin=given.head)
+    name, reader = found
+    if not reader.beside:
+        return Peek(given.word, "profile", begin=given.head)
+    return Peek(given.word, "beside", begin=given.head, only="" if reader.several else name)
 
 
 def _summary(word: str, begin: bytes) -> Peek:

@@ -170,7 +170,7 @@ def _how(profiles: Sequence[Peek], found: Sequence[tuple[int, str]]) -> list[str
         who = "The profiles" if some == all_of else f"{units.count(some)} of {units.count(all_of)} profiles"
         verb, names = ("has", "file name") if some == 1 else ("have", "file names")
         notes.append(f"{who} {verb} no rank in the metadata: it is taken from the {names}.")
-    if counts["order"]:
+    if counts["order"] and len(found) > 1:
         named = [
             f"{one.name} is rank {rank}"
             for one, (rank, source) in zip(profiles, found, strict=True)
@@ -278,7 +278,9 @@ def _add_beside(records: dict[int, RankRecord], beside: Sequence[Peek]) -> list[
     """Gives files of other kinds to the rank that their name says; says what was done with others."""
     profiled = [rank for rank, one in sorted(records.items()) if one.passes]
     notes = []
-    for one in beside:
+    read: dict[tuple[int, str], Peek] = {}
+    known = {word for record in records.values() for word in record.beside}
+    for one in sorted(beside, key=lambda one: (one.word not in known, -_size(one))):
         rank = rank_in_name(one.word)
         if len(profiled) == 1 and (rank is None or records[profiled[0]].rank_source == "order"):
             rank = profiled[0]
@@ -289,9 +291,19 @@ def _add_beside(records: dict[int, RankRecord], beside: Sequence[Peek]) -> list[
             notes.append(f"{one.name} is left out: there is no profile of rank {rank} to read it with.")
             continue
         record = records[rank]
-        if one.word not in record.beside:
+        taken = read.setdefault((rank, one.only or one.word), one)
+        if taken.word != one.word:
+            notes.append(f"{one.name} is left out: one file of its kind can be read, which is {taken.name}.")
+        elif one.word not in record.beside:
             records[rank] = replace(record, beside=(*record.beside, one.word))
     return notes
+
+
+def _size(one: Peek) -> int:
+    """Its bytes; 0 if it does not lie on this machine."""
+    with suppress(OSError):
+        return Path(one.word).stat().st_size
+    return 0
 
 
 def _spans(records: Mapping[int, RankRecord]) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from stepscope import registry
 from stepscope.runs import FailedRank
 from stepscope.runs.summary import SUMMARY_TABLES, RankSummary
+from stepscope.showing import InNotebook
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True)
-class ManyRanks:
+class ManyRanks(InNotebook):
     """The summaries of a run, in the order of ranks."""
 
     name: str

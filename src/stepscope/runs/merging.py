@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from stepscope.analyses.trust import Caveat
-from stepscope.findings import Advice, analysis_of
+from stepscope.findings import Advice, Saving, analysis_of
 from stepscope.findings._starvation import starvation_of
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged, report_of, rule_id
@@ -133,6 +133,7 @@ def _known_of_both(light: Facts, full: Facts) -> Facts:
         memory=light.memory or full.memory,
         modules=light.modules or full.modules,
         frameworks=full.frameworks or light.frameworks,
+        joined=light.joined or full.joined,
     )
 
 
@@ -142,6 +143,8 @@ def _advices(light: Judged, full: Judged) -> Iterator[tuple[str, Advice]]:
         ours, theirs = light.advices.get(name), full.advices.get(name)
         if ours is not None:
             yield name, _placed(ours, theirs)
+        elif theirs is not None and full.facts.joined and theirs.saving in (Saving(), Saving(known=False)):
+            yield name, theirs  # from a file that was joined with the full pass, and about no time of it
         elif theirs is not None and (rule_id(name) in unknown or name in SEES_MORE):
             # The step of the full pass is a longer one: what counts is the part of it, which is measured.
             gain = full.mean_step.gain(theirs.saving)

@@ -293,7 +293,7 @@ def _lateness(run: ManyRanks, chosen: InDepth, tables: Mapping[str, Table[Any]])
     ends = (step_ns * (1 - chosen.gain.high_share), step_ns * (1 - chosen.gain.low_share))
     # A rank that only communicates may wait for its own host: what it then loses is no loss to the run.
     said += waits if chosen.gain.high_share >= chosen.lost_share else ""
-    return f"{said} As early as the median rank, it would bring the step to {units.between(*ends)}."
+    return f"{said} As early as the median rank, it would bring the recorded step to {units.between(*ends)}."
 
 
 def side_of(run: ManyRanks, chosen: InDepth) -> RanksOfSide:

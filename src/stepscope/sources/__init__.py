@@ -24,6 +24,8 @@ class Source(Protocol):
     sniff: Callable[[Input], bool]
     beside: bool
     """Whether it adds to a trace that another source began; alone it may say something, or refuse."""
+    several: bool
+    """Whether several such files of one process can be read together."""
 
     def __call__(self, given: Input, writer: StoreWriter) -> SourceMeta:
         """Reads everything, and tells what was read."""
@@ -32,15 +34,19 @@ class Source(Protocol):
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def source(*, sniff: Callable[[Input], bool], beside: bool = False) -> Callable[[Function], Function]:
+def source(
+    *, sniff: Callable[[Input], bool], beside: bool = False, several: bool = False
+) -> Callable[[Function], Function]:
     """Marks a function as a reader; `sniff` looks at `head`, `path` and `listing` of what is to be read.
 
     What is `beside` has no timeline of the program: given with a trace, it is read after it, and adds to it.
+    Of such a kind one file is read with a trace, or `several` that fill different tables.
     """
 
     def mark(function: Function) -> Function:
         function.sniff = sniff  # type: ignore[attr-defined]
         function.beside = beside  # type: ignore[attr-defined]
+        function.several = several  # type: ignore[attr-defined]
         return function
 
     return mark

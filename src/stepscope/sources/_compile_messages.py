@@ -12,9 +12,14 @@ LONGEST = 1000
 _AT = re.compile(r"Graph break (?:\([^)\n]*\) )?in user code at (.{1,1000}):(\d{1,9})\s*$", re.MULTILINE)
 _FRAME = re.compile(r'File "([^"\n]{1,1000})", line (\d{1,9}), in (\S[^\n]{0,300})\n?[ \t]*([^\n]{0,500})')
 _REASON = re.compile(r"^\s*(?:Graph Break )?Reason: (.*)", re.MULTILINE)
-_GENERAL = re.compile(r"^Encountered graph break")
+_GENERAL = re.compile(r"^(Encountered graph break|Failed to handle graph break gracefully)")
 _HINT = re.compile(r"^\s*Hint: (.+)$", re.MULTILINE)
-_SKIPPED = ("will skip tracing the frame", "which results in a skip")
+_SKIPPED = (
+    "will skip tracing the frame",
+    "which results in a skip",
+    "Skipping the function and falling back to eager",
+    "Skipping the frame and falling back to eager",
+)
 _OWN_TRACEBACK = "Traceback (most recent call last)"
 
 

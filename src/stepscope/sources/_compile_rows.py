@@ -47,6 +47,8 @@ class CompileRows:
         self._process_ranks: dict[int, int] = {}
         self._open: dict[tuple[int, str | None], dict[str, Any]] = {}
         self._turns: Counter[tuple[int, str | None]] = Counter()
+        self._announced: dict[tuple[int | None, int, str | None], dict[str, Any]] = {}
+        """By messages of TORCH_LOGS: what announced a compilation, and its row."""
         self._kernels: defaultdict[tuple[int, str | None], RegionKernels] = defaultdict(RegionKernels)
         self._artifacts: Counter[tuple[Any, ...]] = Counter()
         self._bytes: Counter[tuple[Any, ...]] = Counter()
@@ -113,7 +115,9 @@ class CompileRows:
             self._start(entry, told)
         elif isinstance(metrics := told.get("compilation_metrics"), dict):
             self._metrics(entry, metrics, "backward" if metrics.get("is_forward") is False else "frame")
-        elif isinstance(metrics := told.get("compilation_metrics_runtime"), dict):
+        elif isinstance(metrics := told.get("bwd_compilation_metrics"), dict):
+            self._metrics(entry, metrics, "backward")
+        elif isinstance(metrics := _of_runtime(told), dict):
             self._metrics(entry, metrics, "runtime")
         elif isinstance(artifact := told.get("artifact"), dict):
             self._artifact(entry, str(artifact.get("name"))[:LONGEST], told)
@@ -296,8 +300,16 @@ class CompileRows:
             self._message_start(entry, text)
 
     def _message_start(self, entry: Entry, text: str) -> None:
+        """A compilation is announced when it begins, and again at each attempt to trace."""
         words = text.partition("start ")[2].split()  # "tracing f /path/file.py:12"
+        key = (entry.rank, entry.process, entry.region)
+        began = self._announced.get(key)
+        if began and words[:1] == ["tracing"] and (entry.attempt or began["by"] == "compiling"):
+            row = began["row"]
+            row["attempts"] = max(row["attempts"], entry.attempt + 1)
+            return
         row = self._compilation(entry, "frame")
+        self._announced[key] = {"by": words[0] if words else "", "row": row}
         if len(words) >= 3 and words[2].rpartition(":")[2].isdigit():
             row["function"], (row["file"], _, line) = words[1], words[2].rpartition(":")
             row["line"] = int(line[:9])
@@ -369,6 +381,11 @@ _TIMES = {
     "restarts_ns": ("dynamo_time_before_restart_s",),
 }
 """Versions of torch give the same time by different names: the first that is there counts."""
+
+
+def _of_runtime(told: dict[str, Any]) -> Any:
+    """The metrics of what was compiled while the program ran, of forward or backward."""
+    return told.get("compilation_metrics_runtime") or told.get("bwd_compilation_metrics_runtime")
 
 
 def _region(told: dict[str, Any]) -> str | None:

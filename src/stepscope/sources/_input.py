@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stepscope import units
 from stepscope.errors import StepscopeError
 from stepscope.store.leftovers import scratch
 from stepscope.store.meta import Damage
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from stepscope.streams import Progress
 
 __all__ = ["Input"]
+
+_SQLITE = b"SQLite format 3\0"
 
 
 class Input:
@@ -51,11 +54,25 @@ class Input:
         return b"" if self.is_folder else bytes(self.stream.first_bytes())
 
     @property
+    def is_sqlite(self) -> bool:
+        """Whether it is a database of SQLite."""
+        return self.head.startswith(_SQLITE)
+
+    @property
     def stream(self) -> ByteStream:
         """Its bytes, decompressed, to be gone through once."""
         if self._stream is None:
             self._stream = open_stream(self.word)
         return self._stream
+
+    def whole(self, most: int, meaning: str = "", *, hint: str) -> bytes:
+        """All its bytes, decompressed; more than `most` are refused, and what that means is said."""
+        raw = bytearray()
+        for piece in self.stream:
+            raw += piece
+            if len(raw) > most:
+                raise StepscopeError(f"{self.name} is larger than {units.size(most)}{meaning}", hint=hint)
+        return bytes(raw)
 
     def as_file(self) -> Path:
         """A plain file, for those who must seek or open it by themselves.

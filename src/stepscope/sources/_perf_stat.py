@@ -18,17 +18,32 @@ _TEXT = re.compile(
     r"([A-Za-z_][^\s#]*)\s*(?:#.*?)?(?:\(([\d.]+)%\))?\s*$"
 )
 _TIME = re.compile(r"^\s*([\d.]+)(?: \+-.*)? seconds (time elapsed|user|sys)")
-_SEPARATED = re.compile(
-    rb"^(?:[^,;\n]{1,60}[,;]){0,3}(?:<not (?:counted|supported)>|\d+(?:\.\d+)?)[,;](?:msec|Joules|ns|)?[,;]"
-    rb"[a-zA-Z_][\w.:/\-=]*[,;]\d+[,;]\d+(?:\.\d+)?",
-    re.MULTILINE,
-)
+
+
+def _row_of(mark: str) -> re.Pattern[bytes]:
+    """A row with this separator: value, unit, event, running, share, with scopes in front.
+
+    If it is no comma, a comma is the decimal point of the user's language, or part of an event.
+    """
+    comma = "" if mark == "," else ","
+    number, event = rf"\d+(?:[.{comma}]\d+)?", rf"[a-zA-Z_][\w.:/\-={comma}]*"
+    scopes = rf"(?:[^{mark}\n]{{1,60}}{mark}){{0,3}}"
+    cells = (rf"(?:{_NOT}|{number})", "(?:msec|Joules|ns)?", event, r"\d+", number)
+    return re.compile(f"^{scopes}{mark.join(cells)}".encode(), re.MULTILINE)
+
+
+_SEPARATED = {mark: _row_of(mark) for mark in (";", "\t", ",")}
 _LONGEST = 4096
 
 
 def looks_like_stat(head: bytes) -> bool:
     """Whether it is of perf stat, in one of its forms."""
-    return bool(_TITLE.search(head) or _SEPARATED.search(head))
+    return bool(_TITLE.search(head) or _separator(head))
+
+
+def _separator(head: bytes) -> str | None:
+    """What is between the cells, all over the file."""
+    return next((mark for mark, row in _SEPARATED.items() if row.search(head)), None)
 
 
 def read_stat(given: Input, writer: StoreWriter) -> int:
@@ -36,12 +51,12 @@ def read_stat(given: Input, writer: StoreWriter) -> int:
     import pyarrow as pa
 
     rows: list[dict[str, Any]] = []
-    run, rest = -1, b""
+    run, rest, mark = -1, b"", _separator(given.head)
     for piece in given.stream:
         *lines, rest = (rest + piece).split(b"\n")
         rest = rest[:_LONGEST]
-        run = _read(lines, rows, run)
-    _read([rest], rows, run)
+        run = _read(lines, rows, run, mark)
+    _read([rest], rows, run, mark)
     if rows:
         kinds = {"run": pa.int64(), "value": pa.float64(), "counted_share": pa.float64()}
         names = ("run", "scope", "event", "unit", "value", "counted_share")
@@ -52,12 +67,12 @@ def read_stat(given: Input, writer: StoreWriter) -> int:
     return len(rows)
 
 
-def _read(lines: list[bytes], rows: list[dict[str, Any]], run: int) -> int:
+def _read(lines: list[bytes], rows: list[dict[str, Any]], run: int, mark: str | None) -> int:
     for raw in lines:
         line = raw[:_LONGEST].decode("utf-8", "replace").rstrip()
         if _TITLE.match(raw):
             run += 1
-        elif row := (_separated(line) or _text(line)):
+        elif row := (_separated(line, mark) if mark else _text(line)):
             rows.append({"run": max(run, 0), **row})
     return run
 
@@ -71,16 +86,17 @@ def _text(line: str) -> dict[str, Any] | None:
     return _row(found[1], found[4], found[3], found[2], found[5])
 
 
-def _separated(line: str) -> dict[str, Any] | None:
+def _separated(line: str, mark: str) -> dict[str, Any] | None:
     """value,unit,event,running,share,… with the scope before it, if there is one."""
-    if not _SEPARATED.match(line.encode()):
+    if not _SEPARATED[mark].match(line.encode()):
         return None
-    cells = re.split("[,;]", line)
-    at = next((nth for nth in range(len(cells) - 4) if _is_row(cells[nth : nth + 5])), None)
+    cells = line.split(mark)
+    plain = [cell.replace(",", ".") for cell in cells]  # only numbers are looked at in these
+    at = next((nth for nth in range(len(cells) - 4) if _is_row(plain[nth : nth + 5])), None)
     if at is None:
         return None
-    value, unit, event, _, share = cells[at : at + 5]
-    return _row(", ".join(cells[:at]) or None, event, unit or None, value, share)
+    _, unit, event = cells[at : at + 3]
+    return _row(", ".join(cells[:at]) or None, event, unit or None, plain[at], plain[at + 4])
 
 
 def _is_row(cells: list[str]) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepscope.sources._input import Input
     from stepscope.store.writer import StoreWriter
 
-__all__ = ["Fed", "begins_a_trace", "new_reader", "read_events", "store_events"]
+__all__ = ["Fed", "begins_a_trace", "new_reader", "read_events", "store_events", "why_no_json"]
 
 _REPORT_EVERY = 16 << 20
 _WAITING = 4  # batches that may wait to be written
@@ -29,8 +29,8 @@ class Fed(Protocol):
     def feed(self, piece: Buffer) -> None:
         """Takes a piece."""
 
-    def finish(self, source_cut: bool) -> None:
-        """There are no more."""
+    def finish(self, source_cut: bool) -> bool | None:
+        """There are no more; true if there are events to take, and it is to be called again."""
 
     @property
     def bytes(self) -> int:
@@ -56,8 +56,9 @@ def begins_a_trace(given: Input, writer: StoreWriter, what: str) -> None:
     """Refuses what cannot be added: native readers number from 0, and two sets of correlations would mix."""
     if writer.sources:
         raise StepscopeError(
-            f"{given.name} cannot be added to {writer.sources[0].source}: {what} begins a trace",
-            hint="name it first, and the other one with --also",
+            f"{given.name} cannot be added to {writer.sources[0].source}: {what} begins a trace of its own",
+            hint="name it first, and the other one with --also; or read it on its own: "
+            f"stepscope report {given.name}",
         )
 
 
@@ -78,7 +79,8 @@ def read_events(
                 reported = fed.bytes
                 done = min(stream.read_bytes / stream.size, 0.999) if stream.size else None
                 progress("reading", done, fed.bytes, reader.events)
-        fed.finish(stream.cut)
+        while fed.finish(stream.cut):
+            take()
 
     store_events(writer, reader, read, refuse)
 
@@ -122,3 +124,8 @@ def _hand_over(reader: _native.Reader, writer: StoreWriter, aside: BackgroundWor
 def _add_all(writer: StoreWriter, batches: list[_native.Batch]) -> None:
     for batch in batches:
         writer.add(batch)
+
+
+def why_no_json(error: Exception) -> str:
+    """What is wrong with JSON that Python could not read, in a few words."""
+    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]

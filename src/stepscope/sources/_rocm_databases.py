@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING, Any
 
 from stepscope.sources._arrow_tables import Lookup, Texts
-from stepscope.sources._rocm_events import RocmEvents, device_properties
+from stepscope.sources._rocm_events import RocmEvents, device_properties, storable
+from stepscope.sources._rocm_rpd import read_rpd
 from stepscope.sources._sqlite import Database
-from stepscope.store.rows import of_distinct, same
+from stepscope.store.rows import of_distinct
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,6 +19,9 @@ __all__ = ["is_rocm_database", "read_database"]
 
 # Tables of rocpd carry the id of a process behind their name, for files are merged.
 _DISPATCHES = re.compile(r"rocpd_kernel_dispatch(_\w+)?")
+_MESSAGE = re.compile(r'"message"\s*:\s*"((?:[^"\\]|\\.){1,2000})')
+# Work of one stream may run on several queues; the queue is taken where no stream was recorded.
+_STREAM = ("stream_id", "queue_id")
 _FIRST_KERNELS = ("KernelName", "BeginNs", "EndNs")
 
 
@@ -36,7 +41,7 @@ def read_database(tables: Database, events: RocmEvents) -> dict[str, Any]:
         if found := _DISPATCHES.fullmatch(name):
             metadata |= _Rocpd(tables, events, found[1] or "", place << 40).read()
     if tables.has("rocpd_op", "start", "end"):
-        _read_rpd(tables, events)
+        read_rpd(tables, events)
     if tables.has("KERN", *_FIRST_KERNELS):
         read_first_kernels(tables, events)
     return metadata
@@ -77,6 +82,36 @@ def read_first_kernels(tables: Database, events: RocmEvents) -> None:
         events.kernels("KERN", columns)
 
 
+class _Messages:
+    """What events say, by their numbers. Most say nothing, so that only the others are kept."""
+
+    def __init__(self, tables: Database, table: str) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kinds = {"id": "int64", "extdata": "string"}
+        schema = pa.schema([("id", pa.int64()), ("extdata", pa.string())])
+        wanted = tables.batches(table, kinds) if tables.has(table, *kinds) else ()
+        kept = (one.filter(pc.match_substring(one.column("extdata"), '"message"')) for one in wanted)
+        self._kept = pa.Table.from_batches([one for one in kept if one.num_rows], schema)
+
+    def of(self, events: pa.Array) -> pa.Array:
+        """The text of each event, NULL where it has none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        ends = pc.min_max(events).as_py()
+        if not self._kept.num_rows or ends["min"] is None:
+            return pa.nulls(len(events), pa.string())
+        # A batch of regions is of events that lie together: looking among all would take long each time.
+        numbers = self._kept.column("id")
+        near = pc.and_(pc.greater_equal(numbers, ends["min"]), pc.less_equal(numbers, ends["max"]))
+        found = self._kept.filter(near).combine_chunks()
+        places = pc.index_in(events, found.column("id"))
+        texts = found.column("extdata").take(places)
+        return pa.concat_arrays(texts.chunks) if texts.num_chunks else pa.nulls(len(events), pa.string())
+
+
 class _Rocpd:
     """The tables of one process in a rocpd file."""
 
@@ -87,6 +122,7 @@ class _Rocpd:
         self._apart = apart
         self._strings = Texts(tables, f"rocpd_string{ending}", "id", "string")
         self._by_event = Lookup(tables, f"rocpd_event{ending}", "id", ("stack_id", "category_id"))
+        self._messages = _Messages(tables, f"rocpd_event{ending}")
         self._agents = self._agents_by_number()
 
     def read(self) -> dict[str, Any]:
@@ -143,10 +179,11 @@ class _Rocpd:
         table = f"rocpd_region{self._ending}"
         for batch in self._tables.batches(table, wanted | {"extdata": "string"}):
             event, named = batch.column("event_id"), batch.column("name_id")
+            told = [named, batch.column("extdata"), self._messages.of(event)]
             columns = {
                 "start": batch.column("start"),
                 "end": batch.column("end"),
-                "name": of_distinct([named, batch.column("extdata")], self._region_name, pa.string()),
+                "name": of_distinct(told, self._region_name, pa.string()),
                 "domain": self._strings.of(self._by_event.of("category_id", event)),
                 "process": of_distinct(
                     [batch.column("pid")], lambda one: processes.get(one, one), pa.int64()
@@ -156,13 +193,19 @@ class _Rocpd:
             }
             self._events.on_host("rocpd_region", columns)
 
-    def _region_name(self, number: int | None, told: str | None) -> str | None:
-        """The name, or what a marker says."""
-        said = re.search(r'"message"\s*:\s*"((?:[^"\\]|\\.){1,2000})"', told or "")
-        return said[1] if said else self._strings.one(number)
+    def _region_name(self, number: int | None, *told: str | None) -> str | None:
+        """The name, or what a marker says: the region itself tells it, or its event."""
+        said = next((found for one in told if one and (found := _MESSAGE.search(one))), None)
+        if said is None:
+            return self._strings.one(number)
+        try:
+            return storable(json.loads(f'"{said[1]}"', strict=False))
+        except ValueError:  # cut within an escape
+            return said[1]
 
     def _read_dispatches(self) -> None:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         symbols = {
             "id": "int64",
@@ -181,7 +224,7 @@ class _Rocpd:
 
         kinds = {"work": "grid", "group": "workgroup"}
         axes = {f"{to}_{axis}": f"{of}_size_{axis}" for to, of in kinds.items() for axis in "xyz"}
-        whole = ("start", "end", "agent_id", "kernel_id", "queue_id", "event_id", "group_segment_size")
+        whole = ("start", "end", "agent_id", "kernel_id", *_STREAM, "event_id", "group_segment_size")
         table = f"rocpd_kernel_dispatch{self._ending}"
         for batch in self._tables.batches(table, dict.fromkeys((*whole, *axes.values()), "int64")):
             kernel = batch.column("kernel_id")
@@ -190,7 +233,7 @@ class _Rocpd:
                 "end": batch.column("end"),
                 "name": of_distinct([kernel], name, pa.string()),
                 "device": of_distinct([batch.column("agent_id")], self._device, pa.int64()),
-                "stream": batch.column("queue_id"),
+                "stream": pc.coalesce(*(batch.column(one) for one in _STREAM)),
                 "correlation": self._tied(batch.column("event_id")),
                 "registers": of_distinct([kernel], registers, pa.int64()),
                 "shared": batch.column("group_segment_size"),
@@ -200,8 +243,9 @@ class _Rocpd:
 
     def _read_copies(self) -> None:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        whole = ("start", "end", "name_id", "dst_agent_id", "src_agent_id", "size", "queue_id", "event_id")
+        whole = ("start", "end", "name_id", "dst_agent_id", "src_agent_id", "size", *_STREAM, "event_id")
 
         def device(target: int | None, source: int | None) -> int | None:
             found = self._device(target)
@@ -215,54 +259,8 @@ class _Rocpd:
                 "end": batch.column("end"),
                 "name": self._strings.of(batch.column("name_id")),
                 "device": of_distinct(agents, device, pa.int64()),
-                "stream": batch.column("queue_id"),
+                "stream": pc.coalesce(*(batch.column(one) for one in _STREAM)),
                 "correlation": self._tied(batch.column("event_id")),
                 "bytes": batch.column("size"),
             }
             self._events.copies("rocpd_memory_copy", columns)
-
-
-# ---------------------------------------------------------------- RPD
-
-
-def _read_rpd(tables: Database, events: RocmEvents) -> None:
-    """Calls and operations of rocmProfileData, tied by a table of their own."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    strings = Texts(tables, "rocpd_string", "id", "string")
-    calls = Lookup(tables, "rocpd_api_ops", "op_id", ("api_id",))
-    whole = ("id", "gpuId", "queueId", "start", "end", "description_id", "opType_id")
-    for batch in tables.batches("rocpd_op", dict.fromkeys(whole, "int64")):
-        kind = strings.of(batch.column("opType_id"))
-        columns = {
-            "start": batch.column("start"),
-            "end": batch.column("end"),
-            "name": strings.first_of([batch.column("description_id"), batch.column("opType_id")], "unknown"),
-            "device": batch.column("gpuId"),
-            "stream": batch.column("queueId"),
-            "correlation": calls.of("api_id", batch.column("id")),
-        }
-        copied = of_distinct([kind], lambda one: bool(one and one.startswith("Copy")), pa.bool_())
-        for which, add in ((pc.invert(copied), events.kernels), (copied, events.copies)):
-            if which.true_count:
-                add("rocpd_op", {name: column.filter(which) for name, column in columns.items()})
-    whole = ("id", "pid", "tid", "start", "end", "apiName_id", "args_id")
-    for batch in tables.batches("rocpd_api", dict.fromkeys(whole, "int64")):
-
-        def name(call: int | None, said: int | None) -> str | None:
-            called = strings.one(call)
-            return (strings.one(said) or called) if called == "UserMarker" else called
-
-        named = of_distinct([batch.column("apiName_id"), batch.column("args_id")], name, pa.string())
-        domain = strings.of(batch.column("apiName_id"), lambda one: "USER" if one == "UserMarker" else "HIP")
-        columns = {
-            "start": batch.column("start"),
-            "end": batch.column("end"),
-            "name": named,
-            "domain": domain if batch.num_rows else same("HIP", 0),
-            "process": batch.column("pid"),
-            "thread": batch.column("tid"),
-            "correlation": batch.column("id"),
-        }
-        events.on_host("rocpd_api", columns)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from stepscope.store.writer import StoreWriter
 
-__all__ = ["RocmEvents", "device_properties"]
+__all__ = ["RocmEvents", "device_properties", "storable"]
 
 _CALLS = re.compile(r"HIP|HSA|KFD|ROCDECODE|ROCJPEG", re.IGNORECASE)
 _RANGES = re.compile(r"MARKER|ROCTX|RCCL|USER", re.IGNORECASE)
@@ -31,6 +31,8 @@ class RocmEvents:
         self.times = Times()
         self.counted: dict[str, int] = {}
         """How many rows of each kind were kept."""
+        self.agents: set[str] = set()
+        """What tables of texts call the devices of their kernels."""
         self._writer = writer
 
     def kernels(self, what: str, columns: dict[str, pa.Array]) -> None:
@@ -130,6 +132,11 @@ def _hosted(timed: pa.RecordBatch) -> dict[str, pa.Array]:
         "thread": of_distinct([timed.column("thread")], _text, pa.string()),
         "correlation": timed.column("correlation"),
     }
+
+
+def storable(value: object) -> str:
+    """A value of JSON as a text that can be stored: escapes may stand for halves of letters."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _text(value: object) -> str:

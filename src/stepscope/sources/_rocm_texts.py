@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
-from stepscope.sources._rocm_events import RocmEvents, device_properties
+from stepscope.sources._reading import why_no_json
+from stepscope.sources._rocm_events import RocmEvents, device_properties, storable
 from stepscope.store.meta import Damage
 from stepscope.store.rows import of_distinct, same
 
@@ -18,27 +17,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["JSON_HEAD", "kind_of_header", "read_csv", "read_json"]
+    from stepscope.sources._input import Input
 
-JSON_HEAD = re.compile(rb'\s*\{\s*"rocprofiler-sdk-tool"\s*:')
+__all__ = ["read_csv", "read_json"]
+
 _MOST_JSON = 1 << 29
 _BLOCK = 8 << 20
-
-# What a table is, by columns that it must have, in small letters.
-_KINDS = {
-    "counters": ("counter_name", "counter_value", "kernel_name", "start_timestamp"),
-    "kernels": ("kernel_name", "start_timestamp", "end_timestamp"),
-    "copies": ("direction", "start_timestamp", "end_timestamp"),
-    "host": ("function", "start_timestamp", "end_timestamp"),
-    "first kernels": ("kernelname", "beginns", "endns"),
-}
-
-
-def kind_of_header(head: bytes) -> str | None:
-    """Which table of ROCm's tools begins like this; None if none does."""
-    line = head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)[0].decode("utf-8", "replace")
-    names = {name.strip().strip('"').lower() for name in line.split(",")}
-    return next((kind for kind, needed in _KINDS.items() if names.issuperset(needed)), None)
 
 
 class _Columns:
@@ -128,11 +112,12 @@ def _kernels(columns: _Columns, what: str, events: RocmEvents, apart: int) -> No
         "end": columns.whole("end_timestamp"),
         "name": columns.text("kernel_name"),
         "device": columns.whole("agent_id"),
-        "stream": columns.whole("queue_id"),
+        "stream": columns.whole("stream_id", "queue_id"),
         "correlation": pc.add(columns.whole("correlation_id"), apart),
         "registers": columns.whole("vgpr_count"),
         "shared": columns.whole("lds_block_size"),
     }
+    events.agents.update(one for one in pc.unique(columns.text("agent_id")).to_pylist() if one)
     events.kernels(what, given | axes)
 
 
@@ -213,22 +198,15 @@ _READERS = {
 # ---------------------------------------------------------------- JSON
 
 
-def read_json(pieces: Iterator[bytes], name: str, events: RocmEvents) -> tuple[dict[str, Any], list[Damage]]:
+def read_json(given: Input, events: RocmEvents) -> tuple[dict[str, Any], list[Damage]]:
     """Reads the JSON of rocprofv3, one part for each process."""
-    raw = bytearray()
-    for piece in pieces:
-        raw += piece
-        if len(raw) > _MOST_JSON:
-            raise StepscopeError(
-                f"{name} is larger than 512 MiB, too large for JSON of rocprofv3",
-                hint="write a database: rocprofv3 --output-format rocpd --sys-trace -- python train.py",
-            )
+    write = "write a database: rocprofv3 --output-format rocpd --sys-trace -- python train.py"
+    raw = given.whole(_MOST_JSON, ", too large for JSON of rocprofv3", hint=write)
     try:
         parts = json.loads(raw.decode("utf-8", "replace"))["rocprofiler-sdk-tool"]
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
         raise StepscopeError(
-            f"{name} is JSON of rocprofv3, but cut short or damaged: {reason}",
+            f"{given.name} is JSON of rocprofv3, but cut short or damaged: {why_no_json(error)}",
             hint="write a database, which can be read up to the damage: rocprofv3 --output-format rocpd",
         ) from error
     metadata: dict[str, Any] = {}
@@ -254,6 +232,12 @@ class _Part:
             if one.get("type") == 2  # 1 is a CPU
         }
         self._kinds = _list(_at(part, "strings", "buffer_records"))
+        said = [one for one in _list(_at(part, "strings", "marker_api")) if isinstance(one, dict)]
+        self._said = {
+            one["key"]: storable(one["value"][:2_000])
+            for one in said
+            if _is_whole(one.get("key")) and isinstance(one.get("value"), str)
+        }
 
     def read(self, damage: list[Damage]) -> dict[str, Any]:
         """Reads all records, and tells of the machine."""
@@ -304,6 +288,7 @@ class _Part:
 
     def _kernels(self, rows: list[dict[str, Any]]) -> None:
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         symbols = {_at(one, "kernel_id"): one for one in _list(self._part.get("kernel_symbols"))}
 
@@ -324,12 +309,14 @@ class _Part:
             rows,
             agent=(info, "agent_id", "handle"),
             kernel=(info, "kernel_id"),
-            stream=(info, "queue_id", "handle"),
+            stream=("stream_id", "handle"),
+            queue=(info, "queue_id", "handle"),
             correlation=("correlation_id", "internal"),
             shared=(info, "group_segment_size"),
             **axes,
         )
         columns["device"] = of_distinct([columns.pop("agent")], self._device, pa.int64())
+        columns["stream"] = pc.coalesce(columns["stream"], columns.pop("queue"))
         kernel = columns.pop("kernel")
         columns["name"] = of_distinct([kernel], name, pa.string())
         columns["registers"] = of_distinct([kernel], registers, pa.int64())
@@ -368,6 +355,15 @@ class _Part:
         columns["correlation"] = self._tied(columns["correlation"])
         self._events.copies("memory_copy", columns)
 
+    def _said_by(self, correlation: pa.Array, otherwise: pa.Array) -> pa.Array:
+        """What markers say; the name of the call where one says nothing."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        numbers, texts = pa.array(list(self._said), pa.int64()), pa.array(list(self._said.values()))
+        said = texts.take(pc.index_in(correlation, numbers))
+        return of_distinct([said, otherwise], lambda text, name: text or name, pa.string())
+
     def _calls(self, rows: list[dict[str, Any]], key: str) -> None:
         import pyarrow as pa
 
@@ -380,6 +376,8 @@ class _Part:
         )
         kinds = [columns.pop("kind"), columns.pop("operation")]
         columns["name"] = of_distinct(kinds, self._operation, pa.string())
+        if "marker" in key and self._said:
+            columns["name"] = self._said_by(columns["correlation"], columns["name"])
         columns["domain"] = same(key, len(rows))
         columns["process"] = pa.array(
             [self._process if _is_whole(self._process) else None] * len(rows), pa.int64()

@@ -70,6 +70,7 @@ def part_of(name: str, module: str | None) -> str:
     for part, rule in _BY_NAME:
         if rule.search(name):
             return part
+    module = module and module.removesuffix(" (deleted)")  # replaced on disk since it was loaded
     for part, rule in _BY_MODULE:
         if module and rule.search(module):
             return part

@@ -22,9 +22,8 @@ from stepscope.store.meta import Damage
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MAGIC", "Database", "SqliteTable"]
+__all__ = ["Database", "SqliteTable"]
 
-MAGIC = b"SQLite format 3\0"
 ROWS = 1 << 16
 """Rows of a batch."""
 

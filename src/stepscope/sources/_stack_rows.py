@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stepscope import _native
+from stepscope.sources._perf_lines import NO_CLOCK_NS, perf_lines, whole_module
 from stepscope.sources._sampled_frames import frame_rows, named
+from stepscope.sources._stack_roots import Roots, roots_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,27 +26,47 @@ def read_stacks(given: Input, writer: StoreWriter, *, collapsed: bool) -> _nativ
     """Reads a text of stacks, and writes all of their tables."""
     reader = _native.StackReader(collapsed)
     stream, since = given.stream, 0
-    for piece in stream:
+    for piece in stream if collapsed else perf_lines(stream):
         reader.feed(piece)
         since += len(piece)
         if since >= _EVERY:
             since = 0
-            _write_samples(reader, writer, collapsed=collapsed)
+            if not collapsed:  # the threads of collapsed stacks are known at the end
+                _write_samples(reader, writer, None)
             if given.progress:
                 done = min(stream.read_bytes / stream.size, 0.999) if stream.size else None
                 given.progress("reading", done, stream.given_bytes, reader.samples)
     reader.finish()
-    _write_samples(reader, writer, collapsed=collapsed)
-    _write_stacks(reader, writer)
-    frames = _texts(reader, "frames")
-    split = (named(text) if collapsed else _of_perf(text) for text in frames)
-    if reader.samples:
-        writer.add_rows("sampled_frames", frame_rows(split))
+    _write_rest(reader, writer, collapsed=collapsed)
     return reader
+
+
+def _write_rest(reader: _native.StackReader, writer: StoreWriter, *, collapsed: bool) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = _texts(reader, "frames")
+    starts, values = (
+        pa.Array.from_buffers(pa.int64(), len(part), [None, pa.py_buffer(part)])
+        for part in reader.take_stacks()
+    )
+    roots = roots_of(texts, starts, values) if collapsed else None
+    _write_samples(reader, writer, roots)
+    for at in range(0, len(starts) - 1 if len(values) else 0, _STACKS):
+        lists = pa.LargeListArray.from_arrays(starts.slice(at, _STACKS + 1), values)
+        writer.add_rows("sampled_stacks", _rows_of(lists, at, roots.kept if roots else None))
+    if not reader.samples:
+        return
+    frames = frame_rows(named(text) if collapsed else _of_perf(text) for text in texts)
+    if roots:
+        frames = frames.filter(pc.invert(pc.is_in(frames["frame"], roots.no_code)))
+    writer.add_rows("sampled_frames", frames)
 
 
 def _of_perf(text: str) -> tuple[str, str | None, int | None]:
     name, _, module = text.partition("\x01")
+    if module.count(")") > module.count("("):
+        name, module = whole_module(name, module)
     return name, module or None, None
 
 
@@ -58,7 +80,7 @@ def _texts(reader: _native.StackReader, of: str) -> list[str]:
     return [one.decode("utf-8", "replace") for one in whole.to_pylist()]
 
 
-def _write_samples(reader: _native.StackReader, writer: StoreWriter, *, collapsed: bool) -> None:
+def _write_samples(reader: _native.StackReader, writer: StoreWriter, roots: Roots | None) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -72,31 +94,22 @@ def _write_samples(reader: _native.StackReader, writer: StoreWriter, *, collapse
         return
     for name, of in (("command", "commands"), ("event", "events")):
         arrays[name] = pa.array(_texts(reader, of), pa.string()).take(arrays[name])
+    if roots:
+        for name in ("process", "thread", "command"):
+            arrays[name] = getattr(roots, name).take(arrays["stack"])
+    clock = arrays["clock_ns"]
+    arrays["clock_ns"] = pc.if_else(pc.equal(clock, NO_CLOCK_NS), pa.scalar(None, pa.int64()), clock)
     ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-    arrays["samples"] = arrays["weight"] if collapsed else ones
+    arrays["samples"] = arrays["weight"] if roots else ones
     arrays["weight"] = pc.cast(arrays["weight"], pa.float64())
     writer.add_rows("cpu_samples", pa.table(arrays))
-
-
-def _write_stacks(reader: _native.StackReader, writer: StoreWriter) -> None:
-    import pyarrow as pa
-
-    offsets, frames = reader.take_stacks()
-    if not len(frames):
-        return
-    starts = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)])
-    values = pa.Array.from_buffers(pa.int64(), len(frames), [None, pa.py_buffer(frames)])
-    for at in range(0, len(starts) - 1, _STACKS):
-        part = starts.slice(at, _STACKS + 1)
-        lists = pa.LargeListArray.from_arrays(part, values)
-        writer.add_rows("sampled_stacks", _rows_of(lists, at))
 
 
 _STACKS = 1 << 16
 
 
-def _rows_of(lists: pa.LargeListArray, first: int) -> pa.Table:
-    """A row for each frame of some stacks, numbered from the innermost."""
+def _rows_of(lists: pa.LargeListArray, first: int, kept: pa.Array | None) -> pa.Table:
+    """A row for each frame of some stacks, numbered from the innermost; of the outermost, those kept."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -105,4 +118,5 @@ def _rows_of(lists: pa.LargeListArray, first: int) -> pa.Table:
     places = pa.array(range(len(flat)), pa.int64())
     begins = pc.subtract(lists.offsets.slice(0, len(lists)), lists.offsets[0])
     depth = pc.subtract(places, begins.take(parents))
-    return pa.table({"stack": pc.add(parents, first), "depth": depth, "frame": flat})
+    rows = pa.table({"stack": pc.add(parents, first), "depth": depth, "frame": flat})
+    return rows if kept is None else rows.filter(pc.less(rows["depth"], kept.take(rows["stack"])))

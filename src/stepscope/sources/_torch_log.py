@@ -42,6 +42,8 @@ class Entry:
     below: bytes = b""
     cut: int = 0
     """Bytes that were left out, because it is too long."""
+    attempt: int = 0
+    """How often the region was begun before: `[0/0_1]` is its second attempt."""
 
 
 def looks_like_log(head: bytes) -> bool:
@@ -108,18 +110,19 @@ def _entry(text: bytes, found: re.Match[bytes], end: int) -> Entry:
     below_from = min(first + 1, end)
     below = text[below_from:end] if text[below_from : below_from + 1] == b"\t" else b""
     rank, month, day, hour, minute, second, micros, process, where, _, told, channel = found.groups()
-    region = told.strip(b" []").decode() if told else ""
+    region, _, attempt = (told.strip(b" []").decode() if told else "").partition("_")
     seconds = (_day(month, day) * 24 + int(hour)) * 3600 + int(minute) * 60 + int(second)
     return Entry(
         rank=int(rank) if rank else None,
         clock_ns=seconds * 1_000_000_000 + int(micros) * 1000,
         process=int(process),
         where=where.decode("utf-8", "replace"),
-        region=None if region in ("", "-", "-/-") else region.partition("_")[0],
+        region=None if region in ("", "-", "-/-") else region,
         channel=channel.strip(b" []_").decode() if channel else "",
         text=text[found.end() : first].rstrip(b"\r"),
         below=below if len(below) <= LARGEST else below[:LARGEST],
         cut=max(0, len(below) - LARGEST),
+        attempt=int(attempt) if attempt.isdecimal() and len(attempt) < 7 else 0,
     )
 
 

@@ -16,8 +16,8 @@ __all__ = ["collapsed"]
 _LINE = re.compile(rb"^(?:[^\s#{\[<\"]|[<\[]\w)[^\n]*;[^\n]* \d{1,18}\r?$")
 _ALONE = re.compile(rb"^(?:[^\s#{\[<\"]|[<\[]\w)[^\n]* \d{1,18}\r?$")
 _NOTE = (
-    "Collapsed stacks have no times and no threads of their own: they say what was running, over the whole "
-    "recording."
+    "Collapsed stacks have no times, and threads only if they were recorded with them (py-spy --threads, "
+    "stackcollapse-perf.pl --tid): they say what was running, over the whole recording."
 )
 
 
@@ -38,7 +38,4 @@ def collapsed(given: Input, writer: StoreWriter) -> SourceMeta:
     reader = read_stacks(given, writer, collapsed=True)
     lines = reader.odd_lines
     damage = (Damage("a line that is no stack with a count, left out", lines),) if lines else ()
-    first = writer.sources[0] if writer.sources else None
-    if first is None:
-        return SourceMeta(damage=damage, notes=(_NOTE,))
-    return SourceMeta(rank=first.rank, rank_source=first.rank_source, damage=damage, notes=(_NOTE,))
+    return SourceMeta(damage=damage, notes=(_NOTE,))

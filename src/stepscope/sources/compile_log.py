@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
-from stepscope.sources._compile_rows import CompileRows
 from stepscope.sources._torch_log import Entry, entries, looks_like_log
 from stepscope.store.meta import NO_RANK
 
 if TYPE_CHECKING:
+    from stepscope.sources._compile_rows import CompileRows
     from stepscope.store.writer import StoreWriter
 
 __all__ = ["compile_log"]
@@ -61,6 +61,8 @@ def _files(given: Input) -> list[Path]:
 @source(sniff=_is_compile_log, beside=True)
 def compile_log(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads what torch.compile logged: breaks, recompilations, caches, kernels and their time."""
+    from stepscope.sources._compile_rows import CompileRows
+
     rows = CompileRows(writer)
     ranks: list[int] = []
     damage: list[Damage] = []
@@ -96,23 +98,27 @@ def compile_log(given: Input, writer: StoreWriter) -> SourceMeta:
 def _read(given: Input, rows: CompileRows) -> int:
     """Reads one file; the bytes that were left out."""
     cut = 0
-    waiting: Entry | None = None
-    lines: list[bytes] = []
+    # Lines of several ranks may be mixed: each process has a message of its own that may go on.
+    waiting: dict[tuple[int | None, int], tuple[Entry, list[bytes]]] = {}
     for entry in entries(_told(given)):
         cut += entry.cut
         structured = entry.text[:1] == b"{" and not entry.channel
-        if waiting and (structured or not _goes_on(waiting, entry, lines)):
-            rows.add_message(waiting, b"\n".join(lines).decode("utf-8", "replace"))
-            waiting = None
+        whose = (entry.rank, entry.process)
+        if whose in waiting and (structured or not _goes_on(waiting[whose][0], entry, waiting[whose][1])):
+            _add_message(rows, *waiting.pop(whose))
         if structured:
             rows.add(entry)
-        elif waiting:
-            lines.append(entry.text)
+        elif whose in waiting:
+            waiting[whose][1].append(entry.text)
         else:
-            waiting, lines = entry, [entry.text]
-    if waiting:
-        rows.add_message(waiting, b"\n".join(lines).decode("utf-8", "replace"))
+            waiting[whose] = (entry, [entry.text])
+    for first, lines in waiting.values():
+        _add_message(rows, first, lines)
     return cut
+
+
+def _add_message(rows: CompileRows, first: Entry, lines: list[bytes]) -> None:
+    rows.add_message(first, b"\n".join(lines).decode("utf-8", "replace"))
 
 
 def _told(given: Input) -> Iterator[bytes]:
@@ -150,20 +156,13 @@ def _meta(writer: StoreWriter, rows: CompileRows, ranks: list[int], damage: tupl
         notes.append(
             "The log has no compilations, only messages: TORCH_TRACE=DIR also has times, caches and kernels."
         )
-    if first:
-        return SourceMeta(
-            rank=first.rank,
-            rank_source=first.rank_source,
-            damage=damage,
-            notes=tuple(notes),
-            joined="by region and name",
-        )
     return SourceMeta(
         rank=said[0] if said else 0,
         rank_source=("file name" if ranks else "compile log") if said else NO_RANK,
         damage=damage,
         notes=tuple(notes),
-        metadata={"torch_version": rows.torch_version} if rows.torch_version else {},
+        joined="by region and name",
+        metadata={"torch_version": rows.torch_version} if rows.torch_version and not first else {},
     )
 
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from stepscope import units
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
+from stepscope.sources._reading import begins_a_trace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,9 +24,10 @@ _MOST_EVENTS = 5_000_000
 _FARTHEST = 1 << 62
 _RUNTIME = ("Method::", "Program::")
 """How the runtime's own ranges begin; everything else is a call of an operator or a delegate."""
+_EXECUTED = "Method::execute"
 _NOTE = (
     "An ETDump has ticks of the device's clock, which are taken as ns, and no date. Delegates tell what they "
-    "ran inside only if they were built to do so."
+    "ran inside only if they were built to do so. A step is one execution of a method."
 )
 _RECORD = "build the runtime with ETDumpGen, and write its buffer to a file"
 
@@ -50,24 +51,14 @@ def _is_etdump(given: Input) -> bool:
 @source(sniff=_is_etdump)
 def etdump(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads an ETDump: operators and delegates that ExecuTorch ran."""
-    if writer.sources:
-        raise StepscopeError(
-            f"{given.name} cannot be added to {writer.sources[0].source}: an ETDump begins a trace",
-            hint=f"read it on its own: stepscope report {given.name}",
-        )
-    raw = bytearray()
-    for piece in given.stream:
-        raw += piece
-        if len(raw) > _LARGEST:
-            raise StepscopeError(
-                f"{given.name} is larger than {units.size(_LARGEST)}: it is no ETDump", hint=_RECORD
-            )
-    reader = _Dump(bytes(raw))
+    begins_a_trace(given, writer, "an ETDump")
+    reader = _Dump(given.whole(_LARGEST, ": it is no ETDump", hint=_RECORD))
     found = list(reader.events())
     if not found and not reader.lost:
         raise StepscopeError(f"{given.name} is an ETDump without a profiling event", hint=_RECORD)
     operators = [one for one in found if not one.name.startswith(_RUNTIME)]
     ranges = [one for one in found if one.name.startswith(_RUNTIME)]
+    ranges += _marks(ranges)
     for table, rows in (("ops", operators), ("annotations", ranges)):
         if rows:
             writer.add_rows(table, _table(rows))
@@ -76,6 +67,18 @@ def etdump(given: Input, writer: StoreWriter) -> SourceMeta:
         damage=damage,
         notes=(_NOTE,),
     )
+
+
+def _marks(ranges: list[_Event]) -> list[_Event]:
+    """A mark of a step around each execution of a method; one inside of another is a part of that."""
+    executed = [one for one in ranges if one.name == _EXECUTED and one.dur_ns]
+    marks: list[_Event] = []
+    end = 0
+    for one in sorted(executed, key=lambda one: (one.start_ns, -one.dur_ns)):
+        if one.start_ns >= end:
+            marks.append(one._replace(name=f"ProfilerStep#{len(marks)}"))
+            end = one.start_ns + one.dur_ns
+    return marks
 
 
 def _table(rows: list[_Event]) -> pa.Table:

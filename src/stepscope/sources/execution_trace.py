@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
+from stepscope.sources._protobuf import leading_fields
 from stepscope.store.arrow_sql import ask
 from stepscope.store.columns import texts
 
@@ -28,6 +29,20 @@ _PROTOBUF = re.compile(
 )
 """The length of the header, then its version, or the first attribute with its name."""
 _ATTRIBUTES = (b"schema", b"chakra")
+_LENGTH = re.compile(rb"[\x80-\xff]{0,3}[\x00-\x7f]")
+_VERSION = re.compile(rb"[0-9]+\.[0-9]+[0-9A-Za-z.+-]{0,24}")
+_FIELDS: dict[int, tuple[type, ...]] = {
+    **dict.fromkeys((1, 3, 6, 7), (int,)),
+    **dict.fromkeys((2, 8, 9, 10), (bytes,)),
+    **dict.fromkeys((4, 5), (int, bytes)),
+}
+"""The fields of a node: numbers, or texts and messages; dependencies may be packed or not."""
+_KINDS = range(1, 16)
+_NO_TIMES = "An execution trace has no times: it says what operators were given, not how long they took."
+_SOME_TIMES = (
+    "An execution trace has no timeline: it says what operators were given and how long they took (`dur_ns` "
+    "of `execution_nodes`), not when they ran."
+)
 _TOLD = ("schema", "pid", "time")
 _BATCH_BYTES = 32 << 20
 _RECORD = "record one with torch.profiler.ExecutionTraceObserver().register_callback('et.json')"
@@ -72,7 +87,41 @@ def _is_execution_trace(given: Input) -> bool:
 
 def _is_protobuf(given: Input) -> bool:
     first = given.first_bytes[:4096]
-    return bool(_PROTOBUF.match(first)) and any(name in first for name in _ATTRIBUTES)
+    return bool(_PROTOBUF.match(first)) and (
+        any(name in first for name in _ATTRIBUTES) or _is_generated(first)
+    )
+
+
+def _is_generated(first: bytes) -> bool:
+    """Whether it begins with a header that has a version alone, as generators write it, and a node."""
+    header, at = _message(first, 0)
+    node, _ = _message(first, at)
+    if header is None or node is None or len(header) != 1:
+        return False
+    ((number, version),) = header
+    if number != 1 or not isinstance(version, bytes) or not _VERSION.fullmatch(version):
+        return False
+    fits = all(isinstance(value, _FIELDS.get(field, ())) for field, value in node)
+    told = dict(node)
+    name = told.get(2, b"")
+    return fits and told.get(3) in _KINDS and isinstance(name, bytes) and _is_text(name)
+
+
+def _message(first: bytes, at: int) -> tuple[list[tuple[int, int | bytes]] | None, int]:
+    """The fields of the message at a place, which has its length in front, and the place behind it."""
+    found = _LENGTH.match(first, at)
+    if not found:
+        return None, at
+    size = sum((byte & 0x7F) << 7 * nth for nth, byte in enumerate(found[0]))
+    end = found.end() + size
+    return leading_fields(b"\x0a" + first[at:end], 1), end
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        return name.decode().isprintable() and bool(name)
+    except UnicodeDecodeError:
+        return False
 
 
 @source(sniff=_is_execution_trace, beside=True)
@@ -86,27 +135,26 @@ def execution_trace(given: Input, writer: StoreWriter) -> SourceMeta:
         reader, sql = _native.ElementReader("workload_graph"), _WORKLOAD_NODES
     else:
         reader = _native.ElementReader("nodes")
-    lost = waiting = 0
+    lost = waiting = timed = 0
     for piece in given.stream:
         reader.feed(bytes(piece))
         waiting += len(piece)
         if waiting >= _BATCH_BYTES:
-            lost += _add(reader, sql, writer)
-            waiting = 0
+            kept = _add(reader, sql, writer)
+            lost, timed, waiting = lost + kept.lost, timed + kept.timed, 0
         if reader.trouble:
             break
     reader.finish()
-    lost += _add(reader, sql, writer)
+    kept = _add(reader, sql, writer)
+    lost, timed = lost + kept.lost, timed + kept.timed
     if not reader.elements:
         why = reader.trouble or "it has no nodes"
         raise StepscopeError(f"{given.name} is no execution trace: {why}", hint=_RECORD)
     return SourceMeta(
         damage=tuple(_damage(reader, lost)),
         metadata={"execution_trace": _header(reader)},
-        joined="by the order of operators" if writer.sources else "",
-        notes=(
-            "An execution trace has no times: it says what operators were given, not how long they took.",
-        ),
+        joined="by the order of operators",
+        notes=(_SOME_TIMES if timed else _NO_TIMES,),
     )
 
 
@@ -120,8 +168,15 @@ def _damage(reader: _native.ElementReader | _native.ChakraReader, lost: int) -> 
         yield Damage("a damaged node of the execution trace, not kept", reader.damaged)
 
 
-def _add(reader: _native.ElementReader | _native.ChakraReader, sql: str, writer: StoreWriter) -> int:
-    """Stores the nodes that were read; how many of them could not be."""
+class _Kept(NamedTuple):
+    """How many nodes could not be stored, and how many have a duration."""
+
+    lost: int
+    timed: int
+
+
+def _add(reader: _native.ElementReader | _native.ChakraReader, sql: str, writer: StoreWriter) -> _Kept:
+    """Stores the nodes that were read."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -129,7 +184,7 @@ def _add(reader: _native.ElementReader | _native.ChakraReader, sql: str, writer:
     whole = found.filter(pc.and_(pc.is_valid(found["node"]), pc.is_valid(found["name"])))
     if whole.num_rows:
         writer.add_rows("execution_nodes", whole)
-    return int(found.num_rows - whole.num_rows)
+    return _Kept(found.num_rows - whole.num_rows, whole.num_rows - whole["dur_ns"].null_count)
 
 
 def _header(reader: _native.ElementReader | _native.ChakraReader) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
-from stepscope.store.meta import NO_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,13 +65,10 @@ def memory_timeline(given: Input, writer: StoreWriter) -> SourceMeta:
         damage.append(Damage("a row of the memory timeline that is none, not kept", rows.odd))
     if not rows.kept:
         raise StepscopeError(f"{given.name} is a memory timeline without any row", hint=_EXPORT)
-    first = writer.sources[0] if writer.sources else None
     return SourceMeta(
-        base_ns=0 if first else rows.base_ns,
-        rank=first.rank if first else 0,
-        rank_source=first.rank_source if first else NO_RANK,
+        base_ns=0 if writer.sources else rows.base_ns,
         damage=tuple(damage),
-        joined="by time" if first else "",
+        joined="by time",
         metadata={"memory_timeline": {"form": "raw" if raw else "coalesced", "rows": rows.kept}},
         notes=(_LACKS,),
     )

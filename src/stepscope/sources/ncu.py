@@ -25,7 +25,11 @@ __all__ = ["ncu"]
 RECORD = "ncu --set full --csv --page raw python train.py > kernels.csv"
 EXPORT = "ncu --import {} --csv --page raw > kernels.csv"
 _BINARY = b"NVR\x00"
-_CSV_HEAD = re.compile(rb'^"?ID"?,(?:"?[\w ]{1,40}"?,){0,4}"?Process ID"?,', re.MULTILINE)
+# A summary of each kernel has no launches, and so no IDs.
+_CSV_HEAD = re.compile(
+    rb'^(?:\xef\xbb\xbf)?"?(?:ID"?,(?:"?[\w ]{1,40}"?,){0,4}"?Process ID"?,|Process ID"?,"?Process Name"?,)',
+    re.MULTILINE,
+)
 _SECTION = re.compile(
     rb"^\s+Section: |^==PROF== (Connected|Profiling|Disconnected)|^==ERROR== ", re.MULTILINE
 )
@@ -40,13 +44,19 @@ _ABOUT = {
     "Grid Size": "grid",
     "Device": "device",
     "CC": "capability",
+    "Invocations": "launches",
 }
 _ALSO_ABOUT = ("Process Name", "Host Name", "Kernel Time", "Context ID", "Stream ID", "ID")
 _DETAILS = ("Section Name", "Metric Name", "Metric Unit", "Metric Value")
+_SUMMARY = (*_DETAILS[:3], "Average")
+_ONE_KERNEL = ("process", "kernel", "block", "grid", "device")
+"""What tells the kernels of a summary apart."""
 _BLOCK = 8 << 20
 _LONGEST = 1 << 22
 """Bytes of the line that heads a page; a raw page of all metrics has some 100 KB."""
 _ROWS = 1 << 16
+_MOST_EMPTY = 0.1
+"""Some metrics of a full set have no value on any device; of a launch that failed, all."""
 _EMPTY = ("", "n/a", "nan", "(!) nan", "(!) n/a", "inf", "-nan", "no data")
 _NOTE = (
     "Nsight Compute runs each kernel alone, several times, and by default at a fixed clock: its times are "
@@ -78,18 +88,9 @@ def ncu(given: Input, writer: StoreWriter) -> SourceMeta:
         raise StepscopeError(
             f"{given.name} is of Nsight Compute, but has no metrics of kernels", hint=f"record it: {RECORD}"
         )
-    if rows.empty:
+    if rows.empty > _MOST_EMPTY * (rows.empty + rows.kept):
         damage.append(Damage("a metric of Nsight Compute without a value", rows.empty))
-    first = writer.sources[0] if writer.sources else None
-    if first:
-        return SourceMeta(
-            rank=first.rank,
-            rank_source=first.rank_source,
-            damage=tuple(damage),
-            notes=(_NOTE,),
-            joined="by kernel and launch shape",
-        )
-    return SourceMeta(damage=tuple(damage), notes=(_NOTE,))
+    return SourceMeta(damage=tuple(damage), notes=(_NOTE,), joined="by kernel and launch shape")
 
 
 def _csv_begins(path: Path) -> int | None:
@@ -114,6 +115,19 @@ class _Rows:
         self.launches: set[int] = set()
         self.empty = 0
         """Metrics that have no value: the launch failed, or the device lacks the counter."""
+        self.kept = 0
+        self._numbers: dict[str, int] = {}
+
+    def numbered(self, told: dict[str, pa.Array]) -> pa.Array:
+        """Numbers for the kernels of a summary, as texts, in the order in which they come."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        parts = [told[name] for name in _ONE_KERNEL if name in told]
+        encoded = pc.binary_join_element_wise(*parts, "\n").dictionary_encode()
+        known = self._numbers
+        numbers = [known.setdefault(one, len(known)) for one in encoded.dictionary.to_pylist()]
+        return pa.array(map(str, numbers), pa.string()).take(encoded.indices)
 
     def add(self, about: dict[str, Any], section: str | None, metric: str, unit: str, value: str) -> None:
         """One metric of one launch."""
@@ -122,6 +136,7 @@ class _Rows:
         if number is None:
             self.empty += value.strip().lower() in _EMPTY[2:]
             return
+        self.kept += 1
         row = {
             **about,
             "section": section,
@@ -152,6 +167,7 @@ class _Rows:
         self.launches.update(launch.drop_null().unique().to_pylist())
         none = pc.is_in(pc.utf8_lower(value), value_set=pa.array(_EMPTY[2:]))
         self.empty += pc.sum(pc.and_(none, pc.is_valid(launch))).as_py() or 0
+        self.kept += pc.sum(there).as_py() or 0
         kept = {name: column.filter(there) for name, column in told.items()}
         columns = {name: _whole_numbers(kept[name]) for name in _WHOLE if name in kept}
         columns |= {name: _shape(kept[name]) for name in ("grid", "block") if name in kept}
@@ -160,10 +176,11 @@ class _Rows:
         encoded = kept["kernel"].dictionary_encode()
         functions = pa.array([function_of(name) for name in encoded.dictionary.to_pylist()], pa.string())
         numbers = pc.cast(plain.filter(there), pa.float64())
+        once = pa.repeat(pa.scalar(1, pa.int64()), len(numbers))
         columns |= {
             "kernel": kept["kernel"],
             "function": functions.take(encoded.indices),
-            "launches": pa.repeat(pa.scalar(1, pa.int64()), len(numbers)),
+            "launches": pc.coalesce(columns["launches"], once) if "launches" in columns else once,
             "metric": metric.filter(there),
             "unit": _or_null(unit.filter(there)),
             "value": numbers,
@@ -233,13 +250,14 @@ def _read_csv(path: Path, begins: int, rows: _Rows) -> list[Damage]:
     with path.open("rb") as file:
         file.seek(begins)
         head = file.readline(_LONGEST)
-    names = next(csv.reader([head.decode("utf-8", "replace")]))
+    names = next(csv.reader([head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")]))
     odd = [0]
-    details = set(_DETAILS[1:]) <= set(names)
+    page = next((page for page in (_DETAILS, _SUMMARY) if set(page[1:]) <= set(names)), None)
     units: list[str] = []
     for batch in _batches(path, begins + len(head), len(names), odd):
-        if details:
-            rows.add_arrays(*_details(batch, names))
+        if page:
+            told, *columns = _details(batch, names, page)
+            rows.add_arrays(told if "launch" in told else told | {"launch": rows.numbered(told)}, *columns)
         else:
             units = units or _units(batch, names)
             rows.add_arrays(*_raw(batch, names, units))
@@ -328,10 +346,10 @@ def _told(batch: pa.RecordBatch, names: list[str]) -> dict[str, pa.Array]:
     return {_ABOUT[name]: batch.column(nth) for nth, name in enumerate(names) if name in _ABOUT}
 
 
-def _details(batch: pa.RecordBatch, names: list[str]) -> tuple[Any, ...]:
+def _details(batch: pa.RecordBatch, names: list[str], page: tuple[str, ...]) -> tuple[Any, ...]:
     """Of a page with one row for each metric: what each is about, section, metric, unit and value."""
     at = {name: nth for nth, name in enumerate(names)}
-    columns = [batch.column(at[name]) if name in at else None for name in _DETAILS]
+    columns = [batch.column(at[name]) if name in at else None for name in page]
     return _told(batch, names), *columns
 
 

@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING
 from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
-from stepscope.sources._arrow_tables import ParquetFolder, ProfileTables
-from stepscope.sources._nsys_events import NsysEvents
-from stepscope.sources._nsys_facts import base_of, metadata_of
-from stepscope.sources._nsys_ranges import read_ranges
-from stepscope.sources._nsys_recipe import is_projection, read_projection
-from stepscope.sources._nsys_rows import NsysRows
-from stepscope.sources._sqlite import MAGIC, Database
+from stepscope.sources._reading import begins_a_trace
 from stepscope.sources.kineto import rank_of
 from stepscope.store.leftovers import scratch
 
 if TYPE_CHECKING:
+    from stepscope.sources._arrow_tables import ProfileTables
     from stepscope.store.writer import StoreWriter
 
 __all__ = ["nsys"]
@@ -38,13 +33,17 @@ def _is_nsys(given: Input) -> bool:
     if given.is_folder:
         stems = {name[:-8].lower() for name in given.listing if name.endswith(".parquet")}
         return any(_OURS.fullmatch(stem) for stem in stems) or _projection(given) is not None
-    if given.head.startswith(MAGIC):
+    if given.is_sqlite:
+        from stepscope.sources._sqlite import Database
+
         tables = Database(given.as_file())
         try:
             return any(_OURS.fullmatch(name) for name in tables.tables)
         finally:
             tables.close()
     if given.head.startswith(b"PAR1"):
+        from stepscope.sources._nsys_recipe import is_projection
+
         return is_projection(given.as_file())
     # The report itself is a format of NVIDIA's own; what is text or packed is none, whatever its name.
     named = given.path is not None and _REPORT.search(given.path.name)
@@ -54,16 +53,15 @@ def _is_nsys(given: Input) -> bool:
 @source(sniff=_is_nsys)
 def nsys(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads an export of Nsight Systems: a SQLite file or a folder of Parquet files."""
-    if writer.sources:
-        raise StepscopeError(
-            f"{given.name} cannot be added to {writer.sources[0].source}: it begins a trace of its own",
-            hint=f"read it on its own: stepscope report {given.name}",
-        )
+    from stepscope.sources._arrow_tables import ParquetFolder
+    from stepscope.sources._sqlite import Database
+
+    begins_a_trace(given, writer, "a profile of Nsight Systems")
     if (projected := _projection(given)) is not None:
         return _read_recipe(given, projected, writer)
     if given.is_folder and given.path is not None:
         return _read(given, ParquetFolder(given.path, given.listing), writer)
-    if given.head.startswith(MAGIC):
+    if given.is_sqlite:
         return _read(given, Database(given.as_file()), writer)
     with tempfile.TemporaryDirectory(dir=scratch()) as folder:
         return _read(given, Database(_exported(given, Path(folder))), writer)
@@ -73,11 +71,17 @@ def _projection(given: Input) -> Path | None:
     """The table of a recipe: the file itself, or the one in its folder."""
     if not given.is_folder:
         return given.as_file() if given.head.startswith(b"PAR1") else None
+    if "trace.parquet" not in given.listing:
+        return None
+    from stepscope.sources._nsys_recipe import is_projection
+
     path = Path(given.path or "") / "trace.parquet"
-    return path if "trace.parquet" in given.listing and is_projection(path) else None
+    return path if is_projection(path) else None
 
 
 def _read_recipe(given: Input, path: Path, writer: StoreWriter) -> SourceMeta:
+    from stepscope.sources._nsys_recipe import read_projection
+
     count, damage = read_projection(path, writer)
     if not count:
         raise _nothing(given, damage)
@@ -112,6 +116,11 @@ def _exported(report: Input, folder: Path) -> Path:
 
 
 def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMeta:
+    from stepscope.sources._nsys_events import NsysEvents
+    from stepscope.sources._nsys_facts import base_of, metadata_of
+    from stepscope.sources._nsys_ranges import read_ranges
+    from stepscope.sources._nsys_rows import NsysRows
+
     _native.keep_memory()
     try:
         metadata = metadata_of(tables)

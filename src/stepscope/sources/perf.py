@@ -19,8 +19,12 @@ __all__ = ["perf"]
 EXPORT = "perf script -i {} > samples.txt"
 _BINARY = (b"PERFILE2", b"2ELIFREP", b"PERFFILE")
 _HEADER = re.compile(
-    rb"^\S[^\n]{0,200}?\s+\d+(?:/\d+)?\s+(?:\[\d+\]\s+)?(?:\d+\.\d+:\s+)?(?:\d+\s+)?[\w.:/\-=,@{}%()]+:[ \t]*"
-    rb"(?:\r?\n[ \t]+[0-9a-f]{1,16} |[0-9a-f]{6,16} [^\n]*\([^\n]*\)\r?$)",
+    rb"^ *\S[^\n]{0,200}?\s+\d+(?:/\d+)?\s+(?:\[\d+\]\s+)?(?:\d+\.\d+:\s+)?(?:\d+\s+)?"
+    rb"[\w.:/\-=,@{}%()]+:[ \t]*"
+    rb"(?:\r?\n[ \t]+[0-9a-f]{1,16} |[0-9a-f]{6,16} [^\n]*\([^\n]*\)\r?$)"
+    # With a time in front, an address may be short.
+    rb"|^ *\S[^\n]{0,64}?\s\d+(?:/\d+)?\s+(?:\[\d+\]\s+)?\d+\.\d+:\s+(?:\d+\s+)?[\w.:/\-=,@{}%()]+:[ \t]+"
+    rb"[0-9a-f]{1,16} [^\n]*\([^\n]*\)\r?$",
     re.MULTILINE,
 )
 _REPORT = re.compile(
@@ -46,7 +50,7 @@ def _without_comments(head: bytes) -> bytes:
     return b"\n".join(line for line in head.split(b"\n") if not line.startswith(b"#"))
 
 
-@source(sniff=_is_perf, beside=True)
+@source(sniff=_is_perf, beside=True, several=True)
 def perf(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads what Linux perf sampled or counted: the text of perf script or perf stat."""
     head, name = given.head, Path(given.word).name
@@ -60,7 +64,7 @@ def perf(given: Input, writer: StoreWriter) -> SourceMeta:
             raise StepscopeError(
                 f"{given.name} has no counter of perf stat", hint="perf stat -x, -o x.csv COMMAND"
             )
-        return _meta(writer, (), _COUNTED)
+        return SourceMeta(notes=(_COUNTED,), joined="by thread")
     if _REPORT.search(head) and not _HEADER.search(_without_comments(head)):
         raise StepscopeError(
             f"{given.name} is a report of perf: it has no samples and no stacks",
@@ -71,13 +75,4 @@ def perf(given: Input, writer: StoreWriter) -> SourceMeta:
         raise StepscopeError(f"{given.name} has no sample of perf", hint=EXPORT.format("perf.data"))
     lines = reader.odd_lines
     damage = (Damage("a line that is no part of a sample, left out", lines),) if lines else ()
-    return _meta(writer, damage, _NOTE)
-
-
-def _meta(writer: StoreWriter, damage: tuple[Damage, ...], note: str) -> SourceMeta:
-    first = writer.sources[0] if writer.sources else None
-    if first is None:
-        return SourceMeta(damage=damage, notes=(note,))
-    return SourceMeta(
-        rank=first.rank, rank_source=first.rank_source, damage=damage, notes=(note,), joined="by thread"
-    )
+    return SourceMeta(damage=damage, notes=(_NOTE,), joined="by thread")

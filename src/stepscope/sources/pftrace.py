@@ -27,6 +27,8 @@ _RECORD = "record one with torch.profiler.profile(...).export_chrome_trace('trac
 _KNOWN = frozenset({8, 10, 11, 12, 13, 33, 41, 42, 43, 44, 50, 52, 53, 58, 59, 60, 79, 87, 89, 128})
 """Fields that the first packets of real traces have, and other protobuf files do not."""
 
+_MOST_FIELD = 1 << 16
+"""Above all numbers that Perfetto and those who extend it give to fields of a packet."""
 _MOST_WAITING = 1 << 18  # readings
 _UNIT = re.compile(r"\(([^()]{1,16})\)\s*$")
 
@@ -35,7 +37,7 @@ def _looks_like_packets(given: Input) -> bool:
     """Whether it begins with a packet of known fields; other protobuf files begin with the same byte."""
     fields = leading_fields(given.first_bytes, 1)
     numbers = {number for number, _ in fields or ()}
-    return bool(_KNOWN & numbers) and max(numbers) < 1 << 12
+    return bool(_KNOWN & numbers) and max(numbers) < _MOST_FIELD
 
 
 @source(sniff=_looks_like_packets)
@@ -72,10 +74,12 @@ class _Packets:
         if self._native.waiting >= _MOST_WAITING:
             _add_counters(self._native, self._writer)
 
-    def finish(self, source_cut: bool) -> None:
-        """There are no more."""
-        self._native.finish(source_cut)
-        _add_counters(self._native, self._writer)
+    def finish(self, source_cut: bool) -> bool:
+        """There are no more; true while slices that waited are written."""
+        more = self._native.finish_some(source_cut)
+        if not more:
+            _add_counters(self._native, self._writer)
+        return more
 
     @property
     def bytes(self) -> int:

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stepscope import units
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
+from stepscope.sources._reading import why_no_json
 
 if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
@@ -54,25 +54,19 @@ def proton(given: Input, writer: StoreWriter) -> SourceMeta:
     return SourceMeta(
         damage=(Damage("a scope of Proton's without a name, not kept", lost),) if lost else (),
         metadata={"proton_devices": devices[0] if devices else {}},
-        joined="by kernel name" if writer.sources else "",
+        joined="by kernel name",
         notes=(_NOTE,),
     )
 
 
 def _document(given: Input) -> list[Any]:
-    raw = bytearray()
-    for piece in given.stream:
-        raw += piece
-        if len(raw) > _LARGEST:
-            raise StepscopeError(
-                f"{given.name} is larger than {units.size(_LARGEST)}: it is no profile of Proton",
-                hint=_RECORD,
-            )
+    raw = given.whole(_LARGEST, ": it is no profile of Proton", hint=_RECORD)
     try:
         document = json.loads(raw.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
-        raise StepscopeError(f"{given.name} is damaged: {reason}", hint="copy it once more") from error
+        raise StepscopeError(
+            f"{given.name} is damaged: {why_no_json(error)}", hint="copy it once more"
+        ) from error
     return document if isinstance(document, list) else []
 
 

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from stepscope import units
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
+from stepscope.sources._reading import why_no_json
 from stepscope.store.meta import NO_RANK
 
 if TYPE_CHECKING:
@@ -77,8 +77,6 @@ def rank_file(given: Input, writer: StoreWriter) -> SourceMeta:
             Damage("a value in the rank file that is too long, deep or odd, not kept", plain.refused)
         )
     return SourceMeta(
-        rank=first.rank,
-        rank_source=first.rank_source,
         damage=tuple(damage),
         metadata={"stepscope_rank": told},
     )
@@ -86,19 +84,13 @@ def rank_file(given: Input, writer: StoreWriter) -> SourceMeta:
 
 def _document(given: Input) -> tuple[dict[str, Any], list[Damage]]:
     """What the file says; of one that is cut short or no JSON, nothing but the damage."""
-    raw = bytearray()
-    for piece in given.stream:
-        raw += piece
-        if len(raw) > _LARGEST:
-            raise StepscopeError(
-                f"{given.name} is larger than {units.size(_LARGEST)}: it is no rank file",
-                hint="read the trace without it",
-            )
+    raw = given.whole(_LARGEST, ": it is no rank file", hint="read the trace without it")
     try:
         document = json.loads(raw.decode("utf-8", "replace"), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:  # also for numbers of thousands of digits
-        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)[:200]
-        return {}, [Damage(f"the rank file ends too early or is no JSON: {reason}", bytes=len(raw))]
+        return {}, [
+            Damage(f"the rank file ends too early or is no JSON: {why_no_json(error)}", bytes=len(raw))
+        ]
     return (document, []) if isinstance(document, dict) else ({}, [Damage("the rank file is no JSON object")])
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import re
 from functools import partial
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native, units
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.sources._frames import told_of_frames
+from stepscope.sources.kineto import rank_of
 from stepscope.store.columns import arrays, chosen
-from stepscope.store.meta import NO_RANK
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -76,8 +75,8 @@ def _refused(given: Input, wanted: str) -> StepscopeError:
 def _no_snapshot(given: Input, reader: _native.SnapshotReader) -> StepscopeError:
     found, _ = reader.rest(1000)
     keys = ", ".join(ascii(key)[1:-1][:40] for key in list(found)[:6]) if isinstance(found, dict) else ""
-    what = f"a dict of {keys}" if keys else f"a {type(found).__name__}"
-    why = f"it ends too early ({reader.cut})" if reader.cut else f"it is {what}"
+    what = f"a dict of {keys}" if keys else f"of type {type(found).__name__}"
+    why = reader.cut or f"it is {what}"
     return StepscopeError(f"{given.name} is a pickle, but no snapshot of the allocator: {why}", hint=_DUMP)
 
 
@@ -163,14 +162,13 @@ class _Rows:
                 damage.append(Damage(reason, count))
         told["cut"] = bool(self._reader.cut)
         told["events"] = self.events
-        first = self._writer.sources[0] if self._writer.sources else None
-        rank, rank_source = (first.rank, first.rank_source) if first else _rank(given.name)
+        rank, rank_source = rank_of({}, given.name)
         return SourceMeta(
             base_ns=self._base_ns if self._alone else 0,
             rank=rank,
             rank_source=rank_source,
             damage=tuple(damage),
-            joined="" if self._alone else "by time",
+            joined="by time",
             metadata={"allocator_snapshot": told},
             notes=self._notes(),
         )
@@ -218,8 +216,3 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, str):
         return value[:_LONGEST]
     return value
-
-
-def _rank(name: str) -> tuple[int, str]:
-    found = re.search(r"rank[-_.]?(\d{1,7})", PurePath(name).name, re.IGNORECASE)
-    return (int(found[1]), "file name") if found else (0, NO_RANK)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stepscope import units
 from stepscope.errors import StepscopeError
 from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.sources._sampled_frames import frame_rows
@@ -57,21 +56,11 @@ def speedscope(given: Input, writer: StoreWriter) -> SourceMeta:
     damage = (
         (Damage("a sample of speedscope that cannot be, left out", rows.refused),) if rows.refused else ()
     )
-    first = writer.sources[0] if writer.sources else None
-    if first is None:
-        return SourceMeta(damage=damage, notes=(_NOTE,))
-    return SourceMeta(rank=first.rank, rank_source=first.rank_source, damage=damage, notes=(_NOTE,))
+    return SourceMeta(damage=damage, notes=(_NOTE,))
 
 
 def _document(given: Input) -> dict[str, Any]:
-    raw = bytearray()
-    for piece in given.stream:
-        raw += piece
-        if len(raw) > _LARGEST:
-            raise StepscopeError(
-                f"{given.name} is larger than {units.size(_LARGEST)}",
-                hint="py-spy record --format raw writes stacks of any size",
-            )
+    raw = given.whole(_LARGEST, hint="py-spy record --format raw writes stacks of any size")
     try:
         document = json.loads(raw.decode("utf-8", "replace"))
     except (ValueError, RecursionError) as error:

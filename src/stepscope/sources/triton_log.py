@@ -45,12 +45,7 @@ def triton_log(given: Input, writer: StoreWriter) -> SourceMeta:
     columns = {name: pa.array([row[name] for row in kept]) for name in ("process", "name", "lines", "code")}
     writer.add_rows("logged_kernels", pa.table(columns))
     damage = (Damage("a line of the log that is no JSON, left out", odd),) if odd else ()
-    first = writer.sources[0] if writer.sources else None
-    if first is None:
-        return SourceMeta(damage=damage, notes=(_NOTE,))
-    return SourceMeta(
-        rank=first.rank, rank_source=first.rank_source, damage=damage, notes=(_NOTE,), joined="by name"
-    )
+    return SourceMeta(damage=damage, notes=(_NOTE,), joined="by name")
 
 
 def _lines(given: Input) -> Iterator[bytes]:

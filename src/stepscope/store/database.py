@@ -122,7 +122,8 @@ class Database:
 
     def check(self, tables: Iterable[str]) -> None:
         """Compares the files of stored tables with their checksums, before they are first read."""
-        files = [f"{name}.parquet" for name in tables if name in self.meta.stored]
+        stored = self.meta.stored
+        files = [f"{name}.parquet" for name in tables if name in stored]
         self._undamaged(lambda: self._files.check(files))
 
     def _undamaged(self, read: Callable[[], Found]) -> Found:

@@ -77,10 +77,7 @@ def export(trace: Trace, path: str, selection: Selection | None = None) -> Expor
             file.write(text[skipped:])
             skipped = 0
         file.write(b"\n]}\n")
-        if file is not raw:
-            file.close()
-        raw.flush()
-        return Export(stretches.events, raw.tell() if raw.seekable() else 0)
+        return Export(stretches.events, end_file(file, raw))
 
 
 def _head(metadata: dict[str, Any]) -> bytes:
@@ -130,9 +127,7 @@ def _arrow_text(column: pa.Array) -> tuple[memoryview, memoryview]:
     )
 
 
-def selected(
-    table: StoredTable, selection: Selection, *, more: str = "", joined: str = "", where: str = "true"
-) -> str:
+def selected(table: StoredTable, selection: Selection, *, more: str = "") -> str:
     """SQL for the selected events of a table, which it calls `t`; `more` columns come after the stored."""
     columns = ", ".join(f"t.{column.name}" for column in table.read_columns)
     if table.name == "device_work":  # what is written is what was read, impossible or not
@@ -140,9 +135,7 @@ def selected(
     prelude = f"WITH {selection.prelude} " if selection.prelude else ""
     chosen = selection.where.get(table.name, "true")
     added = f", {more}" if more else ""
-    return (
-        f"{prelude}SELECT {columns}{added} FROM stored.{table.name} t {joined} WHERE ({chosen}) AND {where}"
-    )
+    return f"{prelude}SELECT {columns}{added} FROM stored.{table.name} t WHERE {chosen}"
 
 
 def event_texts(writer: _native.EventWriter, table: int, batch: pa.RecordBatch) -> tuple[bytes, memoryview]:
@@ -215,6 +208,14 @@ def output_file(path: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
         return
     with written(Path(path)) as raw:
         yield _compressed(raw, Path(path).resolve().suffix), raw
+
+
+def end_file(file: IO[bytes], raw: IO[bytes]) -> int:
+    """Ends what `output_file` gave; how many bytes the file has, 0 where that cannot be told."""
+    if file is not raw:
+        file.close()
+    raw.flush()
+    return raw.tell() if raw.seekable() else 0
 
 
 def _compressed(raw: IO[bytes], suffix: str) -> IO[bytes]:

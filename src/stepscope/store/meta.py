@@ -44,7 +44,7 @@ class SourceMeta:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """What the profile says of itself: the header of a Kineto trace. Keys mean what they mean there."""
     joined: str = ""
-    """Of one that adds to a trace: what its rows and the trace have in common, such as `by time`."""
+    """What its rows and those of a trace have in common, such as `by time`; empty if it began the trace."""
     notes: tuple[str, ...] = ()
     """What has to be known to read its figures: what this kind of profile lacks or bends, in sentences."""
     counters: Mapping[str, int] = field(default_factory=dict)

@@ -229,17 +229,24 @@ def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.Data
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    rows, which = _encoded(columns[0])
-    told: list[tuple[Any, ...]] = [(value,) for value in rows]
-    for column in columns[1:]:
-        values, places = _encoded(column)
-        if len(values) == 1:
-            told = [(*row, values[0]) for row in told]
+    told: list[tuple[Any, ...]] = [()]
+    which = None
+    for column in columns:
+        if (only := _constant(column)) is not None:
+            told = [(*row, only[0]) for row in told]
             continue
-        codes = pc.add(pc.multiply(which, len(values)), places).dictionary_encode()
+        values, places = _encoded(column)
+        if which is None and (column is columns[0] or not pa.types.is_dictionary(column.type)):
+            told, which = [(*told[0], value) for value in values], places
+            continue
+        if which is not None:
+            places = pc.add(pc.multiply(which, len(values)), places)
+        codes = places.dictionary_encode()
         pairs = [divmod(code, len(values)) for code in codes.dictionary.to_pylist()]
         told = [(*told[before], values[value]) for before, value in pairs]
         which = codes.indices.cast(pa.int64())
+    if which is None:  # all rows are alike
+        which = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
     found = [tell(*row) for row in told]
     if not pa.types.is_string(kind):
         return pa.array(found, kind).take(which)
@@ -256,6 +263,25 @@ def same(text: str | None, rows: int) -> pa.Array:
     if text is None:
         return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
     return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([text]))
+
+
+def _constant(column: pa.Array) -> tuple[Any] | None:
+    """The value that all rows have, where that is cheaper to see than which values there are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(column):
+        return None
+    if column.null_count == len(column):
+        return (None,)
+    if column.null_count:
+        return None
+    if pa.types.is_dictionary(column.type):
+        return (column.dictionary[0].as_py(),) if len(column.dictionary) == 1 else None
+    if not pa.types.is_integer(column.type):
+        return None
+    least = pc.min_max(column)
+    return (least["min"].as_py(),) if least["min"] == least["max"] else None
 
 
 def _encoded(column: pa.Array) -> tuple[list[Any], pa.Array]:

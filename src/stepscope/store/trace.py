@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, g
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
 from stepscope.schema import DERIVED, SIDE, STORED
+from stepscope.showing import InNotebook
 from stepscope.store import connection as fenced
 from stepscope.store import read_only
 from stepscope.store.columns import ROW_GROUP
@@ -67,7 +68,7 @@ def _named_in(sql: str) -> _Named:
     )
 
 
-class Trace:
+class Trace(InNotebook):
     """A trace in a store. Large tables stay on disk; answers are Arrow tables."""
 
     def __init__(

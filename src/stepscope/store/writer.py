@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
     from stepscope._native import Batch
 
-__all__ = ["StoreWriter"]
+__all__ = ["StoreWriter", "TableTaken"]
+
+
+class TableTaken(StepscopeError):  # noqa: N818  # as OutOfMemory: it says what is wrong
+    """Two sources would fill one table, and what they say would be counted twice."""
+
+    def __init__(self, table: str, by: str) -> None:
+        super().__init__(f"no other source can add to the table {table}: {by} has filled it")
+        self.table = table
+        self.by = by
 
 
 class StoreWriter:
@@ -73,10 +82,7 @@ class StoreWriter:
         """
         stored = stored_table(table)
         if table in self._filled and table not in SHARED:
-            raise StepscopeError(
-                f"no other source can add to the table {table}: {self._filled[table]} has filled it",
-                hint="read the second one on its own",
-            )
+            raise TableTaken(table, self._filled[table])
         base = self.sources[0].base_ns if self.sources else 0
         for batch in batches_of(rows):
             if stored in SIDE:
@@ -170,6 +176,11 @@ class StoreWriter:
                 f"{meta.source} has base_ns {meta.base_ns:,}, but its rows were taken to count from {base:,}",
                 hint="its source is to give epoch_ns, and no base_ns",
             )
+        if self.sources:  # what is added is of the rank that the trace is of
+            first = self.sources[0]
+            meta = replace(meta, rank=first.rank, rank_source=first.rank_source)
+        else:
+            meta = replace(meta, joined="")
         self._plain.flush()
         before = sum(one.events for one in self.sources)
         odd = sum(sizes.taken_out for sizes in self._sizes.values())

@@ -28,6 +28,17 @@ class TestFailedAllocation:
         advice = assert_bounded(failed_allocation(self.failure(unused_bytes=MIB)), mean_step())
         assert "batch_size" in advice.fix.splitlines()[0]
 
+    def test_a_device_with_room_was_not_full(self) -> None:
+        advice = failed_allocation(self.failure(asked_bytes=8 * MIB, device_free_bytes=131 * GIB))
+        assert advice is not None
+        assert "131 GiB was free: the device was not full" in advice.because
+        assert "set_per_process_memory_fraction" in advice.fix.splitlines()[0]
+
+    def test_a_segment_may_not_fit_where_a_block_would(self) -> None:
+        advice = failed_allocation(self.failure(asked_bytes=MIB, device_free_bytes=15 * MIB))
+        assert advice is not None
+        assert "limit" not in advice.because
+
     def test_without_a_history(self) -> None:
         advice = failed_allocation(self.failure(active_bytes=None, unused_bytes=None, device_free_bytes=None))
         assert advice is not None

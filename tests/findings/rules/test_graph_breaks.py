@@ -181,6 +181,15 @@ def test_a_log_names_the_line() -> None:
     assert str(advice.locations[0]) == "/app/model.py:20 forward"
 
 
+def test_steps_that_do_not_show_what_the_log_says_promise_nothing() -> None:
+    none = drawn(CompiledRegion)
+    advice = graph_breaks(STEP, none, OPS, LATE, ALIKE, LINES)
+    assert advice is not None
+    assert advice.saving.starved_ns == (0.0, 0.0)
+    assert "model.py(20): forward: Unsupported Tensor.item()" in advice.because
+    assert graph_breaks(STEP, none, OPS, LATE, ALIKE) is None
+
+
 def test_a_log_alone_promises_nothing() -> None:
     none = mean_step(steps=0, step_ns=0.0, unprofiled_ns=(0.0, 0.0))
     advice = graph_breaks(none, drawn(CompiledRegion), OPS, LATE, ALIKE, LINES)

@@ -79,10 +79,7 @@ def try_(
     from stepscope.trials.sides import both_sides
 
     with both_sides(program, change, here()) as sides:
-        for warning in sides.warnings:
-            notice(f"stepscope: {warning}")
-        measured = Settings(str(sides.scratch / "runs"), passes=("unprofiled",), stop_after=True)
-        settings = replace(measured, steps=steps, skip=skip, module=module, losses=losses)
+        settings = replace(_measured(sides), steps=steps, skip=skip, module=module, losses=losses)
         limits = Limits(within / 100, pairs, None if minutes is None else 60 * minutes)
         trial = replace(_tried(sides, settings, limits), tried=str(change), promise=hoped)
         ledger = add(out, record_of(trial))
@@ -145,6 +142,13 @@ def _promise(text: str | None, run: str | None, finding: str | None) -> Promise 
     found = stepscope.report(run).findings
     gains = [(one.id, one.gain.low_share, one.gain.high_share) for one in found]
     return promise_of_gains(gains, finding, run)
+
+
+def _measured(sides: Sides) -> Settings:
+    """How both sides are measured, after what there is to be warned of."""
+    for warning in sides.warnings:
+        notice(f"stepscope: {warning}")
+    return Settings(str(sides.scratch / "runs"), passes=("unprofiled",), stop_after=True)
 
 
 def _tried(sides: Sides, settings: Settings, limits: Limits) -> Trial:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from stepscope import units
 from stepscope.cli.output import say
 from stepscope.cli.signature import with_flags
 from stepscope.cli.traces import (
@@ -21,9 +18,7 @@ from stepscope.errors import StepscopeError
 from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, combined
 
 if TYPE_CHECKING:
-    from stepscope.cli.commands._whatif_run import AskedOfRun
-    from stepscope.simulation.simulator import Simulator
-    from stepscope.store.measured import MeasuredStep
+    from stepscope.runs.changed_run import AskedOfRun
 
 __all__ = ["whatif"]
 
@@ -57,17 +52,19 @@ def whatif(
     Of a run with several ranks, all of them are played together, and wait for one another in their
     collectives. With --pass, the profile of one rank is played alone.
     """
-    from stepscope.cli.commands._whatif_run import AskedOfRun
+    from stepscope.present.changed_steps import lines
+    from stepscope.runs.changed_run import AskedOfRun
     from stepscope.runs.finding import run_of
+    from stepscope.simulation.changed_step import changed_step, factor
     from stepscope.simulation.simulator import simulator_of
 
     scaled = Change(
-        kernels=tuple((pattern, _factor(times)) for pattern, times in kernels),
-        ranges=tuple((pattern, _factor(times)) for pattern, times in ranges),
-        host_times=_factor(host),
+        kernels=tuple((pattern, factor(times)) for pattern, times in kernels),
+        ranges=tuple((pattern, factor(times)) for pattern, times in ranges),
+        host_times=factor(host),
     )
     wished = tuple(name for name in CHANGES if named.get(name))
-    asked = AskedOfRun(tuple(sorted(set(rank))) or None, wished, scaled, _factor(transfers), like_median)
+    asked = AskedOfRun(tuple(sorted(set(rank))) or None, wished, scaled, factor(transfers), like_median)
     run = None if demo or trace is None or pass_ is not None else run_of((trace,))
     if run is not None and len(run.profiled) > 1:
         _say_of_run(str(trace), asked, store)
@@ -77,16 +74,15 @@ def whatif(
         raise StepscopeError("no change given", hint="stepscope whatif TRACE --no-sync", exit_code=2)
     wanted = WantedPass(_one(rank), pass_)
     opened = open_with_progress(trace, store=store, demo=demo, wanted=wanted)
-    simulator = simulator_of(opened)
-    if not simulator.steady:
-        raise StepscopeError("the trace has no steps to simulate", hint="record some with torch.profiler")
-    for label, text in _lines(simulator, change, opened.measured):
+    measured = opened.measured.said if opened.measured else ""
+    for label, text in lines(changed_step(simulator_of(opened), change), measured):
         say(f"{label:<12}{text}")
 
 
 def _say_of_run(trace: str, asked: AskedOfRun, store: Path | None) -> None:
     """The run's step under a change of some ranks."""
-    from stepscope.cli.commands._whatif_run import AskedOfRun, lines_of_run, profiles_for
+    from stepscope.present.changed_steps import lines_of_run
+    from stepscope.runs.changed_run import AskedOfRun, changed_run, profiles_for
 
     run = open_run_with_progress(trace, at_work("local", None, None, store))
     unknown = sorted(set(asked.ranks or ()) - set(run.ranks))
@@ -102,7 +98,7 @@ def _say_of_run(trace: str, asked: AskedOfRun, store: Path | None) -> None:
         for rank in profiles_for(asked, run.ranks)
     }
     again = f"stepscope whatif {trace} --rank {run.ranks[0]} --pass light --no-loader"
-    for label, text in lines_of_run(run, asked, traces, again):
+    for label, text in lines_of_run(changed_run(run, asked, traces, again)):
         say(f"{label:<12}{text}")
 
 
@@ -110,55 +106,3 @@ def _one(ranks: tuple[int, ...]) -> int | None:
     if len(ranks) > 1:
         raise StepscopeError("one rank is played alone, not several", hint="leave --pass out", exit_code=2)
     return ranks[0] if ranks else None
-
-
-def _lines(simulator: Simulator, change: Change, measured: MeasuredStep | None) -> Iterator[tuple[str, str]]:
-    """The mean step: as it was, simulated, without the profiler, and under the change."""
-    plain = simulator.run(UNCHANGED)
-    recorded, simulated, explained = map(
-        simulator.mean_of, (simulator.recorded_ns, plain.dur_ns, plain.explained_ns)
-    )
-    yield "recorded", f"{units.duration(recorded)} per step, {_which(simulator)}"
-    error = f"{units.share(abs(simulated - recorded) / recorded)} off"
-    unexplained = f"{units.share(max(0, simulated - explained) / recorded)} of it unexplained delays"
-    yield "simulated", f"{units.duration(simulated)} unchanged: {error}, {unexplained}"
-    high, low = (simulator.mean_ns(replace(UNCHANGED, spared=spared)) for spared in simulator.spared)
-    if measured:
-        yield "measured", f"{measured.said}, without the profiler"
-    yield "unprofiled", f"{units.between(low, high)}, without the cost of recording"
-    changed_high, changed_low = (
-        simulator.mean_ns(replace(change, spared=spared)) for spared in simulator.spared
-    )
-    gains = sorted((1 - changed_low / max(1, low), 1 - changed_high / max(1, high)))
-    least, most = sorted((changed_low, changed_high))
-    yield "changed", f"{units.between(least, most)}, {_said(*gains)}"
-
-
-def _which(simulator: Simulator) -> str:
-    """Which steps were simulated."""
-    count = len(simulator.steady)
-    without = ", without the first (warm-up)" if count < len(simulator.recorded_ns) else ""
-    return f"mean of {units.counted(count, 'step')}{without}"
-
-
-def _said(low: float, high: float) -> str:
-    """How much shorter a step is, or longer."""
-    if high <= 0:
-        low, high, word = -high, -low, "longer"
-    else:
-        word = "shorter"
-    if low < 0:
-        return f"from {units.share(-low)} longer to {units.share(high)} shorter"
-    return f"{units.percents(low, high)} {word}"
-
-
-def _factor(text: str) -> float:
-    """How much of its time something takes, as in `x0.4`."""
-    try:
-        times = float(text.removeprefix("x"))
-    except ValueError:
-        times = -1.0
-    if not 0 <= times <= 1000:
-        hint = "write the factor of its time, from x0 to x1000: '*sgemm*' x0.4"
-        raise StepscopeError(f"{text} is not a factor", hint=hint, exit_code=2)
-    return times

@@ -5,8 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.compile_caches import CompileCache
 from stepscope.analyses.compile_units import CompileUnit
-from stepscope.findings import Advice, Category, rule
-from stepscope.findings._compile_log import NOTHING_WEIGHED
+from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Time
 from stepscope.tables import Table
@@ -50,7 +49,7 @@ def cold_compile_caches(
     return Advice(
         title="Compilers find nothing in their caches",
         because=said,
-        saving=NOTHING_WEIGHED,
+        saving=Saving(),
         certainty="likely" if misses else "certain",
         fix=fix,
         check="stepscope show compile_caches: mostly hits at the second start.",

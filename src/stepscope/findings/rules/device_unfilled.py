@@ -213,7 +213,8 @@ def _room(memory: Iterable[DeviceMemory], facts: Facts, mean_step: MeanStep, pas
     device = facts.device(mean_step.device)
     peak = next((row.peak_bytes for row in memory if row.device == mean_step.device), None)
     if not facts.memory or peak is None or device is None or not device.memory_bytes:
-        return False, "profile_memory=True shows how much memory is free"
+        shows = "profile_memory=True" if facts.kind == "kineto" else "nvidia-smi or rocm-smi"
+        return False, f"{shows} shows how much memory is free"
     fits = peak * passes < device.memory_bytes
     return fits, f"memory peaks at {units.size(peak)} of {units.size(device.memory_bytes)}"
 

@@ -57,7 +57,7 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
     return Advice(
         title="Large matrix products could run in fp8",
         because=f"Matrix products in {half} take {units.duration(found.ns)} of a step "
-        f"({units.share(found.ns / mean_step.busy_ns)} of the GPU's work), {units.duration(call_ns)} each. "
+        f"({units.share(found.ns / mean_step.work_ns)} of the GPU's work), {units.duration(call_ns)} each. "
         f"The peak of {device.name} is {units.tally(target / 1e12)} TFLOP/s in fp8 and "
         f"{units.tally(rate / 1e12)} TFLOP/s in {half}.",
         saving=off_device((0.0, high), mean_step),
@@ -67,7 +67,7 @@ def eight_bit_matmuls(  # noqa: PLR0913  # three of them are thresholds
         evidence={
             "matmul_ns": round(found.ns),
             "matmul_calls_per_step": found.calls,
-            "busy_share": found.ns / mean_step.busy_ns,
+            "busy_share": found.ns / mean_step.work_ns,
             "fp8_peak_flops_per_s": target,
             f"{half}_peak_flops_per_s": rate,
         },

@@ -163,7 +163,7 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
     return Advice(
         title="Elementwise operators run as separate kernels",
         because=f"{often(chains.calls, 'elementwise kernel')}, {units.duration(mean_ns)} each, take "
-        f"{units.duration(time_ns)} ({units.share(time_ns / mean_step.busy_ns)} of the GPU's work). On "
+        f"{units.duration(time_ns)} ({units.share(time_ns / mean_step.work_ns)} of the GPU's work). On "
         f"average {units.tally(chains.length)} kernels in a row could be fused into one.",
         saving=saving,
         certainty="likely",
@@ -176,7 +176,7 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
         check="stepscope show kernel_families: elementwise takes less time; its kernels are named triton_….",
         evidence={
             "elementwise_ns": time_ns,
-            "elementwise_share": time_ns / mean_step.busy_ns,
+            "elementwise_share": time_ns / mean_step.work_ns,
             "kernels_per_step": chains.calls,
             "kernel_mean_ns": mean_ns,
             "chain_length": chains.length,

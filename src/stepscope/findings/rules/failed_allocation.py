@@ -25,6 +25,12 @@ _SEGMENTS = line(
     Change.ALLOCATOR,
     "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python train.py   # less unused memory between blocks",
 )
+_LIMIT = line(
+    Change.ALLOCATOR,
+    "torch.cuda.set_per_process_memory_fraction(1.0)    # or leave the call out: it set the limit",
+)
+_SEGMENT_BYTES = 20 << 20
+"""What the allocator asks the driver for, at least, when it needs a block of some size."""
 
 
 @rule(category=Category.MEMORY)
@@ -39,15 +45,19 @@ def failed_allocation(allocation_failures: Table[AllocationFailure]) -> Advice |
     last = [row for row in rows if (row.device, row.nth) == (rows[-1].device, rows[-1].nth)]
     first = last[0]
     fragmented = first.unused_bytes is not None and first.unused_bytes >= (first.asked_bytes or 0)
+    free, needed = first.device_free_bytes, max(first.asked_bytes or 0, _SEGMENT_BYTES)
+    limited = free is not None and free >= 2 * needed
     asked = units.size(first.asked_bytes) if first.asked_bytes is not None else "An unknown size"
     said = [f"{asked} was asked for on device {first.device}"]
-    if first.device_free_bytes is not None:
-        said[0] += f", and {units.size(first.device_free_bytes)} was free"
+    if free is not None:
+        said[0] += f", and {units.size(free)} was free"
+        said[0] += ": the device was not full, the process had reached its limit" if limited else ""
     if first.active_bytes is not None:
         said.append(
             f"{units.size(first.active_bytes)} was in use, and {units.size(first.unused_bytes)} was reserved "
             "and unused" + (": in pieces that were too small" if fragmented else "")
         )
+    changes = (_SEGMENTS, *_SMALLER) if fragmented else (*_SMALLER, _SEGMENTS)
     held = [(row.holder_site, f"held {units.size(row.holder_bytes)}: {row.holder_category}") for row in last]
     times = len({(row.device, row.nth) for row in rows})
     return Advice(
@@ -55,7 +65,7 @@ def failed_allocation(allocation_failures: Table[AllocationFailure]) -> Advice |
         because=". ".join(said) + "." + (f" {units.count(times)} allocations failed." if times > 1 else ""),
         saving=Saving(),
         certainty="certain",
-        fix=fix_of(*((_SEGMENTS, *_SMALLER) if fragmented else (*_SMALLER, _SEGMENTS))),
+        fix=fix_of(*((_LIMIT, *changes) if limited else changes)),
         check="stepscope show allocation_failures: none is left.",
         evidence={
             "asked_bytes": first.asked_bytes,

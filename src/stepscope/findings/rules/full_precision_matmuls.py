@@ -77,7 +77,7 @@ def full_precision_matmuls(
             "tf32_ns": round(tf32.ns),
             "narrow_ns": round(narrow.ns),
             "full_precision_calls_per_step": full.calls,
-            "busy_share": full.ns / mean_step.busy_ns,
+            "busy_share": full.ns / mean_step.work_ns,
         },
         claims=claims_of(full.families),
         locations=heaviest(step_ops, mean_step),
@@ -96,7 +96,7 @@ def _because(full: Products, device: DeviceFacts, half: str, mean_step: MeanStep
     faster = f", {units.tally(target / rate)} times its peak in {worst}" if rate else ""
     return (
         f"{full.words[0].upper()}{full.words[1:]} in {worst} take {units.duration(full.ns)} of a step "
-        f"({units.share(full.ns / mean_step.busy_ns)} of the GPU's work). The peak of {device.name} in "
+        f"({units.share(full.ns / mean_step.work_ns)} of the GPU's work). The peak of {device.name} in "
         f"{half} is {units.tally(target / 1e12)} TFLOP/s{faster}."
     )
 

@@ -13,7 +13,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Certainty, Location, Saving, locations_of, rule
-from stepscope.findings._compile_log import NOTHING_WEIGHED, break_places, breaks_said
+from stepscope.findings._compile_log import break_places, breaks_said
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Time
@@ -65,25 +65,24 @@ def graph_breaks(  # noqa: PLR0913  # one parameter for each table
       parts but one.
     - at least, for parts entered from inside other compiled code: their guards and wrappers.
 
-    A compile log names lines and reasons. Of a log alone, the gain is not known.
+    A compile log names lines and reasons. Of a log alone, the gain is not known; nor is it where the steps do
+    not show what the log says, as when a whole function was left uncompiled.
     """
     if not mean_step.steps:
         return _of_log(graph_break_lines)
-    rows = [row for row in compiled_regions if row.calls]
-    nested = mean_step.per_step(sum(row.regions_inside for row in rows))
-    beside, code = _Beside.of(rows, mean_step), compiled_code(step_ops, compiled_regions)
-    reads, read = _reads_of(step_ops)
+    nested, beside = _runs_of(compiled_regions, mean_step)
+    code, (reads, read) = compiled_code(step_ops, compiled_regions), _reads_of(step_ops)
     parts = nested + beside.runs
     others = 1 - 1 / max(1.0, parts)
     looped = beside.broken_by(_between_parts(reads, code))
     apart = beside.parts >= LEAST_PARTS or looped
     breaking = looped or (bool(nested) and 2 * read >= parts)
     if not nested and not apart:
-        return None
+        return _of_log(graph_break_lines)
     around = _between(code, starving_phases) if apart else code.around_starved_ns
     most = mean_step.with_latency(mean_step.per_step(around + others * code.python_starved_ns))
-    enough = least_share * ordinary_step_ns(mean_step, step_classes)
-    if mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns < enough:
+    gained = mean_step.gain(Saving(starved_ns=(0.0, most))).high_ns
+    if gained < least_share * ordinary_step_ns(mean_step, step_classes):
         return None
     least = mean_step.per_step(others * code.around_starved_ns + _outside_ns(reads)) if breaking else 0.0
     least = max(least, _entering(mean_step, nested, parts, code, step_ops))
@@ -122,7 +121,7 @@ def _of_log(lines: Table[GraphBreakLine] | None) -> Advice | None:
         title="Compiled code returns to Python",
         because=f"Torch met {times(breaks, 'graph break')} at {times(len(rows), 'line')} while it compiled. "
         f"Each splits a function into two graphs with Python in between.{breaks_said(rows)}",
-        saving=NOTHING_WEIGHED,
+        saving=Saving(known=False),
         certainty="certain",
         fix=fix_of(*dict.fromkeys(hints[:2]), line(Change.FULL_GRAPH, _FULL), _READS),
         check="stepscope show graph_break_lines: no rows.",
@@ -130,6 +129,12 @@ def _of_log(lines: Table[GraphBreakLine] | None) -> Advice | None:
         claims=frozenset({Claim(Time.STARVED)}),
         locations=break_places(rows),
     )
+
+
+def _runs_of(regions: Table[CompiledRegion], mean_step: MeanStep) -> tuple[float, _Beside]:
+    """Runs of compiled code in a mean step: inside other runs, and side by side."""
+    rows = [row for row in regions if row.calls]
+    return mean_step.per_step(sum(row.regions_inside for row in rows)), _Beside.of(rows, mean_step)
 
 
 @dataclass(frozen=True, slots=True)

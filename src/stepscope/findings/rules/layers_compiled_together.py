@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.compile_units import CompileUnit
-from stepscope.findings import Advice, Category, locations_of, rule
-from stepscope.findings._compile_log import NOTHING_WEIGHED
+from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings.claims import Claim, Time
 from stepscope.tables import Table
 
@@ -39,7 +38,7 @@ def layers_compiled_together(
         because=f"Region {longest.region} holds {units.count(longest.layers)} layers of one list and "
         f"{units.count(longest.graph_ops)} operators; compiling this took {units.duration(total)}{again}. "
         "If the layers are alike, one of them is enough.",
-        saving=NOTHING_WEIGHED,
+        saving=Saving(),
         certainty="possible",
         fix=_FIX,
         check="stepscope show compile_units: one row for the layer, in a fraction of the time.",

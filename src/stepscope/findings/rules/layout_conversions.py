@@ -97,7 +97,7 @@ def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _T
     return Advice(
         title="Convolutions convert their tensors to another layout",
         because=f"{often(calls, 'kernel')} only convert tensors between channels first and channels "
-        f"last. They take {units.duration(turned_ns)}, {units.share(turned_ns / mean_step.busy_ns)} of the "
+        f"last. They take {units.duration(turned_ns)}, {units.share(turned_ns / mean_step.work_ns)} of the "
         "GPU's work.",
         saving=saving,
         certainty="possible" if lines or few else "likely",
@@ -106,7 +106,7 @@ def _around_convolutions(mean_step: MeanStep, step_ops: Table[StepOp], found: _T
         evidence={
             "conversions_per_step": calls,
             "conversions_ns": turned_ns,
-            "conversions_share": turned_ns / mean_step.busy_ns,
+            "conversions_share": turned_ns / mean_step.work_ns,
         },
         claims=frozenset({Claim(Time.DEVICE, Part.LAYOUTS)}),
         locations=places_of(convolutions, "convolution"),
@@ -125,7 +125,7 @@ def _copies(mean_step: MeanStep, step_ops: Table[StepOp]) -> Advice | None:
     return Advice(
         title="Tensors are copied only to change their layout",
         because=f"contiguous() and reshape() make {often(cost.launches, 'copy')}. That takes "
-        f"{units.duration(copied_ns)}, {units.share(copied_ns / mean_step.busy_ns)} of the GPU's work.",
+        f"{units.duration(copied_ns)}, {units.share(copied_ns / mean_step.work_ns)} of the GPU's work.",
         saving=saving,
         certainty="possible",
         fix="y = x.transpose(1, 2)    # no .contiguous(): attention and matrix products take any order\n"
@@ -134,7 +134,7 @@ def _copies(mean_step: MeanStep, step_ops: Table[StepOp]) -> Advice | None:
         evidence={
             "copies_per_step": cost.launches,
             "copies_ns": copied_ns,
-            "copies_share": copied_ns / mean_step.busy_ns,
+            "copies_share": copied_ns / mean_step.work_ns,
         },
         claims=frozenset({Claim(Time.DEVICE, Part.LAYOUTS)}),
         locations=places_of(ops, "copy"),

@@ -10,8 +10,8 @@ from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.memory_peaks import PeakMemory
 from stepscope.analyses.memory_steps import MemoryStep
 from stepscope.analyses.starving_phases import StarvingPhase
-from stepscope.findings import Advice, Category, Location, NotKnown, Saving, locations_of, rule
-from stepscope.findings._device_memory import RECORD
+from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
+from stepscope.findings._device_memory import no_memory
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.tables import Table
@@ -43,7 +43,7 @@ def memory_growth(
     if not facts.device_work:
         return None
     if not facts.memory:
-        raise NotKnown("memory was not recorded", record=RECORD)
+        raise no_memory(facts)
     grown = _grown(memory_steps)
     if grown is None or grown.per_step < least_bytes:
         return None

@@ -76,7 +76,7 @@ def misaligned_matmuls(  # noqa: PLR0913  # a rule's parameters are what it look
     return Advice(
         title="Matrix products have sizes that slow them down",
         because="Matrix products with sizes that are not a multiple of 8 (4 in TF32) take "
-        f"{units.duration(odd_ns)} of a step, {units.share(odd_ns / mean_step.busy_ns)} of the GPU's work. "
+        f"{units.duration(odd_ns)} of a step, {units.share(odd_ns / mean_step.work_ns)} of the GPU's work. "
         "Their rows do not begin at multiples of 16 bytes, so their kernels load one or two numbers at a "
         f"time.{largest}",
         saving=off_device((low, high), mean_step),

@@ -8,7 +8,7 @@ from stepscope.analyses.graph_skips import GraphSkip
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
-from stepscope.findings._compile_log import NOTHING_WEIGHED, skips_said
+from stepscope.findings._compile_log import skips_said
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Time
@@ -105,7 +105,7 @@ def _of_log(skips: Table[GraphSkip] | None) -> Advice | None:
     return Advice(
         title="CUDA graphs were asked for and skipped",
         because=f"Torch made no CUDA graph for {times(regions, 'compiled region')}.{skips_said(rows)}",
-        saving=NOTHING_WEIGHED,
+        saving=Saving(known=False),
         certainty="certain",
         fix=_SKIPPED,
         check="stepscope show graph_skips: no rows.",

@@ -10,7 +10,7 @@ from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.recompile_guards import RecompileGuard
 from stepscope.findings import Advice, Category, Location, Saving, locations_of, rule
-from stepscope.findings._compile_log import NOTHING_WEIGHED, guards_said
+from stepscope.findings._compile_log import guards_said
 from stepscope.findings._compiling import RECURRING_STEPS, recompiled
 from stepscope.findings._phrases import times as counted
 from stepscope.findings.claims import Claim, Part, Time
@@ -110,7 +110,7 @@ def _of_log(guards: Table[RecompileGuard] | None) -> Advice | None:
     return Advice(
         title="Code is compiled again for inputs that change",
         because=f"Torch compiled functions again {counted(again, 'time')}{took}.{guards_said(rows)}",
-        saving=NOTHING_WEIGHED,
+        saving=Saving(),
         certainty="certain",
         fix=fix_of(line(Change.LAST_BATCH, _LAST), _FIX),
         check="stepscope show recompile_guards: no rows.",

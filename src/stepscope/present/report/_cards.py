@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from stepscope import units
 from stepscope.findings import Finding, Location
@@ -16,10 +16,21 @@ from stepscope.present.report._words import linked
 __all__ = ["findings"]
 
 
-def findings(report: Report) -> Markup:
-    """All findings, the largest gain first."""
+More = Callable[[Finding], Markup]
+"""What leads on from the card of a finding."""
+
+
+def _command(finding: Finding) -> Markup:
+    return el("span", "More: ", el("code", f"stepscope explain {finding.id}"))
+
+
+def findings(report: Report, more: More = _command) -> Markup:
+    """All findings, the largest gain first; below each what leads on from it."""
     found = report.findings
-    cards = [_card(rank, finding, phrases.sharing(report, finding)) for rank, finding in enumerate(found, 1)]
+    cards = [
+        _card(rank, finding, more(finding), phrases.sharing(report, finding))
+        for rank, finding in enumerate(found, 1)
+    ]
     nothing = el("p", "No rule found anything to fix.", class_="panel")
     return el(
         "section",
@@ -60,7 +71,7 @@ def _gains(found: Sequence[Finding]) -> Markup:
                  el("p", note, class_="note small muted"))  # fmt: skip
 
 
-def _card(rank: int, finding: Finding, sharing: str) -> Markup:
+def _card(rank: int, finding: Finding, more: Markup, sharing: str) -> Markup:
     advice = finding.advice
     severity = finding.severity
     heading = (
@@ -73,10 +84,7 @@ def _card(rank: int, finding: Finding, sharing: str) -> Markup:
         el("span", _gain(finding), class_="gain"),
     )
     fix = el("div", el("h4", "What to change"), code(advice.fix, f"the fix of finding {rank}"))
-    foot = (
-        el("span", "More: ", el("code", f"stepscope explain {finding.id}")),
-        el("span", f"This {sharing}.") if sharing else None,
-    )
+    foot = (more, el("span", f"This {sharing}.") if sharing else None)
     return el(
         "article",
         el("div", *heading, class_="heading"),

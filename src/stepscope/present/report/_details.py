@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.memory_curves import MemoryPoint
     from stepscope.analyses.steps import Step
 
-__all__ = ["TABLES", "details"]
+__all__ = ["TABLES", "details", "steps"]
 
 TABLES = (
     "steps_by_any",
@@ -54,7 +54,7 @@ def details(tables: Mapping[str, Table[Any]]) -> Markup | None:
 
     beside = [shown("kernel_families", _families), shown("idle_gaps", _idle)]
     panels = [
-        shown("steps_by_any", _steps),
+        shown("steps_by_any", steps),
         el("div", *beside, class_="pair") if all(beside) else joined(beside),
         shown("kernels", _kernels),
         shown("memory_curves", _memory),
@@ -66,7 +66,8 @@ def details(tables: Mapping[str, Table[Any]]) -> Markup | None:
     return el("section", el("h2", "Details"), *panels, id="details")
 
 
-def _steps(table: Table[Step]) -> Markup:
+def steps(table: Table[Step]) -> Markup:
+    """Each step divided into its parts."""
     rows = list(table)
     every = -(-len(rows) // _STEPS)
     # Of every stretch the longest step stays: no outlier is lost.

@@ -11,11 +11,11 @@ from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.report import Overview, Report, Verdict
 from stepscope.present._charts import Piece, bar, stacked
 from stepscope.present._markup import Markup, el
-from stepscope.present._phrases import PARTS, inflation, passes, served, steps, unprofiled, world
+from stepscope.present._phrases import PARTS, busy_with, inflation, passes, served, steps, unprofiled, world
 from stepscope.present._pieces import COLOURS, badge, panel
 from stepscope.present.report._words import linked
 
-__all__ = ["head", "step", "verdict"]
+__all__ = ["facts", "head", "parts", "phases", "step", "tiles", "verdict"]
 
 _WORDS = {
     "host-bound": "host",
@@ -33,26 +33,31 @@ _WORDS = {
 _RECORDED = {"stacks": "stacks", "shapes": "shapes", "memory": "memory", "modules": "modules"}
 
 
-def head(report: Report, links: Mapping[str, str]) -> Markup:
-    """What was recorded, with what, and how far it can be trusted; with links to the sections."""
-    facts = report.facts
+def facts(report: Report) -> Markup:
+    """What was recorded, with what, and how far it can be trusted."""
+    known = report.facts
     rows = [
         ("Devices", _devices(report)),
-        ("Runtime", facts.cuda),
-        ("Rank", world(report) if report.passes else _rank(facts)),
+        ("Runtime", known.cuda),
+        ("Rank", world(report) if report.passes else _rank(known)),
         ("Steps", steps(report.overview)),
         ("From where", _passes(report)),
-        ("Recorded", _recorded(facts)),
-        ("Joined with", ", ".join(facts.joined)),
+        ("Recorded", _recorded(known)),
+        ("Joined with", ", ".join(known.joined)),
         ("Cost of recording", _cost(report)),
         ("Trust", _doubts(report.trust)),
     ]
     told = [one for name, value in rows if value for one in (el("dt", name), el("dd", value))]
+    return el("dl", *told, class_="facts")
+
+
+def head(report: Report, links: Mapping[str, str]) -> Markup:
+    """What was recorded, with links to the sections."""
     nav = el("nav", *(el("a", text, href=f"#{to}") for to, text in links.items()), aria_label="Sections")
     content = (
         el("p", "stepscope report", class_="brand"),
-        el("h1", facts.source),
-        el("dl", *told, class_="facts"),
+        el("h1", report.facts.source),
+        facts(report),
         nav,
     )
     return el("header", el("div", *content, class_="wide"), class_="top")
@@ -143,19 +148,23 @@ def verdict(told: Verdict) -> Markup:
 def step(report: Report) -> Markup:
     """Where the mean step goes: key figures, its parts, its phases."""
     overview = report.overview
-    tiles = list(_tiles(report))
-    unknown = [name for name, value, _ in tiles if value == units.ABSENT]
-    shown = [_tile(*one) for one in tiles if one[1] != units.ABSENT]
+    unknown = [name for name, value, _ in _tiles(report) if value == units.ABSENT]
     return el(
         "section",
         el("h2", "Where the mean step goes"),
-        el("dl", *shown, class_="tiles") if shown else None,
-        _parts(overview),
-        _phases(overview) if any(one.phase != "other" for one in overview.phases) else None,
+        tiles(report),
+        parts(overview),
+        phases(overview),
         panel("Serving", el("ul", *(el("li", one) for one in served(overview)))) if overview.served else None,
         el("p", f"Unknown: {', '.join(unknown)}.", class_="note small muted") if unknown else None,
         id="step",
     )
+
+
+def tiles(report: Report) -> Markup | None:
+    """The key figures that are known."""
+    shown = [_tile(*one) for one in _tiles(report) if one[1] != units.ABSENT]
+    return el("dl", *shown, class_="tiles") if shown else None
 
 
 def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
@@ -164,7 +173,7 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
     measured = report.passes is not None and report.passes.measured is not None
     yield "recorded step", units.duration(overview.step_ns or None), ""
     yield "unprofiled step", unprofiled(report), "measured" if measured else "estimated"
-    yield "GPU computes", units.share(overview.utilization_share), "of the step"
+    yield f"GPU {busy_with(overview)}", units.share(overview.utilization_share), "of the step"
     yield "GPU waits for the host", units.share(overview.starved_share), "of the step"
     yield "multiprocessors in use", units.share(overview.sm_efficiency_share), "on average"
     yield "model FLOPs utilization", units.share(overview.mfu_share), "of the device's peak"
@@ -182,10 +191,11 @@ def _tile(name: str, value: str, remark: str) -> Markup:
     )
 
 
-def _parts(overview: Overview) -> Markup:
+def parts(overview: Overview, title: str = "What it was spent on") -> Markup:
+    """The mean step as a bar, by what it was spent on."""
     whole = sum(overview.parts.values())
     if not whole:
-        return panel("What it was spent on", el("p", "Nothing was recorded inside a step.", class_="muted"))
+        return panel(title, el("p", "Nothing was recorded inside a step.", class_="muted"))
     told = [
         (COLOURS[part], name, units.duration(ns), units.share(ns / whole), ns)
         for part, name in PARTS.items()
@@ -204,20 +214,21 @@ def _parts(overview: Overview) -> Markup:
         for colour, name, time, share, _ in told
     ]
     return panel(
-        "What it was spent on",
+        title,
         stacked(pieces, whole, f"Mean step of {units.duration(overview.step_ns)}: {says}", height=34),
         el("ul", *legend, class_="legend"),
     )
 
 
-def _phases(overview: Overview) -> Markup:
+def phases(overview: Overview) -> Markup | None:
     """Two bars for each phase, its share of the step on the host and of device work, pace setter first."""
-    phases = overview.phases
-    work = any(one.device_share is not None for one in phases)
+    if all(one.phase == "other" for one in overview.phases):
+        return None
+    work = any(one.device_share is not None for one in overview.phases)
     turn = -1 if overview.pace_set_by == "device" else 1
     heads = ("host, share of the step", "device, share of its work" if work else "")[::turn]
     cells = [el("span", class_="head"), *(el("span", text, class_="head over") for text in heads)]
-    for one in phases:
+    for one in overview.phases:
         cells.append(el("span", one.phase))
         shares = ((one.share, "host", "the step"), (one.device_share, "device", "device work"))
         for share, colour, what in shares[::turn]:

@@ -13,7 +13,7 @@ from stepscope.present._pieces import grid, notes, panel
 from stepscope.present._ranks import RankLine, rank_lines, run_figures, the_rest
 from stepscope.tables import Table
 
-__all__ = ["ranks"]
+__all__ = ["clocks", "critical_path", "process_groups", "ranks", "who_waits"]
 
 _FIGURES = {
     "own_ns": "own time",
@@ -49,16 +49,17 @@ def ranks(run: RunFacts | None) -> Markup | None:
         el("h2", "Ranks"),
         el("p", " · ".join(run_figures(run)), class_="panel"),
         *(el("p", one, class_="note small muted") for one in said),
-        _who_waits(run, lines) if lines else None,
+        who_waits(run, lines) if lines else None,
         _map(run, lines) if lines else None,
-        _path(run.tables.get("critical_ranks")),
-        _groups(run.tables.get("process_groups")),
-        _clocks(run.tables.get("clocks")),
+        critical_path(run.tables.get("critical_ranks")),
+        process_groups(run.tables.get("process_groups")),
+        clocks(run.tables.get("clocks")),
         id="ranks",
     )
 
 
-def _who_waits(run: RunFacts, lines: Sequence[RankLine]) -> Markup:
+def who_waits(run: RunFacts, lines: Sequence[RankLine]) -> Markup:
+    """The ranks that are late, and what the others wait for them."""
     shown, rest = the_rest(lines, run)
     longest = max(line.step_ns for line in lines)
     cells: list[tuple[str, ...]] = [
@@ -166,7 +167,7 @@ def _figure_map(
     return el("div", *rows, class_="rows steps heat")
 
 
-def _path(table: Table[Any] | None) -> Markup | None:
+def critical_path(table: Table[Any] | None) -> Markup | None:
     """What sets the length of each step: own time of which rank, and transfers."""
     if not table:
         return None
@@ -204,7 +205,8 @@ def _path(table: Table[Any] | None) -> Markup | None:
     )
 
 
-def _groups(table: Table[Any] | None) -> Markup | None:
+def process_groups(table: Table[Any] | None) -> Markup | None:
+    """The process groups, what each is for, and what it moves."""
     if not table:
         return None
     cells = [
@@ -229,7 +231,8 @@ def _groups(table: Table[Any] | None) -> Markup | None:
     return panel("Process groups", grid(heads, cells[:24]), notes(table))
 
 
-def _clocks(table: Table[Any] | None) -> Markup | None:
+def clocks(table: Table[Any] | None) -> Markup | None:
+    """How the clocks of the ranks were aligned."""
     if not table:
         return None
     cells = [

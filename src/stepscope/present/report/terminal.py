@@ -10,6 +10,7 @@ from stepscope.findings.report import Overview, Report, RunFacts
 from stepscope.present._lines import Line, broken, fitted, printed, styled, unbroken, wrapped
 from stepscope.present._phrases import (
     PARTS,
+    busy_with,
     headline,
     insides,
     not_judged,
@@ -104,6 +105,9 @@ def _doubts(report: Report, width: int) -> Iterator[Line]:
         if doubt.effect_share is None or doubt.effect_share >= 0.01
         # The first line has said what was recorded and what that cost.
         if doubt.what not in ("profiler options", "missing record")
+        if not any(f"({doubt.what.partition(' file')[0]}," in one for one in report.facts.joined)
+        # What a file of a kind that has no steps lacks is what the verdict says.
+        if report.overview.steps or not doubt.what.endswith(" file") or doubt.what == "odd file"
     ]
     if told:
         yield from wrapped(f"caution: {', '.join(dict.fromkeys(told))}", width, style="yellow")
@@ -237,10 +241,11 @@ def _times(report: Report) -> str:
 
 def _figures(overview: Overview) -> list[str]:
     figures = []
+    busiest = "the busiest " if overview.devices_with_work > 1 else ""
     if overview.utilization_share is not None:
-        figures.append(f"computes {units.share(overview.utilization_share)}")
+        figures.append(f"{busy_with(overview)} {units.share(overview.utilization_share)}")
     if overview.starved_share is not None:
-        figures.append(f"waits for the host {units.share(overview.starved_share)}")
+        figures.append(f"{busiest}waits for the host {units.share(overview.starved_share)}")
     if overview.kernels_per_step:
         figures.append(f"{units.counted(overview.kernels_per_step, 'kernel')} per step")
     if overview.peak_memory_bytes is not None:

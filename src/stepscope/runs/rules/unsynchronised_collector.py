@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from stepscope import units
 from stepscope.findings import Advice, Category, Saving, rule
@@ -43,16 +43,12 @@ def unsynchronised_collector(
       goes if all collect in the same steps. Or, if more, what the play loses if ranks pause no longer than
       the median rank over all steps. Both less 15 %.
     """
-    pauses: dict[int, dict[int, int]] = defaultdict(dict)
-    for row in rank_steps:
-        if row.collector_ns and row.rank is not None and row.step is not None:
-            pauses[row.step][row.rank] = row.collector_ns
+    pauses = _pauses(rank_steps)
     if not pauses:
         return None
-    by_rank: dict[int, int] = defaultdict(int)
+    by_rank: Counter[int] = Counter()
     for of_step in pauses.values():
-        for rank, ns in of_step.items():
-            by_rank[rank] += ns
+        by_rank.update(of_step)
     ranks = sorted(by_rank, key=lambda rank: -by_rank[rank])
     slowest = sum(max(of_step.values()) for of_step in pauses.values())
     apart = run_step.per_step(slowest - by_rank[ranks[0]])
@@ -89,3 +85,12 @@ def unsynchronised_collector(
         },
         claims=claims_of("collector"),
     )
+
+
+def _pauses(rank_steps: Table[RankStep]) -> dict[int, dict[int, int]]:
+    """How long the collector ran in each step on each rank, in ns, where it did."""
+    found: dict[int, dict[int, int]] = defaultdict(dict)
+    for row in rank_steps:
+        if row.collector_ns and row.rank is not None and row.step is not None:
+            found[row.step][row.rank] = row.collector_ns
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,10 +13,10 @@ from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, ChangeName,
 
 if TYPE_CHECKING:
     from stepscope.runs.many import ManyRanks
-    from stepscope.runs.simulation import Pace, PlayedRun
+    from stepscope.runs.simulation import Pace
     from stepscope.store.trace import Trace
 
-__all__ = ["AskedOfRun", "lines_of_run", "profiles_for"]
+__all__ = ["AskedOfRun", "ChangedRun", "changed_run", "profiles_for"]
 
 OWN_TIME: Mapping[ChangeName, str] = {
     "no_loader": "input",
@@ -48,10 +48,33 @@ class AskedOfRun:
         return combined([self.scaled, *(CHANGES[name].change for name in self.named if name not in OWN_TIME)])
 
 
-def lines_of_run(
-    run: ManyRanks, asked: AskedOfRun, traces: Mapping[int, Trace], again: str
-) -> Iterator[tuple[str, str]]:
-    """The run's mean step: as it was, simulated, and under the change; and who sets the pace."""
+@dataclass(frozen=True, slots=True)
+class ChangedRun:
+    """The run's mean step: as it was, simulated, and under a change; and who sets the pace."""
+
+    ranks: int
+    steps: int
+    step_ns: float
+    simulated_ns: float
+    error: float
+    """How far the simulation is from the recorded steps, as a part of them."""
+    measured_ns: tuple[float, float] | None
+    saved_ns: tuple[float, float]
+    """At least and at most; below 0 if the change makes the step longer."""
+    changed_ns: float
+    """As it is played, counting only what every step shows."""
+    pace: Pace | None
+    changed_pace: Pace | None
+    notes: tuple[str, ...]
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether the change makes the step longer."""
+        return self.saved_ns[1] <= 0 < self.changed_ns - self.simulated_ns
+
+
+def changed_run(run: ManyRanks, asked: AskedOfRun, traces: Mapping[int, Trace], again: str) -> ChangedRun:
+    """What a change makes of the run's mean step; `again` is what to type where ranks cannot be played."""
     from stepscope.runs.mean_step import run_mean_step_of
 
     step = run_mean_step_of(run)
@@ -62,24 +85,23 @@ def lines_of_run(
             hint=f"one rank alone: {again}",
         )
     changes, notes = _changes(run, asked, traces)
-    recorded = f"{units.counted(step.ranks, 'rank')}, mean of {units.counted(step.steps, 'step')}"
-    yield "recorded", f"{units.duration(step.step_ns)} per step of the run, {recorded}"
-    yield "simulated", f"{units.duration(simulator.unchanged.mean_ns)} unchanged: {_off(simulator.error)}"
-    if step.measured_ns:
-        yield "measured", f"{units.between(*step.measured_ns)}, without the profiler"
     low, high = simulator.saving_ns(changes)
     if asked.named and set(asked.named) <= set(PART_ONLY):
         low = 0.0
-    left = units.between(step.step_ns - high, step.step_ns - low)
     changed = simulator.played(changes, Bound.LOW)
-    longer = changed.mean_ns - simulator.unchanged.mean_ns
-    if high <= 0 < longer:
-        yield "changed", f"{units.duration(changed.mean_ns)}, {units.share(longer / step.step_ns)} longer"
-    else:
-        yield "changed", f"{left}, {units.percents(low / step.step_ns, high / step.step_ns)} shorter"
-    yield "pace", _paces(simulator.unchanged, changed)
-    for note in notes:
-        yield "note", note
+    return ChangedRun(
+        ranks=step.ranks,
+        steps=step.steps,
+        step_ns=step.step_ns,
+        simulated_ns=simulator.unchanged.mean_ns,
+        error=simulator.error,
+        measured_ns=step.measured_ns,
+        saved_ns=(low, high),
+        changed_ns=changed.mean_ns,
+        pace=simulator.unchanged.pace,
+        changed_pace=changed.pace,
+        notes=tuple(notes),
+    )
 
 
 def _changes(
@@ -128,23 +150,6 @@ def _part(trace: Trace, change: Change, own_ns: float) -> float:
 def _own_ns(run: ManyRanks, rank: int) -> float:
     rows = run.table("rank_steps", by="rank")
     return next((row.own_ns for row in rows if row.rank == rank), 0)
-
-
-def _paces(before: PlayedRun, after: PlayedRun) -> str:
-    now, then = before.pace, after.pace
-    if now is None:
-        return "no rank is waited for to speak of" if then is None else f"nobody now; then {_said(then)}"
-    if then is None:
-        return f"{_said(now)}; then no rank to speak of"
-    return f"{_said(now)}; then {_said(then)}"
-
-
-def _said(pace: Pace) -> str:
-    return f"rank {pace.rank} (the others together wait {units.duration(pace.wait_ns)} a step for it)"
-
-
-def _off(error: float) -> str:
-    return "as recorded" if error < 0.0005 else f"{units.share(error)} off"
 
 
 def _flag(name: str) -> str:

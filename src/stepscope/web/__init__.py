@@ -1,0 +1,1 @@
+"""The window: pages about traces and runs in the browser, from a server on this machine."""

@@ -1,0 +1,1 @@
+"""One answer to scripts of the pages in each file."""

@@ -1,0 +1,1 @@
+"""One page in each file."""

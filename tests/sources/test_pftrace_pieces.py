@@ -1,0 +1,116 @@
+"""The native reader of Perfetto traces: given in any pieces, damaged and random."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.protobuf import BASE, Packets, message
+from tests.sources.pftrace_files import drawn
+from tests.trying import tries
+
+from stepscope import _native
+from stepscope.sources._reading import new_reader
+
+
+def events_of(raw: bytes, size: int = 1 << 20, **options: int) -> tuple[Any, ...]:
+    """What the native readers make of it, given in pieces: tables, texts, damage."""
+    reader = new_reader()
+    packets = _native.PftraceReader(reader, "/tmp", "stepscope", options)
+    for at in range(0, len(raw), size):
+        packets.feed(raw[at : at + size])
+    packets.finish(False)
+    batches: Counter[tuple[int, ...]] = Counter()
+    for batch in reader.take_batches():
+        columns, _ = batch.take()
+        start, dur = columns[3][0].tolist(), columns[4][0].tolist()
+        batches.update((batch.table, *pair) for pair in zip(start, dur, strict=True))
+    drained: dict[str, Any] = reader.take_dictionary(last=True)
+    texts = [bytes(drained[key][1]) for key in ("names", "skeletons")]
+    return (
+        batches,
+        texts,
+        [one[:3] for one in packets.damage],
+        reader.damage,
+        [*map(bytes, packets.take_readings())],
+    )
+
+
+class TestAnyPieces:
+    WHOLE = drawn().trace()
+
+    @pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1000])
+    def test_the_size_of_pieces_changes_nothing(self, size: int) -> None:
+        assert events_of(self.WHOLE, size) == events_of(self.WHOLE)
+
+    def test_little_memory_changes_nothing(self) -> None:
+        trace = Packets().thread(1, 5, 5).thread(2, 5, 6)
+        slices = [
+            {
+                "name": f"op{i % 7}",
+                "at": i * 10,
+                "until": i * 10 + 9,
+                "category": "cpu_op",
+                "track": 1 + i % 2,
+            }
+            for i in range(3000)
+        ]
+        trace.group(*slices)
+        for i in range(3000):
+            trace.begin("nested", 40_000 + i * 10, 1, "cpu_op").begin("x", 40_002 + i * 10, 1, "cpu_op")
+            trace.end(40_005 + i * 10).end(40_007 + i * 10)
+        raw = trace.trace()
+        assert events_of(raw, memory_bytes=20_000) == events_of(raw)
+
+    def test_tracks_in_order_are_written_as_they_come(self) -> None:
+        trace = Packets().thread(1, 5, 5).thread(2, 5, 6)
+        for i in range(2000):
+            at, track = i * 10, 1 + i % 2
+            trace.begin(f"outer{i % 5}", at, track, "cpu_op", args={"External id": i})
+            trace.begin("same", at, track, "cpu_op").begin("inner", at + 2, track, "cuda_runtime")
+            trace.end(at + 5, track).end(at + 8, track).end(at + 8, track)
+        raw = trace.begin("open", 30_000, 1, "cpu_op").trace()
+        sorted_first, streamed = events_of(raw), events_of(raw, streams_after=2_000)
+        assert streamed[0] == sorted_first[0]
+        assert streamed[2:] == sorted_first[2:]
+        assert sum(streamed[0].values()) == 6001
+
+    def test_a_track_that_goes_back_late_is_said(self) -> None:
+        trace = Packets().thread(1, 5, 5)
+        for i in range(500):
+            trace.begin("a", 1_000 + i * 10, 1, "cpu_op").end(1_005 + i * 10)
+        raw = trace.begin("early", 0, 1, "cpu_op").end(10).begin("b", 9_000, 1, "cpu_op").end(9_001).trace()
+        found = events_of(raw, streams_after=2_000)
+        assert sum(found[0].values()) == 502
+        assert [reason for reason, _, _ in found[2] if "went back in time" in reason]
+        assert not events_of(raw)[2]
+
+    @settings(max_examples=tries(60), deadline=None)
+    @given(st.randoms(use_true_random=False), st.integers(1, 200))
+    def test_damage_never_crashes_and_pieces_agree(self, dice: random.Random, size: int) -> None:
+        raw = bytearray(self.WHOLE)
+        for _ in range(dice.randint(1, 6)):
+            at = dice.randrange(len(raw))
+            kind = dice.randrange(4)
+            if kind == 0:
+                raw[at] = dice.randrange(256)
+            elif kind == 1:
+                del raw[at : at + dice.randrange(40)]
+            elif kind == 2:
+                raw[at:at] = dice.randbytes(dice.randrange(40))
+            else:
+                del raw[max(at, 40) :]
+        found = events_of(bytes(raw), size)
+        assert found[:2] == events_of(bytes(raw))[:2]
+
+    @settings(max_examples=tries(100), deadline=None)
+    @given(st.binary(max_size=400))
+    def test_random_bytes_never_crash(self, raw: bytes) -> None:
+        events_of(b"\x0a" + raw, 50)
+        events_of(message((1, raw)))
+        events_of(message((1, message((8, BASE), (10, 1), (11, raw)))))
+        events_of(message((1, message((8, BASE), (10, 1), (12, raw), (53, raw), (52, raw), (60, raw)))))

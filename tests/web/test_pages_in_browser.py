@@ -1,0 +1,95 @@
+"""Findings, overview, ranks, compare, what if and SQL in a real browser, without an error on the console."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.windows import Window, window
+
+pytestmark = pytest.mark.slow
+
+
+class Page:
+    """A page of a window, and what its console said."""
+
+    def __init__(self, browser: Any, opened: Window) -> None:
+        self.opened = opened
+        self.tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        self.tab.set_default_timeout(90_000)
+        self.errors: list[str] = []
+        self.tab.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.tab.goto(opened.address)
+
+    def go(self, path: str) -> Any:
+        """Opens a page."""
+        assert self.tab.goto(f"http://127.0.0.1:{self.opened.port}{path}").status == 200
+        return self.tab
+
+
+@pytest.mark.parametrize("path", ["/findings", "/overview", "/what_if", "/sql", "/explain"])
+def test_a_page_has_no_errors(browser: Any, demo: Window, path: str) -> None:
+    page = Page(browser, demo)
+    page.go(path).wait_for_load_state("networkidle")
+    assert page.errors == []
+    assert not page.tab.locator(".problem").count()
+
+
+def test_a_finding_is_explained_and_leads_to_the_timeline(browser: Any, demo: Window) -> None:
+    page = Page(browser, demo)
+    tab = page.go("/findings")
+    card = tab.locator("article.card").first
+    card.get_by_role("link", name="Explain").click()
+    dialog = tab.locator("dialog[open]")
+    assert "How to fix it" in dialog.inner_text()
+    dialog.get_by_role("button", name="Close").click()
+    assert not tab.locator("dialog[open]").count()
+    identity = card.get_attribute("id").removeprefix("finding-")
+    assert card.get_by_text("Show in timeline").get_attribute("href") == f"/timeline?finding={identity}"
+    assert page.errors == []
+
+
+def test_a_switch_is_answered(browser: Any, demo: Window) -> None:
+    page = Page(browser, demo)
+    tab = page.go("/what_if")
+    tab.check("input[name=graph]")
+    tab.locator(".whatif-said", has_text="shorter").wait_for()
+    assert "--graph" in tab.inner_text(".whatif-answer code")
+    found = demo.ask("/api/whatif", data=b'{"named": ["graph"]}').json
+    assert tab.inner_text(".whatif-said") == dict(found["lines"])["changed"]
+    assert page.errors == []
+
+
+def test_a_query_gives_rows_and_a_chart(browser: Any, demo: Window) -> None:
+    page = Page(browser, demo)
+    tab = page.go("/sql")
+    tab.fill("textarea", "SELECT step, dur_ns FROM analyses.steps ORDER BY step")
+    tab.press("textarea", "Control+Enter")
+    tab.wait_for_selector(".sql-result .grid")
+    assert tab.locator(".chart rect.mark").count() == 10
+    tab.fill("textarea", "SELECT nothing FROM ops")
+    tab.click("button.primary")
+    tab.wait_for_selector(".sql-result .problem")
+    assert all("400" in said for said in page.errors)
+
+
+def test_two_traces_are_compared(browser: Any, sample: Callable[[str], Path]) -> None:
+    before = sample("h200_tutorial_baseline.pt.trace.json.gz")
+    after = sample("h200_slow_item.pt.trace.json.gz")
+    with window(str(after), "--against", str(before)) as opened:
+        page = Page(browser, opened.wait(180))
+        assert "From one to the other" in page.go("/compare").inner_text("main")
+        assert page.errors == []
+
+
+def test_a_cell_of_the_map_leads_to_its_rank(browser: Any, sample: Callable[[str], Path]) -> None:
+    with window(str(sample("ranks/ddp_mi300_4"))) as opened:
+        page = Page(browser, opened.wait(180))
+        tab = page.go("/ranks")
+        tab.locator(".heat-told", has_text="at most").wait_for()
+        box = tab.locator(".heat-box canvas").bounding_box()
+        tab.mouse.click(box["x"] + 120, box["y"] + 50)
+        tab.wait_for_url("**/timeline?trace=rank2&from=*")

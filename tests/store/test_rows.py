@@ -122,7 +122,9 @@ def test_many_threads_in_many_batches(tmp_path: Path) -> None:
     sql = (
         "SELECT stored_in, sum(rows)::BIGINT, count(DISTINCT thread) FROM stored.runs GROUP BY ALL ORDER BY 1"
     )
-    assert rows(trace, sql) == [("annotations", count, 8)]
+    assert rows(trace, sql) == [
+        (name, count, 8) for name in ("annotations", "device_work", "launches", "ops")
+    ]
 
 
 def test_what_is_null_and_what_is_left_out(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from stepscope.schema import STEP_MARK, derived_table
 from stepscope.store import phases
 from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
-from stepscope.store.tree import OPEN_RUNS, host_runs, host_skeletons, stretch
+from stepscope.store.stretches import Stretch, read_stretch, stretches_by_thread
+from stepscope.store.tree import OPEN_RUNS, host_skeletons
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class _Follower:
         self._labels, self._files = labels, files
         self._writing, self._reading = asides
         self._skeletons = host_skeletons(trace.folder)
-        self._runs = host_runs(trace.folder, files)
+        self._stretches = stretches_by_thread(trace.folder, files)
         self._handed_by = handing_threads(trace)
         self.workers = set(self._handed_by)
         self._late = _late_stretches(trace)
@@ -186,11 +187,11 @@ class _Follower:
 
     def run(self, rows: Any, asked: Any, progress: Progress | None) -> None:
         """Follows every thread; workers come before those that hand them their work."""
-        total = sum(stretch[3] for of_thread in self._runs.values() for stretch in of_thread) or 1
+        total = sum(one.rows for of_thread in self._stretches.values() for one in of_thread) or 1
         done = 0
-        for thread in sorted(self._runs, key=lambda thread: (thread not in self.workers, thread)):
+        for thread in sorted(self._stretches, key=lambda thread: (thread not in self.workers, thread)):
             self._follow(thread, rows, asked)
-            done += sum(stretch[3] for stretch in self._runs[thread])
+            done += sum(one.rows for one in self._stretches[thread])
             if progress:
                 progress(_DOING, min(done / total, 0.999), 0, done)
 
@@ -227,35 +228,36 @@ class _Follower:
             self._questions[self._handed_by[thread]].append(unknown)
 
     def _thread_runs(self, thread: int) -> Iterator[Run]:
-        for name, group, first, count, start in self._runs[thread]:
-            source = partial(self._pieces, name, group, first, count)
-            if name == "memory_events":
-                yield Run(start, source(), _ROWS, opens=False)
-            elif name == "ops":
-                yield Run(start, source(backward=False), _ROWS, opens=True, label=0)
-                yield Run(start, source(backward=True), _ROWS, opens=True, marks=True, label=0)
-            elif name == "launches":
-                yield Run(start, source(), _ROWS, opens=True, label=0, weight=1)
+        for one in self._stretches[thread]:
+            source = partial(self._pieces, one)
+            if one.table == "memory_events":
+                yield Run(one.start, source(), _ROWS, opens=False)
+            elif one.table == "ops":
+                yield Run(one.start, source(backward=False), _ROWS, opens=True, label=0)
+                yield Run(one.start, source(backward=True), _ROWS, opens=True, marks=True, label=0)
+            elif one.table == "launches":
+                yield Run(one.start, source(), _ROWS, opens=True, label=0, weight=1)
             else:
                 # Frames are too many to place one by one; but a worker's belong to the forward of its node.
                 table = _ROWS if thread in self.workers else -1
-                yield Run(start, source(), table, opens=True, label=0)
+                yield Run(one.start, source(), table, opens=True, label=0)
         for batch in self._questions.pop(thread, []):
             first = batch["start_ns"][0].as_py()
             start = _native.NULL if first is None else first
             yield Run(start, iter([_given(batch, [])]), _ASKED, opens=False)
 
-    def _pieces(self, *where: Any, backward: bool | None = None) -> Iterator[Any]:
-        return self._reading.ahead(self._read(*where, backward=backward))
+    def _pieces(self, of: Stretch, *, backward: bool | None = None) -> Iterator[Any]:
+        return self._reading.ahead(self._read(of, backward=backward))
 
-    def _read(self, name: str, group: int, first: int, rows: int, *, backward: bool | None) -> Iterator[Any]:
+    def _read(self, of: Stretch, *, backward: bool | None) -> Iterator[Any]:
         import pyarrow.compute as pc
 
+        name = of.table
         columns = ["event", "start_ns", "dur_ns"]
         columns += [] if name == "memory_events" else ["name"]
         columns += ["skeleton"] if name in ("annotations", "other_events") else []
         columns += {"ops": ["sequence", "forward_thread"], "launches": ["work_ns"]}.get(name, [])
-        for whole in stretch(self._files[name], group, first, rows, columns):
+        for whole in read_stretch(self._files[name], of, columns):
             piece = self._labels.calls(name, whole, self._skeletons)
             if backward is not None:
                 mask = _is_backward(piece)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
+from stepscope.store.stretches import WrittenRows
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -140,10 +141,13 @@ def sweep_thread(sweep: _native.ThreadSweep, runs: list[Run], flush: Callable[[]
     flush()
 
 
-def write_linked(folder: Path, staged: dict[str, Staged], clipped: dict[int, pa.Array]) -> None:
+def write_linked(
+    folder: Path, staged: dict[str, Staged], written: dict[str, WrittenRows], clipped: dict[int, pa.Array]
+) -> None:
     """Sweeps what was staged and writes the three linked tables.
 
-    `clipped` has the durations to take in place of those of some pieces of device work.
+    `written` is told where the rows lie. `clipped` has the durations to take in place of those of some pieces
+    of device work.
     """
     ops, launches, work = staged["ops"], staged["launches"], staged["device_work"]
     linker = _native.Linker()
@@ -158,14 +162,19 @@ def write_linked(folder: Path, staged: dict[str, Staged], clipped: dict[int, pa.
         for number, piece in enumerate(work.pieces())
     ]
     with BackgroundWorker() as aside:
-        _write_host(folder, (ops, launches), linker, aside)
-        _write_work(folder, work, links, linker, clipped)  # beside the last rows of the host
+        _write_host(folder, (ops, launches), linker, written, aside)
+        # Beside the last rows of the host.
+        _write_work(folder, work, links, linker, written["device_work"], clipped)
     for table in staged.values():
         table.remove()
 
 
 def _write_host(
-    folder: Path, host: tuple[Staged, Staged], linker: _native.Linker, aside: BackgroundWorker
+    folder: Path,
+    host: tuple[Staged, Staged],
+    linker: _native.Linker,
+    written: dict[str, WrittenRows],
+    aside: BackgroundWorker,
 ) -> None:
     ops, launches = host
     sweep = _native.ThreadSweep([len(_payload(ops.table)), 3 + len(_payload(launches.table))])
@@ -175,9 +184,11 @@ def _write_host(
     def flush(least: int = ROW_GROUP) -> None:
         if sweep.rows(_OPS) >= least:
             operators = _ops_rows(sweep.take(_OPS, _NARROW), ops.table)
+            written["ops"].add_sorted(operators)
             aside.run(partial(ops_file.write_batch, operators, row_group_size=ROW_GROUP))
         if sweep.rows(_LAUNCHES) >= least:
             calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches.table, linker)
+            written["launches"].add_sorted(calls)
             aside.run(partial(launches_file.write_batch, calls, row_group_size=ROW_GROUP))
 
     for thread in sorted({*ops.runs, *launches.runs}):
@@ -270,9 +281,15 @@ def _write_work(
     work: Staged,
     links: list[memoryview],
     linker: _native.Linker,
+    written: WrittenRows,
     clipped: dict[int, pa.Array],
 ) -> None:
     import pyarrow as pa
+
+    def write() -> None:
+        rows = pa.Table.from_batches(waiting)
+        file.write_table(rows, row_group_size=ROW_GROUP)
+        written.add(_by_thread(waiting), rows["start_ns"])
 
     schema, added = arrow_schema(work.table.all_columns), arrow_schema(work.table.linked[:2])
     with parquet_writer(folder / "device_work.parquet", work.table.all_columns) as file:
@@ -287,10 +304,24 @@ def _write_work(
             waiting.append(pa.RecordBatch.from_arrays(columns, schema=schema))
             rows += piece.num_rows
             if rows >= ROW_GROUP:
-                file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)
+                write()
                 waiting, rows = [], 0
         if waiting:
-            file.write_table(pa.Table.from_batches(waiting), row_group_size=ROW_GROUP)
+            write()
+
+
+def _by_thread(pieces: list[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
+    """Threads and how many rows are theirs; pieces of a thread that follow one another in time are one."""
+    thread, rows, reached = -1, 0, None
+    for piece in pieces:
+        starts, of = piece["start_ns"], piece["thread"][0].as_py()
+        first, last = starts[0].as_py(), starts[-1].as_py()
+        if of != thread or reached is None or first is None or first < reached:
+            if rows:
+                yield thread, rows
+            thread, rows = of, 0
+        rows, reached = rows + piece.num_rows, last
+    yield thread, rows
 
 
 def _with_clipped(columns: list[pa.Array], place: int, clipped: pa.Array) -> list[pa.Array]:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.schema import COMMUNICATION_KERNEL, COPIES, FILLS, NOT_HOST
 from stepscope.store.columns import view
+from stepscope.store.stretches import Stretch, read_stretch, stretches_by_thread
 from stepscope.store.sums import StoreFiles
-from stepscope.store.tree import OPEN_RUNS, stretch
+from stepscope.store.tree import OPEN_RUNS
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from stepscope.store.trace import Trace
 
 __all__ = ["KINDS", "TrackSweeps"]
@@ -38,23 +35,10 @@ KINDS = (
 _KIND = {name: place for place, name in enumerate(KINDS)}
 _ONE_KIND = {"python_frames": "python_frame", "ops": "op", "launches": "launch", "collector_pauses": "other"}
 _BY_SKELETON = ("annotations", "device_work", "other_events")
-_LINKED = ("ops", "launches", "device_work")
-"""Tables that `runs` does not tell of: they are written when all else has been read."""
 _COLUMNS = ["event", "start_ns", "dur_ns", "name"]
 _RANGES, _OTHERS = 16, 32  # groups of lanes of a device, beside its work; see native/timeline.hpp
 _NO_BOX = 255
 _FOREVER = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Stretch:
-    """Rows of one thread, sorted by time, in a row group."""
-
-    table: str
-    group: int
-    first: int
-    rows: int
-    start: int
 
 
 class TrackSweeps:
@@ -67,11 +51,7 @@ class TrackSweeps:
             name: pq.ParquetFile(trace.folder / f"{name}.parquet") for name in (*_ONE_KIND, *_BY_SKELETON)
         }
         self._kinds = _kinds_of(trace)
-        self._stretches: defaultdict[int, list[_Stretch]] = defaultdict(list)
-        _add_told(trace, self._files, self._stretches)
-        for name in _LINKED:
-            for group in range(self._files[name].num_row_groups):
-                _add_found(self._files[name], name, group, self._stretches)
+        self._stretches = stretches_by_thread(trace.folder, self._files)
 
     @property
     def rows(self) -> dict[int, int]:
@@ -125,11 +105,11 @@ class TrackSweeps:
                 break
         sweep.finish()
 
-    def _pieces(self, of: _Stretch) -> Iterator[tuple[list[memoryview], int, memoryview | None]]:
+    def _pieces(self, of: Stretch) -> Iterator[tuple[list[memoryview], int, memoryview | None]]:
         told = of.table in _BY_SKELETON
         kind = _NO_BOX if told else _KIND[_ONE_KIND[of.table]]
         columns = [*_COLUMNS, "skeleton"] if told else _COLUMNS
-        for piece in stretch(self._files[of.table], of.group, of.first, of.rows, columns):
+        for piece in read_stretch(self._files[of.table], of, columns):
             skeleton = view(piece["skeleton"]) if told else None
             yield [view(piece[name]) for name in _COLUMNS], kind, skeleton
 
@@ -160,31 +140,3 @@ def _kind_of(table: str, category: str | None) -> int:
     if table == "annotations":
         return _KIND["annotation"] + _RANGES * (category in NOT_HOST)
     return _KIND["other"] + _OTHERS * (category in NOT_HOST)
-
-
-def _add_told(trace: Trace, files: dict[str, Any], found: defaultdict[int, list[_Stretch]]) -> None:
-    """The stretches that the store lists."""
-    stored = StoreFiles(trace.folder).arrow("runs").read_all()
-    for name, group, thread, first, rows, start in zip(*(c.to_pylist() for c in stored.columns), strict=True):
-        if name in files and name not in _LINKED:
-            found[thread].append(_Stretch(name, group, first, rows, _native.NULL if start is None else start))
-
-
-def _add_found(file: Any, name: str, group: int, found: defaultdict[int, list[_Stretch]]) -> None:
-    """The stretches of a row group: they end where the thread changes, or time goes back."""
-    import pyarrow.compute as pc
-
-    columns = file.read_row_group(group, columns=["thread", "start_ns"])
-    threads, starts = columns["thread"].combine_chunks(), columns["start_ns"].combine_chunks()
-    starts = pc.fill_null(starts, fill_value=_native.NULL)
-    changes = pc.or_(pc.not_equal(threads[1:], threads[:-1]), pc.less(starts[1:], starts[:-1]))
-    begins = [0, *_places(changes)]
-    for first, end in zip(begins, [*begins[1:], len(threads)], strict=True):
-        one = _Stretch(name, group, first, end - first, starts[first].as_py())
-        found[threads[first].as_py()].append(one)
-
-
-def _places(changes: pa.Array) -> list[int]:
-    import pyarrow.compute as pc
-
-    return [place + 1 for place in pc.indices_nonzero(changes).to_pylist()]

@@ -60,10 +60,11 @@ def _named_in(sql: str) -> _Named:
     """Looks once at the words of a query: most are asked of every trace in the same words."""
     text = sql.lower()
     words = set(_WORDS.findall(text))
+    any_table = bool(_BY_TEXT.search(text))
     return _Named(
         tuple(name for name in _DERIVED if name in words),
         tuple(view.name for view in VIEWS if view.name in words),
-        tuple(name for name in _STORED_NAMES if name in words or _BY_TEXT.search(text)),
+        tuple(name for name in _STORED_NAMES if any_table or name in words),
         bool(_STORED.search(text)),
     )
 

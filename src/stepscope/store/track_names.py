@@ -51,12 +51,9 @@ def _device_threads(trace: Trace) -> set[int]:
         f"WHERE s.category IN ({_OF_DEVICES})"
         for table in ("annotations", "other_events")
     )
-    # Python frames are very many; where they lie is listed by thread.
-    called = (
-        "SELECT thread FROM stored.runs WHERE stored_in = 'python_frames' "
-        "UNION SELECT thread FROM stored.ops UNION SELECT thread FROM stored.launches"
-    )
-    rows = trace.rows(f"(({told}) EXCEPT ({called})) UNION SELECT thread FROM stored.device_work")
+    called = "SELECT thread FROM stored.runs WHERE stored_in IN ('python_frames', 'ops', 'launches')"
+    works = "SELECT thread FROM stored.runs WHERE stored_in = 'device_work'"
+    rows = trace.rows(f"(({told}) EXCEPT ({called})) UNION {works}")
     return {row["thread"] for row in rows}
 
 

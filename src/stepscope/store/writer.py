@@ -18,6 +18,7 @@ from stepscope.store.meta import Damage, SourceMeta, TraceMeta
 from stepscope.store.rows import SHARED, PlainRows, batches_of, shown, stored_table
 from stepscope.store.side_rows import SideRows
 from stepscope.store.sizes import BelievedSizes
+from stepscope.store.stretches import WrittenRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,9 +48,8 @@ class StoreWriter:
         self._staged = {table.name: Staged(folder, table) for table in STORED if table.linked}
         self._linked = False
         self.rows = dict.fromkeys((table.name for table in STORED), 0)
-        self._row_groups = dict.fromkeys((table.name for table in STORED), 0)
         self._dictionaries: dict[str, Any] = {}
-        self._runs: list[tuple[str, int, int, int, int, int]] = []
+        self._written = {table.name: WrittenRows(table.name) for table in STORED}
         self.phases: set[str | None] = set()
         self.sources: list[SourceMeta] = []
         """The sources that have been read, the one that began the trace first."""
@@ -115,18 +115,9 @@ class StoreWriter:
         self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
     ) -> None:
         """One row group or several of full size: what belongs to a thread stays together, sorted by time."""
-        group = self._row_groups[table.name]
         for at in range(0, records.num_rows, ROW_GROUP):
             self._parquet[table.name].write_batch(records.slice(at, ROW_GROUP), row_group_size=ROW_GROUP)
-        starts = records.column("start_ns")
-        for thread, first, rows, _ in runs:
-            at = first
-            while at < first + rows:
-                here = min(first + rows - at, ROW_GROUP - at % ROW_GROUP)
-                place = (group + at // ROW_GROUP, thread, at % ROW_GROUP, here, starts[at].as_py())
-                self._runs.append((table.name, *place))
-                at += here
-        self._row_groups[table.name] = group - -records.num_rows // ROW_GROUP
+        self._written[table.name].add(((thread, rows) for thread, _, rows, _ in runs), records["start_ns"])
 
     def add_dictionary(self, drained: dict[str, Any]) -> None:
         """Stores the texts that a native reader numbered since the last time."""
@@ -208,7 +199,8 @@ class StoreWriter:
             self._kinds.add(list(self._plain.names.values()), list(self._plain.names))
             return self._kinds
 
-        write_linked(self.folder, self._staged, impossible_durations(self._staged["device_work"], kinds))
+        clipped = impossible_durations(self._staged["device_work"], kinds)
+        write_linked(self.folder, self._staged, self._written, clipped)
         self._linked = True
 
     def finish(self) -> None:
@@ -219,7 +211,8 @@ class StoreWriter:
         for writer in self._parquet.values():
             writer.close()
         self._side.close()
-        self._append("runs", list(zip(*self._runs, strict=True)) or [()] * 6)
+        runs = [run for written in self._written.values() for run in written.runs]
+        self._append("runs", list(zip(*runs, strict=True)) or [()] * 6)
         for dictionary in self._dictionaries.values():
             dictionary.close()
         write_meta(self.folder, TraceMeta(tuple(self.sources), self.rows | self._side.rows))

@@ -1,0 +1,83 @@
+"""Where the events of a thread lie: stretches of rows, sorted by time, in the row groups of the files."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stepscope import _native
+from stepscope.store.columns import ROW_GROUP
+from stepscope.store.sums import StoreFiles
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Stretch", "WrittenRows", "read_stretch", "stretches_by_thread"]
+
+_PIECE = 1 << 15
+
+
+class Stretch(NamedTuple):
+    """Rows of one thread, sorted by time, in a row group."""
+
+    table: str
+    group: int
+    first: int
+    rows: int
+    start: int
+    """When the first of them starts."""
+
+
+class WrittenRows:
+    """Notes where the rows of one table lie while they are written."""
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._groups = 0
+        self.runs: list[tuple[str, int, int, int, int, int | None]] = []
+        """Rows of the table `runs`."""
+
+    def add(self, threads: Iterable[tuple[int, int]], starts: pa.Array | pa.ChunkedArray) -> None:
+        """Rows that are written at once: of which thread so many are, one thread after the other."""
+        at = 0
+        for thread, rows in threads:
+            end = at + rows
+            while at < end:
+                here = min(end - at, ROW_GROUP - at % ROW_GROUP)
+                group = self._groups + at // ROW_GROUP
+                self.runs.append((self._table, group, thread, at % ROW_GROUP, here, starts[at].as_py()))
+                at += here
+        self._groups -= -at // ROW_GROUP
+
+    def add_sorted(self, rows: pa.RecordBatch) -> None:
+        """Rows that are sorted by thread and time."""
+        import pyarrow.compute as pc
+
+        counted = pc.value_counts(rows["thread"])
+        threads, counts = (counted.field(name).to_pylist() for name in ("values", "counts"))
+        self.add(zip(threads, counts, strict=True), rows["start_ns"])
+
+
+def stretches_by_thread(store: Path, tables: Container[str]) -> dict[int, list[Stretch]]:
+    """For each thread its stretches in some tables."""
+    found: defaultdict[int, list[Stretch]] = defaultdict(list)
+    stored = StoreFiles(store).arrow("runs").read_all()
+    for name, group, thread, first, rows, start in zip(*(c.to_pylist() for c in stored.columns), strict=True):
+        if name in tables:
+            found[thread].append(Stretch(name, group, first, rows, _native.NULL if start is None else start))
+    return found
+
+
+def read_stretch(file: Any, of: Stretch, columns: list[str]) -> Iterator[Any]:
+    """A stretch of rows piece by piece; only the columns that are asked for are read."""
+    at = 0
+    for batch in file.iter_batches(_PIECE, row_groups=[of.group], columns=columns):
+        low, high = max(of.first - at, 0), min(of.first + of.rows - at, batch.num_rows)
+        at += batch.num_rows
+        if low >= high:
+            continue
+        yield batch.slice(low, high - low)
+        if at >= of.first + of.rows:
+            return

@@ -20,17 +20,33 @@ void make_pftrace(PftraceReader* self, Reader& events, const std::string& folder
   new (self) PftraceReader(events, std::move(spec));
 }
 
-void feed(PftraceReader& self, const nb::object& piece) {
+template <class Take>
+void with_bytes(const nb::object& piece, Take&& take) {
   Py_buffer buffer;
   if (PyObject_GetBuffer(piece.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
   try {
     nb::gil_scoped_release release;
-    self.feed(static_cast<const char*>(buffer.buf), static_cast<size_t>(buffer.len));
+    take(static_cast<const char*>(buffer.buf), static_cast<size_t>(buffer.len));
   } catch (...) {
     PyBuffer_Release(&buffer);
     throw;
   }
   PyBuffer_Release(&buffer);
+}
+
+void feed(PftraceReader& self, const nb::object& piece) {
+  with_bytes(piece, [&](const char* bytes, size_t size) { self.feed(bytes, size); });
+}
+
+bool feed_packed(PftraceReader& self, const nb::object& piece) {
+  bool sound = true;
+  with_bytes(piece, [&](const char* bytes, size_t size) { sound = self.feed_packed(bytes, size); });
+  return sound;
+}
+
+nb::bytes take_packed(PftraceReader& self) {
+  const std::string packed = self.take_packed();
+  return nb::bytes(packed.data(), packed.size());
 }
 
 nb::list damage_of(const PftraceReader& self) {
@@ -92,6 +108,9 @@ void bind_pftrace(nb::module_& m) {
       .def("feed", &feed, nb::arg("piece"))
       .def("finish", &PftraceReader::finish, nb::arg("source_cut"), nb::call_guard<nb::gil_scoped_release>())
       .def("finish_some", &PftraceReader::finish_some, nb::arg("source_cut"), nb::call_guard<nb::gil_scoped_release>())
+      .def("take_packed", &take_packed)
+      .def("feed_packed", &feed_packed, nb::arg("piece"))
+      .def("end_packed", &PftraceReader::end_packed, nb::arg("whole"))
       .def("take_readings", &take_readings)
       .def_prop_ro("waiting", &PftraceReader::waiting)
       .def_prop_ro("counters", &counters_of)

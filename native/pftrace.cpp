@@ -103,19 +103,23 @@ int64_t PftraceReader::base_ns() const { return origin_ == kNull ? 0 : saturatin
 // ---- the stream
 
 void PftraceReader::feed(const char* piece, size_t size) {
-  offset_ = bytes - static_cast<int64_t>(carry_.size());
+  leave_packed();
+  offset_ = bytes - static_cast<int64_t>(carry_.size() - done_);
   bytes += static_cast<int64_t>(size);
   if (carry_.empty()) {
     const char* rest = parse(piece, piece + size);
     carry_.assign(rest, piece + size);
   } else {
     carry_.append(piece, size);
-    if (carry_.size() < wanted_) return;
-    const char* rest = parse(carry_.data(), carry_.data() + carry_.size());
-    carry_.erase(0, static_cast<size_t>(rest - carry_.data()));
+    if (carry_.size() - done_ < wanted_) return;
+    done_ = static_cast<size_t>(parse(carry_.data() + done_, carry_.data() + carry_.size()) - carry_.data());
   }
+  // Behind packets that are compressed, all that is left is read later: moving it for each of them would take too long.
+  wanted_ = 0;
+  if (!packed_.empty()) return;
+  carry_.erase(0, std::exchange(done_, 0));
   // A packet that is still incomplete is tried again when there is twice as much, so that long ones take linear time.
-  wanted_ = carry_.size() < 1 << 16 ? 0 : 2 * carry_.size();
+  if (carry_.size() >= 1 << 16) wanted_ = 2 * carry_.size();
 }
 
 void PftraceReader::finish(bool source_cut) {
@@ -126,11 +130,14 @@ void PftraceReader::finish(bool source_cut) {
 bool PftraceReader::finish_some(bool source_cut) {
   constexpr size_t kAtOnce = 1 << 17;  // events
   if (phase_ == 0) {
+    leave_packed();
     final_ = true;
-    offset_ = bytes - static_cast<int64_t>(carry_.size());
+    offset_ = bytes - static_cast<int64_t>(carry_.size() - done_);
     const char* end = carry_.data() + carry_.size();
-    const char* rest = parse(carry_.data(), end);
-    const int64_t at = offset_ + (rest - carry_.data());
+    const char* rest = parse(carry_.data() + done_, end);
+    const int64_t at = bytes - (end - rest);
+    done_ = static_cast<size_t>(rest - carry_.data());
+    if (!packed_.empty()) return true;
     if (lost_from_ >= 0) note(kNoPacket, bytes - lost_from_, lost_from_);
     else if (rest < end || source_cut) note("the file is cut short", end - rest, at);
     end_group(true);
@@ -163,7 +170,7 @@ bool PftraceReader::is_packet(const char*& p, const char* end, bool& more) {
   bool known = false;
   searched_ += static_cast<int64_t>(size);
   while (wire.next()) {
-    known |= wire.field == 8 || wire.field == 10 || wire.field == 60;
+    known |= wire.field == 8 || wire.field == 10 || wire.field == 50 || wire.field == 60;
     if ((wire.field == 11 || wire.field == 12 || wire.field == 53 || wire.field == 60) && (!wire.has_bytes() || !well_formed(wire.bytes))) return false;
   }
   if (wire.bad || !known) return false;
@@ -237,6 +244,7 @@ const char* PftraceReader::parse(const char* p, const char* end) {
     }
     if (key == 10 && !read_packet(body)) note(kDamaged, static_cast<int64_t>(size), here(p));
     p = q + size;
+    if (!packed_.empty()) return p;
   }
   return p;
 }
@@ -281,7 +289,8 @@ bool PftraceReader::read_packet(std::string_view packet) {
     fine &= read_thread(thread, tracks_[track_number(sequence.thread_track)], &sequence);
   }
   if (info.data()) fine &= read_gpus(info);
-  if (packed.data()) note("packets that are compressed inside the trace, not read", static_cast<int64_t>(packed.size()), -1);
+  if (unpacking_ && packed.data()) note("packets that are compressed twice, not read", static_cast<int64_t>(packed.size()), -1);
+  else packed_ = packed;
   if (!event.data() && !stage.data() && !counter.data()) return fine;
   int64_t time = kNull;
   if (stamped && !time_of(stamp, clock ? clock : sequence.default_clock, number, time)) {

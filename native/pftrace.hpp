@@ -148,6 +148,12 @@ class PftraceReader {
     std::vector<int64_t> counter, time, value;  // values as bits of doubles
   };
   Readings take_readings() { return std::exchange(readings_, {}); }
+
+  // Packets that are compressed inside the trace. Reading stops behind them, and goes on with the next call of feed or
+  // finish_some: whoever feeds the trace takes them, unpacks them and gives back what was in them, before that.
+  std::string take_packed();
+  bool feed_packed(const char* bytes, size_t size);  // false if it is damaged, and no more is wanted
+  void end_packed(bool whole);
   size_t waiting() const { return readings_.time.size(); }
 
   struct Counter {
@@ -166,6 +172,7 @@ class PftraceReader {
   const char* parse(const char* p, const char* end);
   bool resync(const char*& p, const char* end);
   bool is_packet(const char*& p, const char* end, bool& more);
+  void leave_packed();
   bool read_packet(std::string_view packet);
   bool read_interned(std::string_view message, Sequence& sequence);
   bool read_named(std::string_view message, Sequence& sequence, Numbered& to, uint32_t field = 2);
@@ -244,6 +251,7 @@ class PftraceReader {
   void close(Line& line, int64_t time, std::string_view more);
   void release(Line& line);
   void end_track(Line& line);
+  bool write_open(const Slice& slice);
   bool write_sorted(size_t most);
   bool write_late(size_t most);
   void write(const Slice& slice);
@@ -256,6 +264,9 @@ class PftraceReader {
   Reader& events_;
   PftraceSpec spec_;
   std::string carry_, out_;
+  size_t done_ = 0;  // bytes of what is carried that were read
+  std::string packed_, inside_;  // compressed packets that wait; of unpacked ones what is no whole packet yet
+  bool unpacking_ = false, inside_bad_ = false;
   uint64_t last_uuid_ = 0;
   uint32_t last_track_ = 0;
   bool any_track_ = false;

@@ -8,7 +8,8 @@ namespace stepscope {
 
 namespace {
 
-constexpr int64_t kIsEnd = kNull + 1, kIsInstant = kNull + 2;  // in place of a duration
+constexpr int64_t kIsEnd = kNull + 1, kIsInstant = kNull + 2, kIsOpen = kNull + 3;  // in place of a duration
+constexpr std::string_view kRange = "\"user_annotation\"";
 constexpr size_t kDeepest = 4096;      // slices of one track inside one another
 
 struct Packed {
@@ -36,7 +37,7 @@ std::string_view category_by_arguments(std::string_view name, std::string_view a
   if (has_key(args, "\"cbid\"") || (has_key(args, "\"correlation\"") && !has_key(args, "\"Ev Idx\"")))
     return begins(name, "cu") && name.size() > 3 && std::isupper(static_cast<unsigned char>(name[3])) ? "\"cuda_driver\"" : "\"cuda_runtime\"";
   const bool operator_like = has_key(args, "\"Ev Idx\"") || has_key(args, "\"External id\"") || has_key(args, "\"Input Dims\"");
-  return operator_like && !begins(name, "ProfilerStep#") && !begins(name, "Optimizer.") && !begins(name, "enumerate(Data") ? "\"cpu_op\"" : "\"user_annotation\"";
+  return operator_like && !begins(name, "ProfilerStep#") && !begins(name, "Optimizer.") && !begins(name, "enumerate(Data") ? "\"cpu_op\"" : kRange;
 }
 
 }  // namespace
@@ -243,9 +244,26 @@ void PftraceReader::close(Line& line, int64_t time, std::string_view more) {
   line.held_at[line.holds++] = depth;
 }
 
+// A range that is open at the end may be a step, and would be a short one: without a duration it is none.
+bool PftraceReader::write_open(const Slice& slice) {
+  const Place& place = place_of(slice.track);
+  Slice spelled = slice;
+  spell(spelled);
+  const bool plain = spelled.category.empty() && !place.overhead;
+  if (place.device != kNull || (plain ? category_by_arguments(spelled.title, spelled.args) : spelled.category) != kRange) return false;
+  note("a range that has no end, kept without a duration: it is no whole step", 0, -1);
+  spelled.dur = kIsOpen;
+  put(spelled, place, kRange);
+  return true;
+}
+
 void PftraceReader::end_track(Line& line) {
   const bool few = line.depth <= spec_.most_open;
   while (line.depth) {
+    if (few && write_open(unpack(line.open[line.depth - 1]))) {
+      --line.depth;
+      continue;
+    }
     note(few ? "a slice that has no end, taken to last until the end of the trace" : "a slice whose end is missing, left out", 0, -1);
     if (few) close(line, std::max(latest_, head_of(line.open[line.depth - 1]).time), {});
     else --line.depth;
@@ -366,13 +384,13 @@ std::optional<Identity> PftraceReader::put(const Slice& slice, const Place& plac
     char text[32];
     out_.append(text, write_time(ns, text));
   };
-  out_ = slice.dur == kNull ? "{\"ph\": \"i\"" : "{\"ph\": \"X\"";
+  out_ = slice.dur == kNull ? "{\"ph\": \"i\"" : slice.dur == kIsOpen ? "{\"ph\": \"B\"" : "{\"ph\": \"X\"";
   if (!category.empty()) out_ += ", \"cat\": ", out_ += category;
   if (!slice.title.empty()) out_ += ", \"name\": ", out_ += slice.title;
   out_ += ", \"pid\": ", out_ += place.pid, out_ += ", \"tid\": ", out_ += place.tid;
   out_ += ", \"ts\": ", append_time(slice.time - origin_);
-  if (slice.dur != kNull) out_ += ", \"dur\": ", append_time(slice.dur);
-  else out_ += ", \"s\": \"t\"";
+  if (slice.dur == kNull) out_ += ", \"s\": \"t\"";
+  else if (slice.dur != kIsOpen) out_ += ", \"dur\": ", append_time(slice.dur);
   if (!slice.args.empty()) out_ += ", \"args\": {", out_ += slice.args, out_ += "}";
   out_ += "}";
   return events_.read_one(out_);

@@ -37,6 +37,8 @@ class DrawnAllocator:
     annotations: list[dict[str, Any]] = field(default_factory=list)
     segments: list[dict[str, Any]] = field(default_factory=list)
     live: dict[int, tuple[int, int, Sequence[dict[str, Any]]]] = field(default_factory=dict)
+    states: dict[int, str] = field(default_factory=dict)
+    """Of blocks that are in use, but in no tensor."""
     now_us: int = BASE_US
 
     def _event(
@@ -74,8 +76,10 @@ class DrawnAllocator:
         return address
 
     def free(self, address: int, stack: Sequence[dict[str, Any]] = (), *, late: bool = False) -> None:
-        """Frees a block; what is late stays active."""
-        asked, _, _ = self.live.pop(address)
+        """Frees a block; what is late stays active, and is gone at the end if it has no state."""
+        asked = self.live[address][0]
+        if address not in self.states:
+            del self.live[address]
         self._event("free_requested", address, asked, stack)
         if not late:
             self._event("free_completed", address, asked, stack)
@@ -111,7 +115,7 @@ class DrawnAllocator:
                     "address": address,
                     "size": given,
                     "requested_size": asked,
-                    "state": "active_allocated",
+                    "state": self.states.get(address, "active_allocated"),
                 }
                 blocks.append({**block, "frames": list(stack)})
                 at = address + given

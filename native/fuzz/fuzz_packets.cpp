@@ -42,8 +42,19 @@ std::vector<std::string> read_packets(const std::string& raw, size_t piece, size
   options.folder = ".";
   options.memory_bytes = memory;
   PftraceReader packets(events, options);
-  for (size_t at = 0; at < raw.size(); at += piece) packets.feed(raw.data() + at, std::min(piece, raw.size() - at));
-  packets.finish(false);
+  // What is compressed is taken as if it were not.
+  const auto unpack = [&] {
+    const std::string packed = packets.take_packed();
+    for (size_t from = 0; from < packed.size(); from += piece)
+      if (!packets.feed_packed(packed.data() + from, std::min(piece, packed.size() - from))) break;
+    packets.end_packed(true);
+    return !packed.empty();
+  };
+  for (size_t at = 0; at < raw.size(); at += piece) {
+    packets.feed(raw.data() + at, std::min(piece, raw.size() - at));
+    while (unpack()) packets.feed(nullptr, 0);
+  }
+  while (packets.finish_some(false)) unpack();
   std::vector<std::string> said;
   for (const auto& batch : events.take_batches())
     for (size_t i = 0; i < batch->rows(); ++i) said.push_back(std::to_string(batch->start[i]) + " " + std::to_string(batch->dur[i]));

@@ -24,6 +24,7 @@ from stepscope.analyses.allocator_steps import allocator_steps
 from stepscope.analyses.allocators import allocators
 from stepscope.analyses.fragmented_segments import fragmented_segments
 from stepscope.errors import StepscopeError
+from stepscope.findings.build import build_report
 from stepscope.store.trace import Trace
 
 REAL = DATA / "h200_memory_snapshot.pickle.gz"
@@ -65,6 +66,24 @@ class TestLevels:
         (row,) = allocators(opened(tmp_path, trained()))
         assert (row.start_bytes, row.peak_bytes, row.active_bytes) == (MIB, 8 * MIB, 3 * MIB)
         assert (row.start_reserved_bytes, row.reserved_bytes, row.live_blocks) == (64 * MIB, 64 * MIB, 2)
+
+    @pytest.mark.parametrize("state", ["active_awaiting_free", "active_pending_free"])
+    def test_freed_blocks_that_a_stream_uses_stand_apart(self, state: str, tmp_path: Path) -> None:
+        made = DrawnAllocator()
+        at = made.segment(64 * MIB)
+        made.alloc(at, MIB, FORWARD)
+        made.alloc(at + 2 * MIB, 4 * MIB, FORWARD)
+        made.states[at + 2 * MIB] = state
+        made.free(at + 2 * MIB, FORWARD, late=True)
+        trace = opened(tmp_path, made)
+        (row,) = allocators(trace)
+        assert (row.allocated_bytes, row.live_blocks, row.active_bytes) == (MIB, 1, 5 * MIB)
+        assert (row.awaiting_blocks, row.awaiting_bytes) == (1, 4 * MIB)
+        assert [(one.blocks, one.awaiting_blocks) for one in allocator_holders(trace)] == [(2, 1)]
+        said = build_report(trace).pictures[-1].sentences[0]
+        assert said.startswith(
+            "1.00 MiB in 1 block in use, 4.00 MiB in 1 block freed but still used by a stream, 64.0 MiB"
+        )
 
     def test_a_block_that_was_not_split_has_its_true_size(self, tmp_path: Path) -> None:
         made = DrawnAllocator()

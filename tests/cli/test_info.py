@@ -55,6 +55,43 @@ def test_damage_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "damage    1 x the compressed stream ends too early" in text
 
 
+KINDS = {
+    "together/snapshot.pickle.gz": ("a snapshot of the caching allocator (snapshot)", "allocations"),
+    "together/memory.json.gz": ("a memory timeline of torch.profiler (memory_timeline)", "changes of memory"),
+    "together/torch_trace.log.gz": ("what torch.compile logged (compile_log)", "compilations"),
+    "together/ncu_raw.csv.gz": ("counters of kernels from Nsight Compute (ncu)", "measured kernels"),
+    "together/proton.hatchet.gz": ("a profile of Proton (proton)", "scopes"),
+    "together/execution_trace.json.gz": ("an execution trace (execution_trace)", "nodes"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_has_no_timeline(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It says what it is and what it holds, not that it has no events."""
+    text = said(capsys, str(DATA / name))
+    kind, held = KINDS[name]
+    assert f"kind      {kind}\n" in text
+    assert held in next(line for line in text.splitlines() if line.startswith("holds"))
+    assert "events    0" not in text
+
+
+def test_samples_and_counters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out.folded").write_text("python;main;f 3\npython;main;g 1\n")
+    text = said(capsys, str(tmp_path / "out.folded"))
+    assert "kind      collapsed stacks (collapsed)\n" in text
+    assert "holds     4 samples\n" in text
+    (tmp_path / "stat.txt").write_text("100,,cycles,10,100.00,,\n200,,instructions,10,100.00,,\n")
+    text = said(capsys, str(tmp_path / "stat.txt"))
+    assert "kind      what Linux perf sampled or counted (perf)\n" in text
+    assert "holds     2 CPU counters\n" in text
+
+
+def test_a_profile_has_a_kind_and_events(capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, str(SLOW_ITEM))
+    assert "kind      a Kineto trace (kineto)\n" in text
+    assert "holds" not in text
+
+
 @pytest.mark.parametrize("properties", [5, "x", {"a": 1}, [5], [{"id": 0}], None, True])
 def test_odd_device_properties(
     properties: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]

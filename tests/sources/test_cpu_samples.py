@@ -238,6 +238,42 @@ class TestPerf:
             ("CPU0", "task-clock", "msec", 2001.5, None),
         ]
 
+    def test_stat_of_several_kinds_of_cores(self, tmp_path: Path) -> None:
+        """As perf writes it for a program that moved from one kind of core to the other."""
+        text = "0.65,msec,task-clock:u,648266,100.00,0.534,CPUs utilized\n91,,page-faults:u,648266,100.00,,\n"
+        text += "400,,cpu_atom/cycles/u,276334,25.00,1.196,GHz\n800,,cpu_core/cycles/u,371932,75.00,,\n"
+        text += "200,,cpu_atom/instructions/u,1,25.00,0.5,insn per cycle\n"
+        text += "1600,,cpu_core/instructions/u,1,75.00,2.0,insn per cycle\n"
+        text += "30,,cpu_atom/branches/u,1,25.00,,\n<not counted>,,cpu_core/branches/u,0,0.00,,\n"
+        text += ",648266,100.00,,,,TopdownL1 (cpu_atom)\n,,,,,87.9,%  tma_bad_speculation\n"
+        table = stepscope.open(written(tmp_path, text)).table("cpu_totals")
+        found = {row.event: (row.value, row.per_cycle, row.counted_share) for row in table}
+        assert found == {
+            "task-clock:u": (0.65, None, None),
+            "page-faults:u": (91.0, 91 / 700, None),
+            "cpu_atom/cycles/u": (400.0, 1.0, 0.25),
+            "cpu_core/cycles/u": (800.0, 1.0, 0.75),
+            "cycles:u": (700.0, 1.0, None),  # 100 on one kind, 600 on the other
+            "cpu_atom/instructions/u": (200.0, 0.5, 0.25),
+            "cpu_core/instructions/u": (1600.0, 2.0, 0.75),
+            "instructions:u": (1250.0, 1250 / 700, None),
+            "cpu_atom/branches/u": (30.0, 30 / 400, 0.25),
+            "cpu_core/branches/u": (None, None, 0.0),
+            "branches:u": (30.0, 30 / 700, 0.25),
+        }
+        assert table.notes[0].startswith("The processor has several kinds of cores, and each was counted")
+
+    def test_stat_of_a_whole_machine_with_several_kinds_of_cores(self, tmp_path: Path) -> None:
+        text = " Performance counter stats for 'system wide':\n\n"
+        text += "         5,438,125      cpu_core/cycles/\n         3,914,586      cpu_atom/cycles/\n"
+        text += "     <not counted>      cpu_atom/branches/                               (0.00%)\n"
+        text += "           148,652      cpu_core/branches/               #    6.175 K/sec\n"
+        table = stepscope.open(written(tmp_path, text)).table("cpu_totals")
+        found = {row.event: row.value for row in table}
+        assert found["cycles"] == 5_438_125 + 3_914_586
+        assert found["branches"] == 148_652
+        assert found["cpu_atom/branches/"] is None
+
     def test_stat_of_threads(self, sample: Find) -> None:
         trace = stepscope.open(sample("perf/perf_report.txt"))  # which is of perf stat --per-thread
         sql = "SELECT scope, value FROM cpu_counters WHERE event = 'cycles'"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -103,6 +106,21 @@ def test_each_execution_is_a_step(tmp_path: Path) -> None:
     file.write_bytes(dump([("Program::load_method", 0, 80), *later, inside, *EVENTS]))
     found = stepscope.open(file).table("steps")
     assert [(row.step, row.dur_ns) for row in found] == [(0, 110), (1, 110)]
+
+
+def test_the_report_speaks_of_executorch(tmp_path: Path) -> None:
+    """Nothing in it is about GPUs that wait, training, or what PyTorch's profiler could record."""
+    operators = [("native_call_addmm.out", 110 + 20 * i, 129 + 20 * i) for i in range(50)]
+    file = tmp_path / "x.etdp"
+    file.write_bytes(dump([("Method::execute", 100, 1200), *operators]))
+    told = stepscope.report(stepscope.open(file))
+    assert told.verdict.word == "unknown"
+    assert told.verdict.sentence.startswith("Operators and delegates take 86 % of an execution of 1.10 µs.")
+    assert told.overview.unprofiled_step_ns == (1100, 1100)
+    assert [one.name for one in told.checklist] == ["step variation"]
+    said = json.dumps([asdict(told.verdict), [asdict(one) for one in told.next_steps]])
+    assert not re.search("host-bound|GPU waiting|torch\\.profiler", said)
+    assert "inspector_cli" in said
 
 
 def test_times_that_cannot_be_are_counted(tmp_path: Path) -> None:

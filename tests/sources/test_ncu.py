@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ import stepscope
 from stepscope.errors import StepscopeError
 from stepscope.findings.build import build_report
 from stepscope.schema.kernel_names import function_of
+from stepscope.sources._ncu_numbers import notation_of
 from stepscope.store.trace import Trace
 
 Find = Callable[[str], Path]
@@ -76,6 +79,53 @@ def test_whole_pages_have_what_a_plain_loop_reads(name: str, launches: int, samp
     found = ours(stepscope.open(path))
     assert found == slow(path)
     assert len({launch for launch, _ in found}) == launches
+
+
+def continental(path: Path, between: str = ",") -> str:
+    """The same page as a machine with points between thousands and decimal commas writes it."""
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("==")]
+    names, units, *given = csv.reader(lines)
+    swapped = str.maketrans(",.", ".,")
+    turned = [names, units, *([*row[:11], *(cell.translate(swapped) for cell in row[11:])] for row in given)]
+    out = io.StringIO()
+    csv.writer(out, delimiter=between, quoting=csv.QUOTE_ALL if between == "," else 0).writerows(turned)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_decimal_commas_are_told_from_points(between: str, tmp_path: Path) -> None:
+    page = tmp_path / "german.csv"
+    page.write_text("==PROF== Connected to process 7\n" + continental(RAW, between))
+    assert ours(stepscope.open(page)) == slow(RAW)
+
+
+def test_semicolons_and_points(tmp_path: Path) -> None:
+    page = tmp_path / "english.csv"
+    page.write_text(RAW.read_text().replace('","', '";"'))
+    assert ours(stepscope.open(page)) == slow(RAW)
+
+
+@pytest.mark.parametrize(
+    "texts, semicolons, last, value",
+    [
+        (["1.234,5", "0,25"], False, "1.234", 1234.0),
+        (["1,234.5", "0.25"], True, "1,234", 1234.0),
+        (["1.234.567"], False, "12,5", 12.5),
+        (["n/a", "1.234"], True, "12,5", 12.5),
+        (["n/a", "1,234"], False, "12.5", 12.5),
+        (["12,34", "0,5"], False, "1\u202f234,5", 1234.5),
+        (["0.25"], False, "1'234.5", 1234.5),
+        (["0.25"], False, "(!) nan", None),
+    ],
+)
+def test_the_notation_of_numbers(texts: list[str], semicolons: bool, last: str, value: float | None) -> None:
+    notation = notation_of(texts, semicolons=semicolons)
+    assert notation.number(last) == value
+    plain = notation.plain(pa.array([last]))
+    assert [
+        float(one) if there else None
+        for one, there in zip(plain.to_pylist(), notation.are_numbers(plain).to_pylist(), strict=True)
+    ] == [value]
 
 
 def test_measured_flops_are_those_of_the_matrices() -> None:
@@ -146,6 +196,23 @@ class TestText:
             "SELECT value, unit, grid, block, stream FROM kernel_counters"
             " WHERE launch = 0 AND metric = 'Duration'",
         ) == [(95.9, "us", "[64, 64, 1]", "[16, 16, 1]", 7)]
+
+    def test_decimal_commas(self, tmp_path: Path) -> None:
+        """A machine set to German prints 95,90 us, which is not 9,590."""
+        page = tmp_path / "page.txt"
+        page.write_text(
+            "==PROF== Connected to process 7 (python)\n[7] python@127.0.0.1\n"
+            "  gemm(float *) (64, 64, 1)x(16, 16, 1), Context 1, Stream 7, Device 0, CC 8.6\n"
+            "    Section: GPU Speed Of Light Throughput\n"
+            "    ----------------------- ------------- ------------\n"
+            "    Metric Name               Metric Unit Metric Value\n"
+            "    ----------------------- ------------- ------------\n"
+            "    Elapsed Cycles                  cycle      145.120\n"
+            "    Duration                           us        95,90\n"
+            "    ----------------------- ------------- ------------\n"
+        )
+        found = ours(stepscope.open(page))
+        assert found == {(0, "Elapsed Cycles"): 145_120.0, (0, "Duration"): 95.9}
 
     def test_a_summary_has_means_of_its_launches(self, sample: Find) -> None:
         trace = stepscope.open(sample("ncu/a10g_print_summary.txt"))
@@ -242,6 +309,25 @@ class TestRefused:
         path.write_text("==PROF== Connected to process 1\n==PROF== Disconnected from process 1\n")
         with pytest.raises(StepscopeError, match="has no metrics of kernels"):
             stepscope.open(path)
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters.",
+            "The user does not have permission to profile on the target device.",
+        ],
+    )
+    def test_counters_that_are_forbidden(self, said: str, tmp_path: Path) -> None:
+        path = tmp_path / "kernels.csv"
+        path.write_text(
+            f"==PROF== Connected to process 9012 (/usr/bin/python3.11)\n==ERROR== {said}\n"
+            "loss 0.42\n==PROF== Disconnected from process 9012\n"
+        )
+        with pytest.raises(StepscopeError, match="not allowed to read the GPU's counters") as caught:
+            stepscope.open(path)
+        hint = caught.value.hint or ""
+        for fix in ("as root", "--cap-add SYS_ADMIN", "NVreg_RestrictProfilingToAdminUsers=0"):
+            assert fix in hint
 
     def test_a_page_that_is_cut_or_mixed_with_output(self, tmp_path: Path) -> None:
         text = RAW.read_text().splitlines(keepends=True)

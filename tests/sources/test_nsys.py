@@ -369,6 +369,25 @@ class TestDrawnOnes:
         ]
         assert rows(trace, sql) == expected
 
+    def test_metrics_that_are_not_read_are_named(self, tmp_path: Path) -> None:
+        """Those of old exports, where GPU metrics are generic events, and of network cards."""
+        trace = self.opened(
+            tmp_path,
+            GENERIC_EVENT_SOURCES=[{"sourceId": 9, "data": '{"Name": "GpuMetrics"}'}],
+            GENERIC_EVENT_TYPES=[{"typeId": 8, "sourceId": 9, "data": '{"Name": "GA100"}'}],
+            GENERIC_EVENTS=[{"rawTimestamp": 5, "timestamp": 5, "typeId": 8, "data": '{"SM Active": "35"}'}],
+            NET_NIC_METRIC=[{"start": 1, "end": 2, "globalId": 3, "portId": 1, "nameId": 0, "value": 7}],
+        )
+        notes = " ".join(trace.meta.sources[0].notes)
+        assert "only as generic events, which are not read" in notes
+        assert "Metrics of network cards are in this export and are not read." in notes
+        told = " ".join(row.explanation for row in trace.table("trust"))
+        assert "Metrics of network cards" in told
+
+    def test_metrics_that_are_not_there_are_not_named(self, tmp_path: Path) -> None:
+        trace = self.opened(tmp_path, GENERIC_EVENTS=[{"timestamp": 5, "typeId": 8, "data": "{}"}])
+        assert "not read" not in " ".join(trace.meta.sources[0].notes)
+
     def test_a_folder_of_parquet_says_the_same(self, tmp_path: Path) -> None:
         folder = tmp_path / "exported"
         folder.mkdir()

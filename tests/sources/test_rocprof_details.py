@@ -82,6 +82,72 @@ class TestRocpd:
         ]
         assert rows(trace, "SELECT name FROM launches") == [("hipFree",)]
 
+    # Of schema 4, as rocprofiler-sdk declares it: names of tables end in an id that no other process has.
+    FOURTH = """
+        CREATE TABLE rocpd_string_0f (id INTEGER PRIMARY KEY, guid TEXT, string TEXT);
+        INSERT INTO rocpd_string_0f VALUES (1, 'g', 'hipLaunchKernel'), (2, 'g', 'roctxRangePushA'),
+            (3, 'g', 'MEMORY_COPY_HOST_TO_DEVICE');
+        CREATE TABLE rocpd_info_category_0f (id INTEGER PRIMARY KEY, guid TEXT, name TEXT);
+        INSERT INTO rocpd_info_category_0f VALUES (1, 'g', 'HIP_RUNTIME_API'), (2, 'g', 'MARKER_CORE_API'),
+            (3, 'g', 'KERNEL_DISPATCH');
+        CREATE TABLE rocpd_info_process_0f (id INTEGER PRIMARY KEY, guid TEXT, pid INTEGER);
+        INSERT INTO rocpd_info_process_0f VALUES (1, 'g', 4242);
+        CREATE TABLE rocpd_info_thread_0f (id INTEGER PRIMARY KEY, guid TEXT, tid INTEGER);
+        INSERT INTO rocpd_info_thread_0f VALUES (1, 'g', 4243);
+        CREATE TABLE rocpd_info_agent_0f (id INTEGER PRIMARY KEY, guid TEXT, type TEXT, type_index INTEGER,
+            name TEXT, product_name TEXT, extdata JSONB);
+        INSERT INTO rocpd_info_agent_0f VALUES (7, 'g', 'GPU', 3, 'gfx942', 'AMD Instinct MI300X', '{}');
+        CREATE TABLE rocpd_track_0f (id INTEGER PRIMARY KEY, guid TEXT, nid INTEGER, pid INTEGER, tid INTEGER,
+            agent_id INTEGER, queue_id INTEGER, stream_id INTEGER);
+        INSERT INTO rocpd_track_0f VALUES (1, 'g', 1, 1, 1, NULL, NULL, NULL),
+            (2, 'g', 1, 1, 1, 7, 5, 9), (3, 'g', 1, 1, 1, 7, 5, NULL);
+        CREATE TABLE rocpd_event_0f (id INTEGER PRIMARY KEY, guid TEXT, category_id INTEGER, stack_id INTEGER,
+            extdata JSONB);
+        INSERT INTO rocpd_event_0f VALUES (1, 'g', 1, 11, '{}'), (2, 'g', 2, 12, '{"message": "step"}'),
+            (3, 'g', 3, 11, '{}'), (4, 'g', 3, 13, '{}');
+        CREATE TABLE rocpd_info_kernel_symbol_0f (id INTEGER PRIMARY KEY, guid TEXT, display_name TEXT);
+        INSERT INTO rocpd_info_kernel_symbol_0f VALUES (1, 'g', 'gemm');
+    """
+    TIMED = """
+        CREATE TABLE rocpd_region_0f (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, name_id INTEGER,
+            {0} INTEGER, {1} INTEGER, event_id INTEGER, extdata JSONB);
+        INSERT INTO rocpd_region_0f VALUES (1, 'g', 1, 1, {2}, 1, '{{}}'), (2, 'g', 1, 2, {3}, 2, '{{}}');
+        CREATE TABLE rocpd_kernel_dispatch_0f (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER,
+            kernel_id INTEGER, {0} INTEGER, {1} INTEGER, event_id INTEGER);
+        INSERT INTO rocpd_kernel_dispatch_0f VALUES (1, 'g', 2, 1, {4}, 3);
+        CREATE TABLE rocpd_memory_copy_0f (id INTEGER PRIMARY KEY, guid TEXT, track_id INTEGER, {0} INTEGER,
+            {1} INTEGER, name_id INTEGER, dst_agent_id INTEGER, size INTEGER, event_id INTEGER);
+        INSERT INTO rocpd_memory_copy_0f VALUES (1, 'g', 3, {5}, 3, 7, 4096, 4);
+    """
+    TIMES = ((20, 25), (10, 99), (30, 45), (50, 58))
+
+    @pytest.mark.parametrize("version", ["4.0", "4.1"])
+    def test_schema_4(self, version: str, tmp_path: Path) -> None:
+        """Places are those of a track; times stand in a table of their own in 4.0, and in the row in 4.1."""
+        text = self.FOURTH
+        if version == "4.1":
+            told = [f"{start}, {end}" for start, end in self.TIMES]
+            text += self.TIMED.format('"start"', '"end"', *told)
+        else:
+            told = [f"{2 * at + 101}, {2 * at + 102}" for at in range(4)]
+            text += self.TIMED.format("start_id", "end_id", *told)
+            text += "CREATE TABLE rocpd_timestamp_0f (id INTEGER PRIMARY KEY, guid TEXT, value BIGINT);"
+            values = (one for pair in self.TIMES for one in pair)
+            listed = ", ".join(f"({at}, 'g', {value})" for at, value in enumerate(values, 101))
+            text += f"INSERT INTO rocpd_timestamp_0f VALUES {listed};"
+        trace = drawn(tmp_path / "x.db", text)
+        sql = """
+            SELECT w.name, w.device, w.stream, w.start_ns, w.dur_ns, l.name AS call, l.pid, l.tid
+            FROM device_work w LEFT JOIN launches l ON l.event = w.launch ORDER BY w.start_ns
+        """
+        assert rows(trace, sql) == [
+            ("gemm", 3, 9, 30, 15, "hipLaunchKernel", "4242", "4243"),
+            ("Memcpy HtoD (Host -> Device)", 3, 5, 50, 8, None, None, None),
+        ]
+        assert rows(trace, RANGES) == [("step", 89)]
+        (gpu,) = trace.meta.metadata["deviceProperties"]
+        assert (gpu["id"], gpu["name"]) == (3, "AMD Instinct MI300X")
+
     def test_streams_before_queues(self, tmp_path: Path) -> None:
         trace = drawn(tmp_path / "x.db", self.TABLES)
         assert [row[:2] for row in rows(trace, WORK)] == [
@@ -260,10 +326,10 @@ class TestJsonOfFirstRocprof:
         path.write_text(begin + "".join(lines) + "]}\n")
         return path
 
-    def span(self, name: str, pid: int, begin: int, end: int, **told: str) -> dict[str, Any]:
+    def span(self, name: str, section: int, begin: int, end: int, /, **told: str) -> dict[str, Any]:
         times = {"BeginNs": str(begin), "EndNs": str(end), "DurationNs": str(end - begin)}
         shown = {"ts": str(begin // 1000 - 5), "dur": str((end - begin) // 1000)}
-        named = {"ph": "X", "name": name, "pid": str(pid), "tid": "9"}
+        named = {"ph": "X", "name": name, "pid": str(section), "tid": "9"}
         return named | shown | {"args": times | {key.replace("_", "-"): one for key, one in told.items()}}
 
     def test_all_kinds(self, tmp_path: Path) -> None:
@@ -295,6 +361,33 @@ class TestJsonOfFirstRocprof:
         ]
         assert not trace.meta.damage
         assert main(["report", str(file)]) == 0
+
+    def test_several_processes_stay_apart(self, tmp_path: Path) -> None:
+        """The last versions say the process of everything within `args`, also of calls."""
+        spans = []
+        for process, gpu, at in (("77", 6, 0), ("88", 7, 500)):
+            told = {"Index": "5", "pid": process}
+            spans += [
+                self.span("hipLaunchKernel", 2, at + 11_000, at + 12_000, **told),
+                self.span("gemm.kd", gpu, at + 20_000, at + 30_000, dev_id=str(gpu - 6), **told),
+            ]
+        trace = stepscope.open(self.draw(tmp_path / "results.json", *spans))
+        sql = """
+            SELECT w.device, w.start_ns, l.start_ns AS launched_ns, l.pid
+            FROM device_work w LEFT JOIN launches l ON l.event = w.launch ORDER BY w.start_ns
+        """
+        assert rows(trace, sql) == [(0, 20_000, 11_000, "77"), (1, 20_500, 11_500, "88")]
+        (doubt,) = [row for row in trace.table("trust") if row.what == "several processes"]
+        assert doubt.count == 2
+
+    def test_calls_that_do_not_say_their_process_are_not_tied(self, tmp_path: Path) -> None:
+        spans = [self.span("hipLaunchKernel", 2, 11_000, 12_000, Index="5", pid="2")]
+        for process, gpu in (("77", 6), ("88", 7)):
+            told = {"Index": "5", "dev_id": str(gpu - 6), "proc_id": process, "pid": str(gpu)}
+            spans.append(self.span("gemm.kd", gpu, 20_000, 30_000, **told))
+        trace = stepscope.open(self.draw(tmp_path / "results.json", *spans))
+        assert rows(trace, "SELECT launch FROM device_work") == [(None,), (None,)]
+        assert rows(trace, "SELECT pid FROM launches") == [("rocprof",)]
 
     def test_times_beside_args_alone(self, tmp_path: Path) -> None:
         span = {"ph": "X", "name": "gemm", "pid": 6, "tid": 0, "ts": "1551401624300.5", "dur": 1000.123}

@@ -15,6 +15,7 @@ from tests.snapshots import BACKWARD, BASE_US, FORWARD, MIB, DrawnAllocator, fra
 
 import stepscope
 from stepscope.errors import StepscopeError
+from stepscope.findings.build import build_report
 from stepscope.store.trace import Trace
 
 REAL = DATA / "h200_memory_snapshot.pickle.gz"
@@ -259,7 +260,16 @@ class TestBadOnes:
         (count,) = rows(trace, "SELECT count(*) FROM allocator_events")[0]
         assert 1000 < count < 9808
         (damage,) = trace.meta.damage
-        assert "ends too early" in damage.reason
+        assert damage.reason == "the snapshot is cut short: it ends too early"
+        report = build_report(trace)
+        assert "It is cut short: at least 1.78 GiB is in use" in report.verdict.sentence
+        assert "The snapshot is cut short: this is what is left of it." in report.pictures[-1].sentences
+
+    def test_one_that_is_cut_near_its_beginning_says_so(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.pickle"
+        path.write_bytes(gzip.decompress(REAL.read_bytes())[:100])
+        said = build_report(stepscope.open(path)).verdict.sentence
+        assert said == "The snapshot is cut short: nothing in it says what is in use."
 
     def test_odd_entries_are_counted(self, tmp_path: Path) -> None:
         told = drawn().snapshot()

@@ -18,7 +18,7 @@ from stepscope.store.marks import MOST_STEPS
 from stepscope.store.steps import queued_until
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["CAVEAT_READS", "EVENT_CHECKS", "Caveat", "Check", "Steps"]
+__all__ = ["CAVEAT_READS", "EVENT_CHECKS", "NO_END", "Caveat", "Check", "Steps"]
 
 _TIMES = ("event", "start_ns", "dur_ns", "name", "thread", "pid", "category", "phase")
 
@@ -259,8 +259,25 @@ _UNFINISHED = " UNION ALL ".join(
 )
 
 
+NO_END = ("a slice that has no end", "a range that has no end")
+"""How the reader of Perfetto traces begins to say that something was open when the recording ended."""
+_STOP = "Stop the profiler after the step: call its step() as the last thing of the loop."
+
+
 def unfinished_events(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     """Events that were open when the profiler stopped, and were ended by it."""
+    open_ = [sum(one.count for one in trace.meta.damage if one.reason.startswith(kind)) for kind in NO_END]
+    if any(open_):
+        named = zip(open_, ("slice", "range"), strict=True)
+        said = " and ".join(units.counted(n, noun) for n, noun in named if n)
+        yield steps.vague(
+            "unfinished events",
+            sum(open_),
+            f"Open when the recording ended: {said}. A slice is taken to last until then; a range may be a "
+            "step, and one without an end is none.",
+            _STOP,
+            "How long they would have lasted is not in the profile.",
+        )
     at = _one(trace, _WINDOW_END)["end_ns"]
     count = _one(trace, f"SELECT count(*) AS n FROM ({_UNFINISHED})", at=at)["n"] if at is not None else 0
     if count:
@@ -270,7 +287,7 @@ def unfinished_events(trace: Trace, steps: Steps) -> Iterator[Caveat]:
             steps.covered(_UNFINISHED, at=at),
             "Operators, calls or ranges that reach to the end of the profile or beyond were still open "
             "when it was stopped: their durations are those of the profile.",
-            "Stop the profiler after the step: call its step() as the last thing of the loop.",
+            _STOP,
         )
 
 

@@ -30,13 +30,17 @@ class AllocatorHolder:
     largest_bytes: Annotated[int, "The largest of them."]
     first_nth: Annotated[int | None, "The first event of the history that made one; NULL: before it."]
     last_nth: Annotated[int | None, "The last event that made one."]
+    awaiting_blocks: Annotated[int, "Of the blocks, those that are freed, but that a stream still uses."]
 
 
 _SQL = """
     SELECT device, site, module, category, op, count(*) AS blocks, sum(bytes)::BIGINT AS bytes,
            sum(bytes) / nullif(any_value(active_bytes), 0)::DOUBLE AS share, max(bytes) AS largest_bytes,
-           min(made_nth) AS first_nth, max(made_nth) AS last_nth
-    FROM kinds JOIN ends USING (device) WHERE freed_nth IS NULL
+           min(made_nth) AS first_nth, max(made_nth) AS last_nth, count(awaits) AS awaiting_blocks
+    FROM kinds JOIN ends USING (device)
+    LEFT JOIN (SELECT DISTINCT device, address, true AS awaits FROM state WHERE active AND NOT allocated)
+        USING (device, address)
+    WHERE freed_nth IS NULL
     GROUP BY device, site, module, category, op ORDER BY device, bytes DESC, site, module, category, op
 """
 

@@ -42,6 +42,8 @@ class Allocator:
     reserved_at_peak_bytes: Annotated[int | None, "Reserved at that time."]
     reserved_peak_bytes: Annotated[int | None, "The most that was reserved at any time."]
     failures: Annotated[int, "Allocations that failed."]
+    awaiting_blocks: Annotated[int, "Blocks that are freed, but that a stream still uses at the end."]
+    awaiting_bytes: Annotated[int, "Their size: active, and in no tensor."]
 
 
 _SQL = """
@@ -51,7 +53,8 @@ _SQL = """
         FROM allocator_events GROUP BY device),
     held AS (
         SELECT device, count(*) FILTER (allocated) AS live_blocks,
-               sum(requested_bytes) FILTER (allocated)::BIGINT AS requested_bytes
+               sum(requested_bytes) FILTER (allocated)::BIGINT AS requested_bytes,
+               count(*) FILTER (active AND NOT allocated) AS awaiting_blocks
         FROM state GROUP BY device),
     pieces AS (
         SELECT coalesce(device, 0) AS device, count(*) AS segments FROM allocator_segments GROUP BY 1),
@@ -67,7 +70,8 @@ _SQL = """
                AS reserved_at_peak_bytes,
            CASE WHEN $history THEN greatest(most.reserved_bytes, starts.reserved_bytes) END
                AS reserved_peak_bytes,
-           coalesce(failures, 0) AS failures
+           coalesce(failures, 0) AS failures, coalesce(awaiting_blocks, 0) AS awaiting_blocks,
+           ends.active_bytes - ends.allocated_bytes AS awaiting_bytes
     FROM ends JOIN starts USING (device) JOIN peaks USING (device) LEFT JOIN counts USING (device)
     LEFT JOIN held USING (device) LEFT JOIN pieces USING (device) LEFT JOIN most USING (device)
     LEFT JOIN levels ON levels.device = ends.device AND levels.nth = peak_nth

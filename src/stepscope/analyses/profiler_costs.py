@@ -65,7 +65,7 @@ def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
     threads = [row["thread"] for row in trace.rows(DRIVING)]
     moment = recording_moment_of(trace)
     rows = []
-    for found in trace.rows(_EVENTS, **window, threads=threads) if steps else ():
+    for found in trace.rows(_EVENTS, **window, threads=threads) if steps and moment.most else ():
         if events := found["events"]:
             cost = events * COSTS_NS[found["kind"]]
             least, most = round(moment.least * cost), round(moment.most * cost)
@@ -76,5 +76,5 @@ def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
         per_step = overhead["events"] / steps
         rows.append(ProfilerCost("overhead", overhead["events"], per_step, 0, overhead["ns"]))
     rows.sort(key=lambda row: (-row.most_ns, row.kind))
-    said = [moment.said] if rows else ["No event of the host was recorded in a step."]
+    said = [moment.said] if rows or not moment.most else ["No event of the host was recorded in a step."]
     return Table.of(ProfilerCost, rows, said + how_steps_were_found(trace))

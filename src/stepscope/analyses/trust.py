@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from stepscope import units
 from stepscope.analyses import analysis
-from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, Caveat, Check, Steps
+from stepscope.analyses._caveats import CAVEAT_READS, EVENT_CHECKS, NO_END, Caveat, Check, Steps
 from stepscope.analyses._slowing import slower_device
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.step_limits import MOST_ERROR, error_of, step_limits
@@ -44,7 +44,7 @@ def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
     odd: list[Damage] = []
     for one in trace.meta.damage:
         reason = one.reason
-        if reason.startswith(("a negative duration", "a time that is no number")):
+        if reason.startswith(("a negative duration", "a time that is no number", *NO_END)):
             continue
         place = repaired if reason.startswith("repaired") else lost if _loses(one) else odd
         place.append(one)
@@ -78,7 +78,10 @@ def damaged_file(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 def _loses(one: Damage) -> bool:
     """Whether a kind of damage lost events: bytes are gone, or the file ended too early."""
-    early = ("cut short", "ends inside damage", "does not end", "stream is broken", "ends too early")
+    early = (
+        *("cut short", "ends inside damage", "does not end", "stream is broken", "ends too early"),
+        "read up to there",
+    )
     return bool(one.bytes) or any(word in one.reason for word in early)
 
 
@@ -171,9 +174,10 @@ def measured_apart(trace: Trace, steps: Steps) -> Iterator[Caveat]:
         )
 
 
-_MARK_STEPS = dict.fromkeys(
-    ("nsys", "rocprof"), 'Put each step into a range: with torch.cuda.nvtx.range("step").'
-)
+_MARK_STEPS = {
+    **dict.fromkeys(("nsys", "rocprof"), 'Put each step into a range: with torch.cuda.nvtx.range("step").'),
+    "etdump": "Write the ETDump after at least one whole execution of a method.",
+}
 
 
 def steps_without_marks(trace: Trace, steps: Steps) -> Iterator[Caveat]:

@@ -11,7 +11,7 @@ from stepscope.findings._phrases import times
 from stepscope.findings.facts import Facts
 from stepscope.tables import Table
 
-__all__ = ["without_steps"]
+__all__ = ["is_cut", "without_steps"]
 
 
 def without_steps(facts: Facts, tables: Mapping[str, Table[Any]]) -> str:
@@ -41,13 +41,26 @@ def _compile_log(tables: Mapping[str, Table[Any]]) -> str:
 _NO_TIMES = "has no times of kernels: nothing is said about speed."
 
 
+def is_cut(tables: Mapping[str, Table[Any]]) -> bool:
+    """Whether a snapshot ends before its end."""
+    told = tables.get("allocators")
+    said = [row.explanation for row in tables.get("trust", ())]
+    said += () if told is None else told.notes
+    return any("snapshot is cut" in one for one in said)
+
+
 def _snapshot(tables: Mapping[str, Table[Any]]) -> str:
-    allocators = tables.get("allocators")
-    held = max(allocators or (), key=lambda one: one.peak_bytes or one.active_bytes, default=None)
-    if held is None or allocators is None:
-        return ""
-    if any("is cut" in note for note in allocators.notes):
-        known = f"The file is cut: at least {units.size(held.active_bytes)} is in use."
+    rows = tables.get("allocators", ())
+    held = max(rows, key=lambda one: one.peak_bytes or one.active_bytes, default=None)
+    cut = is_cut(tables)
+    if held is None:
+        return "The snapshot is cut short: nothing in it says what is in use." if cut else ""
+    if cut:
+        known = (
+            f"It is cut short: at least {units.size(held.active_bytes)} is in use, and the peak is not known."
+            if held.active_bytes
+            else "It is cut short, before anything that says what is in use."
+        )
     elif held.peak_bytes is None:
         known = f"At its end {units.size(held.active_bytes)} is in use; the peak is not known."
     else:

@@ -29,6 +29,8 @@ def checklist_of(
     """All points, with what this trace has; none for what has no steps."""
     if not mean_step.steps:
         return ()
+    if facts.kind == "etdump":  # the others are about training, and about GPUs
+        return (_variation(tables),)
     return (
         _utilisation(overview),
         _variation(tables),

@@ -27,6 +27,8 @@ LEAST_GAIN = 0.03
 LEAST_KERNEL_SHARE = 0.10
 MOST_OF_A_NAME = 60
 """Characters; the names of generated kernels can have hundreds."""
+_ELSEWHERE = ("etdump", "xplane")
+"""Kinds of files whose operators PyTorch's profiler did not record, and cannot."""
 _FLAGS = {"stacks": "with_stack=True", "shapes": "record_shapes=True", "memory": "profile_memory=True"}
 
 
@@ -43,7 +45,8 @@ def next_steps_of(
         *_change(findings),
         *_try(mean_step, verdict, tables),
         *_closer(facts, verdict, tables),
-        *_record(facts, not_run),
+        *(_executorch() if facts.kind == "etdump" else ()),
+        *(_record(facts, not_run) if facts.kind not in _ELSEWHERE else ()),
     )
 
 
@@ -145,6 +148,15 @@ def _pattern(name: str | None) -> str:
     plain = (name or "").removeprefix("void ").partition("(anonymous namespace)::")
     bare = re.split(r"[<(]", plain[2] or plain[0], maxsplit=1)[0]
     return re.sub(r"[^\w]", ".", bare.rpartition("::")[2] or bare)[:MOST_OF_A_NAME]
+
+
+def _executorch() -> Iterator[NextStep]:
+    """What shows more of what ExecuTorch ran."""
+    yield NextStep("See which operators take the time:", "stepscope show ops TRACE")
+    yield NextStep(
+        "Name operators by the lines of your model, with the ETRecord of its export:",
+        "python -m executorch.devtools.inspector.inspector_cli --etdump_path TRACE --etrecord_path ETRECORD",
+    )
 
 
 def _record(facts: Facts, not_run: Sequence[NotRun]) -> Iterator[NextStep]:

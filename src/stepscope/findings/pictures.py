@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope import units
+from stepscope.findings._without_steps import is_cut
 from stepscope.tables import Table
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def _of_device(held: Allocator, tables: Mapping[str, Table[Any]]) -> Iterator[Pi
         yield _picture("", (), "by line of code", _lines(rows))
     rows = [row for row in tables.get("allocator_holders", ()) if row.device == held.device]
     title = f"Memory at the end on device {held.device}"
-    yield _picture(title, (_at_end(held), *_free(held, tables)), "by line of code", _lines(rows))
+    said = (*_cut(tables), _at_end(held), *_free(held, tables))
+    yield _picture(title, said, "by line of code", _lines(rows))
 
 
 def _picture(title: str, sentences: tuple[str, ...], heading: str, sizes: Counter[str]) -> Picture:
@@ -81,9 +83,21 @@ def _at_peak(held: Allocator) -> tuple[str, ...]:
     return (said,)
 
 
+def _cut(tables: Mapping[str, Table[Any]]) -> tuple[str, ...]:
+    if not is_cut(tables):
+        return ()
+    return ("The snapshot is cut short: this is what is left of it.",)
+
+
 def _at_end(held: Allocator) -> str:
+    freed = (
+        f"{units.size(held.awaiting_bytes)} in {units.counted(held.awaiting_blocks, 'block')} freed but "
+        "still used by a stream, "
+        if held.awaiting_blocks
+        else ""
+    )
     return (
-        f"{units.size(held.active_bytes)} in {units.counted(held.live_blocks, 'block')} in use, "
+        f"{units.size(held.allocated_bytes)} in {units.counted(held.live_blocks, 'block')} in use, {freed}"
         f"{units.size(held.reserved_bytes)} in {units.counted(held.segments, 'segment')} reserved."
     )
 

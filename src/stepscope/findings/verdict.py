@@ -58,7 +58,7 @@ def verdict_of(
         )
         return Verdict("compiling", said, promise)
     if mean_step.device is None:
-        return Verdict(*_without_device(mean_step, overview), promise)
+        return Verdict(*_without_device(mean_step, facts, overview), promise)
     if not overview.kernels_per_step and not overview.parts["kernel"] + overview.parts["communication"]:
         return Verdict("unknown", _without_kernels(mean_step), promise)
     if facts.vendor not in _KNOWN_RUNTIMES:
@@ -144,10 +144,12 @@ def _compiling_share(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> f
     return min(1.0, mean_step.share(mean_step.per_step(inside)))
 
 
-def _without_device(mean_step: MeanStep, overview: Overview) -> tuple[Word, str]:
+def _without_device(mean_step: MeanStep, facts: Facts, overview: Overview) -> tuple[Word, str]:
     step = units.duration(mean_step.step_ns)
     if not sum(overview.parts.values()):
         return "unknown", f"Nothing was recorded in the {step} step: no operators and no device work."
+    if facts.kind == "etdump":
+        return "unknown", _on_a_small_device(mean_step, overview)
     none = "No device work in this profile."
     data, communication = (mean_step.share(overview.parts[part]) for part in ("dataloader", "communication"))
     if data >= 0.3:
@@ -162,6 +164,14 @@ def _without_device(mean_step: MeanStep, overview: Overview) -> tuple[Word, str]
         return "unknown", f"{none} It has no operators either, so it does not show what sets the pace."
     cpu = mean_step.share(overview.parts["cpu"])
     return "host-bound", f"{none} Operators on the CPU take {units.percent(cpu)} of the {step} step."
+
+
+def _on_a_small_device(mean_step: MeanStep, overview: Overview) -> str:
+    cpu = units.percent(mean_step.share(overview.parts["cpu"]))
+    return (
+        f"Operators and delegates take {cpu} of an execution of {units.duration(mean_step.step_ns)}. An "
+        "ETDump does not tell whether a CPU, a DSP or a GPU ran them, so it does not show what limits them."
+    )
 
 
 def _without_kernels(mean_step: MeanStep) -> str:

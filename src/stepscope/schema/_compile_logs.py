@@ -52,7 +52,7 @@ COMPILE_LOGS = (
             Column("layers", "int64", "Layers of one list of modules that are in its graph."),
             Column("guards", "int64", "Guards that are checked before each run."),
             Column("restarts", "string", "Why tracing was begun again."),
-            Column("recompiled_because", "string", "The guard that failed, as the entry on its end has it."),
+            Column("recompiled_because", "string", "The first guard that failed, of a later version."),
             Column("failed", "string", "Why it failed; NULL if it did not."),
         ),
     ),

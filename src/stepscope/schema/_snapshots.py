@@ -35,7 +35,9 @@ SNAPSHOTS = (
             Column("address", "int64", "Where it begins."),
             Column("bytes", "int64", "Its size, rounded up by the allocator.", always=True),
             Column("requested_bytes", "int64", "What the program asked for."),
-            Column("state", "string", "active_allocated, active_awaiting_free or inactive."),
+            Column(
+                "state", "string", "active_allocated; active_awaiting_free, or active_pending_free; inactive."
+            ),
             Column("stack", "int64", _STACK),
         ),
     ),

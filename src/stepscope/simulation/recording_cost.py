@@ -39,6 +39,9 @@ LEAST_CALLS = 20
 COLD = 1.6
 """How much slower than the launches say the other calls may be: where these are few, their code is cold."""
 
+_ELSEWHERE = {"etdump": "ExecuTorch recorded it: what that cost the device is unknown, and is not taken off."}
+"""What is said where another profiler than PyTorch's recorded operators: its events cost something else."""
+
 _COMPILED = "^(triton_|Torch-Compiled |TorchDynamo |Pregraph |AOTDispatcher |## Call |CompiledFunction)"
 
 _IS_COMPILED = f"regexp_matches(name, '{_COMPILED}')"
@@ -87,6 +90,8 @@ def moment_of(trace: Trace) -> Moment:
 
 
 def _moment(trace: Trace) -> Moment:
+    if trace.meta.kind in _ELSEWHERE:
+        return Moment(0.0, 0.0, _ELSEWHERE[trace.meta.kind])
     found = trace.rows(_SPEED)[0]
     by_ops, by_launches = found["by_ops"], found["by_launches"]
     slowness = by_ops or by_launches

@@ -54,6 +54,8 @@ class CompileRows:
         self._bytes: Counter[tuple[Any, ...]] = Counter()
         self._unnamed: defaultdict[tuple[int, str | None], list[dict[str, Any]]] = defaultdict(list)
         self._recompiled: set[tuple[int, str | None]] = set()
+        self._because: dict[tuple[int, str | None], str] = {}
+        """Of what is about to be compiled again, the guard that failed: it is said before it begins."""
         self._phases = Phases()
         self._offset_ns: int | None = None
 
@@ -167,6 +169,7 @@ class CompileRows:
         row = self._compilation(entry, "frame")
         row |= dict(zip(("file", "line", "function"), callee, strict=True))
         row["called_from"] = f"{caller[0]}({caller[1]}): {caller[2]}" if caller else None
+        row["recompiled_because"] = self._because.pop(key, None)
         self._open[key] = row
         for waiting in self._unnamed.pop(key, ()):  # its guards failed before it began
             waiting |= {name: waiting[name] or row[name] for name in ("function", "file", "line")}
@@ -218,7 +221,9 @@ class CompileRows:
         row["failed"] = _text(
             ": ".join(filter(None, (_text(metrics.get(f"fail_{of}")) for of in ("type", "reason"))))
         )
-        row["recompiled_because"] = _text(metrics.get("recompile_reason"))
+        told_before = self._because.pop(key, None) if kind == "frame" else None
+        because = _text(metrics.get("recompile_reason")) or row.get("recompiled_because") or told_before
+        row["recompiled_because"] = because
         if row["recompiled_because"] and key not in self._recompiled:
             self._recompiles(entry, [row["recompiled_because"]])
         if reason := _text(metrics.get("cudagraph_skip_reason")):
@@ -309,19 +314,29 @@ class CompileRows:
             row["attempts"] = max(row["attempts"], entry.attempt + 1)
             return
         row = self._compilation(entry, "frame")
+        row["recompiled_because"] = self._because.pop((entry.process, entry.region), None)
         self._announced[key] = {"by": words[0] if words else "", "row": row}
         if len(words) >= 3 and words[2].rpartition(":")[2].isdigit():
             row["function"], (row["file"], _, line) = words[1], words[2].rpartition(":")
             row["line"] = int(line[:9])
 
     def _recompiles(self, entry: Entry, reasons: list[Any]) -> None:
-        self._recompiled.add((entry.process, entry.region))
-        running = self._open.get((entry.process, entry.region), {})
-        for one in guard_failures([str(reason) for reason in reasons]):
+        key = (entry.process, entry.region)
+        self._recompiled.add(key)
+        running = self._open.get(key, {})
+        failures = guard_failures([str(reason) for reason in reasons])
+        if failures and not failures[0]["limit"]:
+            first = failures[0]
+            because = f"{first['version']}: {first['guard']}" if first["version"] else first["guard"]
+            if running:
+                running["recompiled_because"] = running.get("recompiled_because") or because
+            else:
+                self._because[key] = because
+        for one in failures:
             known = {name: one[name] or running.get(name) for name in ("function", "file", "line")}
             row = self._put("logged_recompiles", entry, {**one, **known})
             if not known["function"]:
-                self._unnamed[entry.process, entry.region].append(row)
+                self._unnamed[key].append(row)
 
     # ------------------------------------------------------------ rows
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from stepscope.sources._arrow_tables import ProfileTables
 
-__all__ = ["base_of", "devices_of", "gpus_of_processes", "metadata_of"]
+__all__ = ["base_of", "devices_of", "gpus_of_processes", "metadata_of", "unread_metrics"]
 
 # A property of a device as Kineto calls it, and the column that holds it.
 _PROPERTIES = {
@@ -23,6 +23,17 @@ _PROPERTIES = {
     "numSms": "smCount",
 }
 _MOST_DEVICES = 1_024
+_UNREAD = {
+    "NET_NIC_METRIC": "network cards",
+    "NET_IB_SWITCH_METRIC": "InfiniBand switches",
+    "NET_IB_SWITCH_CONGESTION_EVENT": "congestion of InfiniBand switches",
+    "SOC_METRICS": "the system on a chip",
+}
+"""Tables of metrics that are not read, and what they are of."""
+_OF_ANY = ("typeId", "start", "timestamp", "value")
+"""Columns of whole numbers of which each of these tables has one."""
+_OLD_SOURCE = "GpuMetrics"
+"""Who writes GPU metrics as generic events, in exports that have no table for them."""
 
 
 def devices_of(tables: ProfileTables) -> list[dict[str, Any]]:
@@ -84,3 +95,29 @@ def metadata_of(tables: ProfileTables) -> dict[str, Any]:
     if devices := devices_of(tables):
         told["deviceProperties"] = devices
     return told
+
+
+def unread_metrics(tables: ProfileTables, *, gpus_read: bool) -> list[str]:
+    """What was measured beside the timeline and is not read, in sentences."""
+    said = []
+    if not gpus_read and _has_gpu_metrics(tables):
+        said.append(
+            "GPU metrics are in this export, but only as generic events, which are not read: export the "
+            "report with a newer nsys, which writes the table GPU_METRICS."
+        )
+    found = [what for table, what in _UNREAD.items() if _has_rows(tables, table)]
+    if found:
+        said.append(f"Metrics of {', '.join(found)} are in this export and are not read.")
+    return said
+
+
+def _has_gpu_metrics(tables: ProfileTables) -> bool:
+    sources = tables.rows("GENERIC_EVENT_SOURCES", {"data": "string"}, 1_000)
+    old = any(_OLD_SOURCE in (row["data"] or "") for row in sources)
+    return (old and _has_rows(tables, "GENERIC_EVENTS")) or _has_rows(tables, "TARGET_INFO_GPU_METRICS")
+
+
+def _has_rows(tables: ProfileTables, table: str) -> bool:
+    """Whether there are any; of a table that may be large the first batch is read."""
+    column = next((one for one in _OF_ANY if tables.has(table, one)), None)
+    return column is not None and bool(tables.rows(table, {column: "int64"}, 1))

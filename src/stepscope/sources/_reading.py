@@ -26,8 +26,8 @@ _WAITING = 4  # batches that may wait to be written
 class Fed(Protocol):
     """What takes the bytes: the reader itself, or one that writes events for it."""
 
-    def feed(self, piece: Buffer) -> None:
-        """Takes a piece."""
+    def feed(self, piece: Buffer) -> bool | None:
+        """Takes a piece; true if there are events to take, and it is to be called again with nothing."""
 
     def finish(self, source_cut: bool) -> bool | None:
         """There are no more; true if there are events to take, and it is to be called again."""
@@ -71,8 +71,11 @@ def read_events(
     def read(take: Callable[[], None]) -> None:
         reported = 0
         for piece in stream:
-            fed.feed(piece)
+            more = fed.feed(piece)
             take()
+            while more:
+                more = fed.feed(b"")
+                take()
             if reader.refusal:
                 break
             if progress and fed.bytes - reported >= _REPORT_EVERY:

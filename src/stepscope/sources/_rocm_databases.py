@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stepscope.sources._arrow_tables import Lookup, Texts
@@ -23,6 +24,9 @@ _MESSAGE = re.compile(r'"message"\s*:\s*"((?:[^"\\]|\\.){1,2000})')
 # Work of one stream may run on several queues; the queue is taken where no stream was recorded.
 _STREAM = ("stream_id", "queue_id")
 _FIRST_KERNELS = ("KernelName", "BeginNs", "EndNs")
+# Since schema 4 rows point to a track, which says where they ran, and in schema 4.0 to their times as well.
+_OF_TRACKS = ("pid", "tid", "agent_id", "queue_id", "stream_id")
+_OF_TIMES = {"start": "start_id", "end": "end_id"}
 
 
 def is_rocm_database(tables: Database) -> bool:
@@ -121,6 +125,12 @@ class _Rocpd:
         self._ending = ending
         self._apart = apart
         self._strings = Texts(tables, f"rocpd_string{ending}", "id", "string")
+        categories = f"rocpd_info_category{ending}"  # in schema 3 they are strings as any other
+        self._categories = (
+            Texts(tables, categories, "id", "name") if tables.has(categories) else self._strings
+        )
+        self._tracks = Lookup(tables, f"rocpd_track{ending}", "id", _OF_TRACKS)
+        self._times = Lookup(tables, f"rocpd_timestamp{ending}", "id", ("value",))
         self._by_event = Lookup(tables, f"rocpd_event{ending}", "id", ("stack_id", "category_id"))
         self._messages = _Messages(tables, f"rocpd_event{ending}")
         self._agents = self._agents_by_number()
@@ -141,6 +151,20 @@ class _Rocpd:
                 if index is not None
             ]
         return told
+
+    def _batches(self, table: str, wanted: dict[str, str]) -> Iterator[dict[str, pa.Array]]:
+        """The rows of a table as columns, whichever version of the schema it is."""
+        name = table + self._ending
+        away = [one for one in wanted if not self._tables.has(name, one)]
+        referred = dict.fromkeys(("track_id", *_OF_TIMES.values()), "int64")
+        for batch in self._tables.batches(name, wanted | referred):
+            columns = {one: batch.column(one) for one in batch.schema.names}
+            for one in away:
+                if one in _OF_TIMES:
+                    columns[one] = self._times.of("value", columns[_OF_TIMES[one]])
+                elif one in _OF_TRACKS:
+                    columns[one] = self._tracks.of(one, columns["track_id"])
+            yield columns
 
     def _rows(self, table: str, wanted: dict[str, str]) -> list[dict[str, Any]]:
         return self._tables.rows(table + self._ending, wanted)
@@ -176,19 +200,16 @@ class _Rocpd:
         threads = self._numbers("rocpd_info_thread", "tid")
         processes = self._numbers("rocpd_info_process", "pid")
         wanted = dict.fromkeys(("pid", "tid", "start", "end", "name_id", "event_id"), "int64")
-        table = f"rocpd_region{self._ending}"
-        for batch in self._tables.batches(table, wanted | {"extdata": "string"}):
-            event, named = batch.column("event_id"), batch.column("name_id")
-            told = [named, batch.column("extdata"), self._messages.of(event)]
+        for batch in self._batches("rocpd_region", wanted | {"extdata": "string"}):
+            event, named = batch["event_id"], batch["name_id"]
+            told = [named, batch["extdata"], self._messages.of(event)]
             columns = {
-                "start": batch.column("start"),
-                "end": batch.column("end"),
+                "start": batch["start"],
+                "end": batch["end"],
                 "name": of_distinct(told, self._region_name, pa.string()),
-                "domain": self._strings.of(self._by_event.of("category_id", event)),
-                "process": of_distinct(
-                    [batch.column("pid")], lambda one: processes.get(one, one), pa.int64()
-                ),
-                "thread": of_distinct([batch.column("tid")], lambda one: threads.get(one, one), pa.int64()),
+                "domain": self._categories.of(self._by_event.of("category_id", event)),
+                "process": of_distinct([batch["pid"]], lambda one: processes.get(one, one), pa.int64()),
+                "thread": of_distinct([batch["tid"]], lambda one: threads.get(one, one), pa.int64()),
                 "correlation": self._tied(event),
             }
             self._events.on_host("rocpd_region", columns)
@@ -225,19 +246,18 @@ class _Rocpd:
         kinds = {"work": "grid", "group": "workgroup"}
         axes = {f"{to}_{axis}": f"{of}_size_{axis}" for to, of in kinds.items() for axis in "xyz"}
         whole = ("start", "end", "agent_id", "kernel_id", *_STREAM, "event_id", "group_segment_size")
-        table = f"rocpd_kernel_dispatch{self._ending}"
-        for batch in self._tables.batches(table, dict.fromkeys((*whole, *axes.values()), "int64")):
-            kernel = batch.column("kernel_id")
+        for batch in self._batches("rocpd_kernel_dispatch", dict.fromkeys((*whole, *axes.values()), "int64")):
+            kernel = batch["kernel_id"]
             columns = {
-                "start": batch.column("start"),
-                "end": batch.column("end"),
+                "start": batch["start"],
+                "end": batch["end"],
                 "name": of_distinct([kernel], name, pa.string()),
-                "device": of_distinct([batch.column("agent_id")], self._device, pa.int64()),
-                "stream": pc.coalesce(*(batch.column(one) for one in _STREAM)),
-                "correlation": self._tied(batch.column("event_id")),
+                "device": of_distinct([batch["agent_id"]], self._device, pa.int64()),
+                "stream": pc.coalesce(*(batch[one] for one in _STREAM)),
+                "correlation": self._tied(batch["event_id"]),
                 "registers": of_distinct([kernel], registers, pa.int64()),
-                "shared": batch.column("group_segment_size"),
-                **{to: batch.column(of) for to, of in axes.items()},
+                "shared": batch["group_segment_size"],
+                **{to: batch[of] for to, of in axes.items()},
             }
             self._events.kernels("rocpd_kernel_dispatch", columns)
 
@@ -251,16 +271,15 @@ class _Rocpd:
             found = self._device(target)
             return self._device(source) if found is None else found
 
-        table = f"rocpd_memory_copy{self._ending}"
-        for batch in self._tables.batches(table, dict.fromkeys(whole, "int64")):
-            agents = [batch.column("dst_agent_id"), batch.column("src_agent_id")]
+        for batch in self._batches("rocpd_memory_copy", dict.fromkeys(whole, "int64")):
+            agents = [batch["dst_agent_id"], batch["src_agent_id"]]
             columns = {
-                "start": batch.column("start"),
-                "end": batch.column("end"),
-                "name": self._strings.of(batch.column("name_id")),
+                "start": batch["start"],
+                "end": batch["end"],
+                "name": self._strings.of(batch["name_id"]),
                 "device": of_distinct(agents, device, pa.int64()),
-                "stream": pc.coalesce(*(batch.column(one) for one in _STREAM)),
-                "correlation": self._tied(batch.column("event_id")),
-                "bytes": batch.column("size"),
+                "stream": pc.coalesce(*(batch[one] for one in _STREAM)),
+                "correlation": self._tied(batch["event_id"]),
+                "bytes": batch["size"],
             }
             self._events.copies("rocpd_memory_copy", columns)

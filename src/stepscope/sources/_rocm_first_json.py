@@ -10,7 +10,7 @@ from stepscope.errors import StepscopeError
 from stepscope.sources._reading import why_no_json
 from stepscope.sources._rocm_events import storable
 from stepscope.store.meta import Damage
-from stepscope.store.rows import of_distinct, same
+from stepscope.store.rows import of_distinct
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,7 +25,9 @@ _MOST_JSON = 1 << 29
 _HEAD = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"traceEvents"\s*:\s*\[\s*\{\s*\}')
 _NAMED = re.compile(rb'"name"\s*:\s*"(?:CPU (?:HIP|HSA|KFD) API|CPU ROCTX|Markers and Ranges|COPY)"')
 _GPU = re.compile(r"GPU ?(\d{1,6})")
-_ARGS = ("BeginNs", "EndNs", "dev-id", "proc-id", "Index")
+_ARGS = ("BeginNs", "EndNs", "dev-id", "proc-id", "pid", "Index")
+_APART = 1 << 40
+"""More than the calls of one process are counted up to."""
 
 
 def is_first_json(head: bytes) -> bool:
@@ -81,14 +83,16 @@ def _columns(spans: list[dict[str, Any]]) -> dict[str, pa.Array]:
     texts = {name: pc.struct_field(read, name) for name in plain}
     told = {name: pc.struct_field(read, ["args", name]) for name in _ARGS}
     start, end = _times(texts, _whole(told["BeginNs"]), _whole(told["EndNs"]))
+    owner = _owner(texts["pid"], told["pid"], told["proc-id"])
     return {
+        "owner": owner,
         "start": start,
         "end": end,
         "name": texts["name"],
         "process": texts["pid"],
         "stream": _whole(texts["tid"]),
         "device": _whole(told["dev-id"]),
-        "correlation": _index(told["proc-id"], _whole(told["Index"])),
+        "correlation": _index(owner, _whole(told["Index"])),
     }
 
 
@@ -129,13 +133,32 @@ def _nanoseconds(texts: pa.Array) -> pa.Array:
     return pc.add(pc.multiply(whole.cast(pa.int64()), 1000), part.cast(pa.int64()))
 
 
-def _index(process: pa.Array, index: pa.Array) -> pa.Array:
-    """What may tie work to its call. Calls do not say their process: of several, nothing can be tied."""
+def _owner(section: pa.Array, pid: pa.Array, process: pa.Array) -> pa.Array:
+    """The process of each event, NULL where the file does not say it.
+
+    The last versions say it as `pid` within `args`. Those before have the number of the section there, as
+    beside them, and say the process of work alone, as `proc-id`.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    several = pc.count_distinct(process).as_py() > 1
-    return pa.nulls(len(index), pa.int64()) if several else index
+    differ = pc.any(pc.not_equal(section, pid)).as_py()
+    return pc.coalesce(pid if differ else pa.nulls(len(pid), pa.string()), process)
+
+
+def _index(owner: pa.Array, index: pa.Array) -> pa.Array:
+    """What may tie work to its call, which each process counts for itself.
+
+    Of several processes, nothing can be tied where calls do not say whose they are.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    encoded = owner.dictionary_encode()
+    if len(encoded.dictionary) < 2:
+        return index
+    apart = pc.multiply(encoded.indices.cast(pa.int64()), _APART)
+    return pc.add(index, apart)  # NULL without a process
 
 
 def _add(rows: dict[str, pa.Array], named: pa.Array, events: RocmEvents) -> None:
@@ -167,7 +190,7 @@ def _add(rows: dict[str, pa.Array], named: pa.Array, events: RocmEvents) -> None
         "end": kept["end"],
         "name": kept["name"],
         "domain": of_distinct([kept["named"]], _domain, pa.string()),
-        "process": same("rocprof", len(kept["start"])),
+        "process": pc.fill_null(kept["owner"], "rocprof"),
         "thread": kept["stream"],
         "correlation": kept["correlation"],
     }

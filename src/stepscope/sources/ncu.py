@@ -7,13 +7,15 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 from stepscope.errors import StepscopeError
 from stepscope.schema.kernel_names import function_of
 from stepscope.sources import Damage, Input, SourceMeta, source
-from stepscope.sources._ncu_text import Launch, TextPage
+from stepscope.sources._ncu_numbers import ENGLISH, notation_of
+from stepscope.sources._ncu_text import Launch, Measured, TextPage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +29,8 @@ EXPORT = "ncu --import {} --csv --page raw > kernels.csv"
 _BINARY = b"NVR\x00"
 # A summary of each kernel has no launches, and so no IDs.
 _CSV_HEAD = re.compile(
-    rb'^(?:\xef\xbb\xbf)?"?(?:ID"?,(?:"?[\w ]{1,40}"?,){0,4}"?Process ID"?,|Process ID"?,"?Process Name"?,)',
+    rb'^(?:\xef\xbb\xbf)?"?(?:ID"?([,;\t])(?:"?[\w ]{1,40}"?\1){0,4}"?Process ID"?\1'
+    rb'|Process ID"?([,;\t])"?Process Name"?\2)',
     re.MULTILINE,
 )
 _SECTION = re.compile(
@@ -55,6 +58,9 @@ _BLOCK = 8 << 20
 _LONGEST = 1 << 22
 """Bytes of the line that heads a page; a raw page of all metrics has some 100 KB."""
 _ROWS = 1 << 16
+_LOOKED_AT = 20_000
+"""Values by which the notation of numbers is told."""
+_FORBIDDEN = re.compile(rb"ERR_NVGPUCTRPERM|does not have permission to (?:access NVIDIA GPU|profile)")
 _MOST_EMPTY = 0.1
 """Some metrics of a full set have no value on any device; of a launch that failed, all."""
 _EMPTY = ("", "n/a", "nan", "(!) nan", "(!) n/a", "inf", "-nan", "no data")
@@ -85,12 +91,26 @@ def ncu(given: Input, writer: StoreWriter) -> SourceMeta:
     damage = _read_csv(path, begins, rows) if begins is not None else _read_text(path, rows)
     rows.write()
     if not rows.launches:
-        raise StepscopeError(
-            f"{given.name} is of Nsight Compute, but has no metrics of kernels", hint=f"record it: {RECORD}"
-        )
+        _refuse(given.name, path)
     if rows.empty > _MOST_EMPTY * (rows.empty + rows.kept):
         damage.append(Damage("a metric of Nsight Compute without a value", rows.empty))
     return SourceMeta(damage=tuple(damage), notes=(_NOTE,), joined="by kernel and launch shape")
+
+
+def _refuse(name: str, path: Path) -> NoReturn:
+    """Says why there is nothing in it."""
+    with path.open("rb") as file:
+        forbidden = _FORBIDDEN.search(file.read(_LONGEST))
+    if forbidden:
+        raise StepscopeError(
+            f"{name} has no metrics: Nsight Compute was not allowed to read the GPU's counters "
+            "(ERR_NVGPUCTRPERM)",
+            hint="run ncu as root, in a container started with --cap-add SYS_ADMIN; or let every user: put "
+            "'options nvidia NVreg_RestrictProfilingToAdminUsers=0' into /etc/modprobe.d/ncu.conf, reboot",
+        )
+    raise StepscopeError(
+        f"{name} is of Nsight Compute, but has no metrics of kernels", hint=f"record it: {RECORD}"
+    )
 
 
 def _csv_begins(path: Path) -> int | None:
@@ -116,6 +136,7 @@ class _Rows:
         self.empty = 0
         """Metrics that have no value: the launch failed, or the device lacks the counter."""
         self.kept = 0
+        self.notation = ENGLISH
         self._numbers: dict[str, int] = {}
 
     def numbered(self, told: dict[str, pa.Array]) -> pa.Array:
@@ -131,7 +152,7 @@ class _Rows:
 
     def add(self, about: dict[str, Any], section: str | None, metric: str, unit: str, value: str) -> None:
         """One metric of one launch."""
-        number = _number(value)
+        number = self.notation.number(value)
         self.launches.add(about["launch"])
         if number is None:
             self.empty += value.strip().lower() in _EMPTY[2:]
@@ -161,15 +182,15 @@ class _Rows:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        plain = pc.replace_substring(pc.utf8_trim_whitespace(value), ",", "")
-        launch = _whole_numbers(told["launch"])
-        there = pc.and_(pc.is_valid(launch), pc.match_substring_regex(plain, _NUMBER))
+        plain = self.notation.plain(value)
+        launch = self._whole_numbers(told["launch"])
+        there = pc.and_(pc.is_valid(launch), self.notation.are_numbers(plain))
         self.launches.update(launch.drop_null().unique().to_pylist())
         none = pc.is_in(pc.utf8_lower(value), value_set=pa.array(_EMPTY[2:]))
         self.empty += pc.sum(pc.and_(none, pc.is_valid(launch))).as_py() or 0
         self.kept += pc.sum(there).as_py() or 0
         kept = {name: column.filter(there) for name, column in told.items()}
-        columns = {name: _whole_numbers(kept[name]) for name in _WHOLE if name in kept}
+        columns = {name: self._whole_numbers(kept[name]) for name in _WHOLE if name in kept}
         columns |= {name: _shape(kept[name]) for name in ("grid", "block") if name in kept}
         if "capability" in kept:
             columns["capability"] = kept["capability"]
@@ -189,6 +210,15 @@ class _Rows:
             columns["section"] = _or_null(section.filter(there))
         self._writer.add_rows("kernel_counters", pa.table(columns).filter(pc.is_finite(numbers)))
 
+    def _whole_numbers(self, texts: pa.Array) -> pa.Array:
+        """Texts as whole numbers; what is none is NULL."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        plain = self.notation.plain(texts)
+        fits = pc.match_substring_regex(plain, r"^\d{1,18}$")
+        return pc.cast(pc.if_else(fits, plain, pa.scalar(None, pa.string())), pa.int64())
+
     def write(self) -> None:
         """Writes what waits."""
         import pyarrow as pa
@@ -198,19 +228,6 @@ class _Rows:
             table = {name: pa.array(of, kinds.get(name, pa.string())) for name, of in self._columns.items()}
             self._writer.add_rows("kernel_counters", pa.table(table))
             self._columns = {}
-
-
-_NUMBER = r"^[-+]?\d{1,300}(\.\d{0,300})?([eE][-+]?\d{1,3})?$"
-
-
-def _whole_numbers(texts: pa.Array) -> pa.Array:
-    """Texts as whole numbers; what is none is NULL."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    plain = pc.replace_substring(texts, ",", "")
-    fits = pc.match_substring_regex(plain, r"^\d{1,18}$")
-    return pc.cast(pc.if_else(fits, plain, pa.scalar(None, pa.string())), pa.int64())
 
 
 def _shape(texts: pa.Array) -> pa.Array:
@@ -234,15 +251,6 @@ def _or_null(texts: pa.Array) -> pa.Array:
 _WHOLE = ("launch", "launches", "process", "device", "context", "stream")
 
 
-def _number(text: str) -> float | None:
-    """A number with separators of thousands; None for anything else."""
-    plain = text.strip().replace(",", "")
-    if not re.match(_NUMBER, plain):
-        return None
-    number = float(plain)
-    return number if abs(number) < 1e300 else None
-
-
 # ---------------------------------------------------------------- pages as CSV
 
 
@@ -250,11 +258,16 @@ def _read_csv(path: Path, begins: int, rows: _Rows) -> list[Damage]:
     with path.open("rb") as file:
         file.seek(begins)
         head = file.readline(_LONGEST)
-    names = next(csv.reader([head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")]))
+    found = _CSV_HEAD.match(head)
+    between = ((found[1] or found[2]) if found else b",").decode()
+    text = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace")
+    names = next(csv.reader([text], delimiter=between))
     odd = [0]
     page = next((page for page in (_DETAILS, _SUMMARY) if set(page[1:]) <= set(names)), None)
     units: list[str] = []
-    for batch in _batches(path, begins + len(head), len(names), odd):
+    for nth, batch in enumerate(_batches(path, begins + len(head), (len(names), between), odd)):
+        if not nth:
+            rows.notation = notation_of(_values(batch, names, page), semicolons=between == ";")
         if page:
             told, *columns = _details(batch, names, page)
             rows.add_arrays(told if "launch" in told else told | {"launch": rows.numbered(told)}, *columns)
@@ -264,11 +277,19 @@ def _read_csv(path: Path, begins: int, rows: _Rows) -> list[Damage]:
     return [Damage("a line that is no row of the page, left out", odd[0])] if odd[0] else []
 
 
-def _batches(path: Path, begins: int, width: int, odd: list[int]) -> Iterator[pa.RecordBatch]:
+def _values(batch: pa.RecordBatch, names: list[str], page: tuple[str, ...] | None) -> list[str]:
+    """Some of the values of a page."""
+    of = [names.index(page[-1])] if page else _metrics(names)
+    each = max(1, _LOOKED_AT // max(1, len(of)))
+    return [text for nth in of for text in batch.column(nth)[:each].to_pylist()]
+
+
+def _batches(path: Path, begins: int, layout: tuple[int, str], odd: list[int]) -> Iterator[pa.RecordBatch]:
     """The rows below the names, as texts; lines with another number of columns are counted and left out."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
+    width, between = layout
     names = [str(number) for number in range(width)]
 
     def skip(_: Any) -> str:
@@ -283,7 +304,7 @@ def _batches(path: Path, begins: int, width: int, odd: list[int]) -> Iterator[pa
                 read_options=arrow_csv.ReadOptions(
                     column_names=names, block_size=_BLOCK, encoding="utf8", use_threads=False
                 ),
-                parse_options=arrow_csv.ParseOptions(invalid_row_handler=skip),
+                parse_options=arrow_csv.ParseOptions(delimiter=between, invalid_row_handler=skip),
                 convert_options=arrow_csv.ConvertOptions(
                     column_types=dict.fromkeys(names, pa.string()),
                     strings_can_be_null=False,
@@ -331,7 +352,7 @@ def _about(cells: dict[str, str], launch: int) -> dict[str, Any]:
 
 
 def _whole(text: str | None) -> int | None:
-    number = _number(text or "")
+    number = ENGLISH.number(text or "")
     return int(number) if number is not None and 0 <= number < 1 << 62 else None
 
 
@@ -358,11 +379,16 @@ def _units(batch: pa.RecordBatch, names: list[str]) -> list[str]:
     return [column[0].as_py() for column in batch.columns] if batch.num_rows else [""] * len(names)
 
 
+def _metrics(names: list[str]) -> list[int]:
+    """The columns of a raw page that are metrics."""
+    return [nth for nth, name in enumerate(names) if name not in _ABOUT and name not in _ALSO_ABOUT]
+
+
 def _raw(batch: pa.RecordBatch, names: list[str], units: list[str]) -> tuple[Any, ...]:
     """Of a page with one row for each launch and one column for each metric, the same with a row for each."""
     import pyarrow as pa
 
-    chosen = [nth for nth, name in enumerate(names) if name not in _ABOUT and name not in _ALSO_ABOUT]
+    chosen = _metrics(names)
     count = batch.num_rows
     again = pa.concat_arrays([pa.array(range(count), pa.int64())] * len(chosen))
     told = {name: column.take(again) for name, column in _told(batch, names).items()}
@@ -379,6 +405,9 @@ def _read_text(path: Path, rows: _Rows) -> list[Damage]:
     about: dict[str, Any] | None = None
     number = -1
     with path.open(encoding="utf-8", errors="replace") as file:
+        found = (one.value for one in TextPage().read(_short_lines(file)) if isinstance(one, Measured))
+        rows.notation = notation_of(islice(found, _LOOKED_AT))
+        file.seek(0)
         for one in page.read(_short_lines(file)):
             if isinstance(one, Launch):
                 number += 1

@@ -117,7 +117,7 @@ def _exported(report: Input, folder: Path) -> Path:
 
 def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMeta:
     from stepscope.sources._nsys_events import NsysEvents
-    from stepscope.sources._nsys_facts import base_of, metadata_of
+    from stepscope.sources._nsys_facts import base_of, metadata_of, unread_metrics
     from stepscope.sources._nsys_ranges import read_ranges
     from stepscope.sources._nsys_rows import NsysRows
 
@@ -129,6 +129,7 @@ def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMet
         NsysRows(events, units).read()
         read_ranges(events)
         counted = events.counted
+        unread = unread_metrics(tables, gpus_read="counters" in counted)
         damage = (*tables.damage, *events.times.damage)
         base = base_of(tables)
     finally:
@@ -143,7 +144,7 @@ def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMet
         metadata=metadata,
         damage=damage,
         counters=counted,
-        notes=_notes(counted),
+        notes=(*_notes(counted), *unread),
     )
 
 

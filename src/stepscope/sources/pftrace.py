@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stepscope import _native
@@ -30,6 +33,11 @@ _KNOWN = frozenset({8, 10, 11, 12, 13, 33, 41, 42, 43, 44, 50, 52, 53, 58, 59, 6
 _MOST_FIELD = 1 << 16
 """Above all numbers that Perfetto and those who extend it give to fields of a packet."""
 _MOST_WAITING = 1 << 18  # readings
+_PACKED_PIECE = 1 << 16
+_PLAIN_PIECE = 1 << 20
+_MOST_PLAIN = 256 << 20
+"""What packets that are compressed together may come to; Perfetto compresses them by some 100 KB."""
+_ZLIB_OR_GZIP = 32 + zlib.MAX_WBITS
 _UNIT = re.compile(r"\(([^()]{1,16})\)\s*$")
 
 
@@ -57,34 +65,83 @@ def pftrace(given: Input, writer: StoreWriter) -> SourceMeta:
             said = given.stream.broken
         raise StepscopeError(f"{given.name} is no Perfetto trace of a program: {said}", hint=_RECORD)
 
-    read_events(given, writer, reader, _Packets(packets, writer), refuse)
-    return _meta(given, reader, packets, memory=bool(writer.rows["memory_events"]))
+    fed = _Packets(packets, writer)
+    read_events(given, writer, reader, fed, refuse)
+    return _meta(given, reader, fed, memory=bool(writer.rows["memory_events"]))
 
 
 class _Packets:
-    """The native reader, which gives away readings of counters before they are many."""
+    """The native reader, which gives away readings of counters before they are many.
+
+    Packets may be compressed inside of one (`compressed_packets`, if the recording was configured with
+    `compression_type: COMPRESSION_TYPE_DEFLATE`). They are unpacked here, piece by piece.
+    """
 
     def __init__(self, native: _native.PftraceReader, writer: StoreWriter) -> None:
-        self._native = native
+        self.native = native
+        self.damage: Counter[str] = Counter()
         self._writer = writer
+        self._inside: Iterator[bytes] | None = None
+        """The pieces of what is being unpacked."""
 
-    def feed(self, piece: Buffer) -> None:
-        """Takes a piece."""
-        self._native.feed(piece)
-        if self._native.waiting >= _MOST_WAITING:
-            _add_counters(self._native, self._writer)
+    def feed(self, piece: Buffer) -> bool:
+        """Takes a piece; true if something is unpacked, and it is to be called again with nothing."""
+        if self._inside is None:
+            self.native.feed(piece)
+        more = self._unpack()
+        if self.native.waiting >= _MOST_WAITING:
+            _add_counters(self.native, self._writer)
+        return more
 
     def finish(self, source_cut: bool) -> bool:
-        """There are no more; true while slices that waited are written."""
-        more = self._native.finish_some(source_cut)
-        if not more:
-            _add_counters(self._native, self._writer)
-        return more
+        """There are no more; true while something is unpacked, or slices that waited are written."""
+        more = self._inside is not None or self.native.finish_some(source_cut)
+        if self._unpack() or more:
+            return True
+        _add_counters(self.native, self._writer)
+        return False
+
+    def _unpack(self) -> bool:
+        """Takes one piece of what is compressed, if anything is; false if nothing was."""
+        if self._inside is None:
+            packed = self.native.take_packed()
+            if not packed:
+                return False
+            self._inside = self._unpacked(packed)
+        piece = next(self._inside, None)
+        if piece is None or not self.native.feed_packed(piece):
+            self._inside = None
+        return True
+
+    def _unpacked(self, packed: bytes) -> Iterator[bytes]:
+        """What is in it, up to a limit: memory does not grow with it, but time and disk would."""
+        decoder, plain, why = zlib.decompressobj(_ZLIB_OR_GZIP), 0, ""
+        at, left = 0, b""
+        while not why and not decoder.eof:
+            if not left:
+                at, left = at + _PACKED_PIECE, packed[at : at + _PACKED_PIECE]
+            given = bool(left)
+            try:
+                piece = decoder.decompress(left, _PLAIN_PIECE)
+            except zlib.error:
+                why = "compressed packets that cannot be unpacked, read up to there"
+                break
+            left, plain = decoder.unconsumed_tail, plain + len(piece)
+            if plain > _MOST_PLAIN:
+                why = f"compressed packets of more than {_MOST_PLAIN >> 20} MiB, read up to there"
+            elif piece:
+                yield piece
+            elif not given:
+                break
+        if not why and not decoder.eof:
+            why = "compressed packets that end too early, read up to there"
+        self.damage.update([why] if why else ())
+        self.native.end_packed(whole=not why)
 
     @property
     def bytes(self) -> int:
         """How many there were."""
-        return self._native.bytes
+        return self.native.bytes
 
 
 def _add_counters(packets: _native.PftraceReader, writer: StoreWriter) -> None:
@@ -120,10 +177,10 @@ def _unit_in(name: str) -> str | None:
     return found[1] if found else None
 
 
-def _meta(
-    given: Input, reader: _native.Reader, packets: _native.PftraceReader, *, memory: bool
-) -> SourceMeta:
+def _meta(given: Input, reader: _native.Reader, fed: _Packets, *, memory: bool) -> SourceMeta:
+    packets = fed.native
     damage = [Damage(reason, count, lost, tuple(at)) for reason, count, lost, at in packets.damage]
+    damage += [Damage(reason, count) for reason, count in fed.damage.items()]
     # What the reader of events says is about texts that were written for it: their places mean nothing here.
     damage += [Damage(reason, count) for reason, count, _, _ in reader.damage]
     rank, rank_source = rank_of({}, given.name)

@@ -28,6 +28,7 @@ _MOST_TOLD = 5_000
 """Values of what is no row: settings, and what the program added."""
 _LONGEST = 2_000
 _WAITING = 4  # batches that may wait to be written
+_TOO_EARLY = "it ends too early"
 _LATEST_US = 1 << 52
 """Times beyond the year 2100 are none."""
 
@@ -153,7 +154,9 @@ class _Rows:
         told, damage = self._told()
         if self._reader.cut:
             lost = max(0, self._reader.size - self._reader.at)
-            damage.append(Damage(f"the snapshot is damaged: {self._reader.cut}", 1, lost, (self._reader.at,)))
+            how = "cut short" if self._reader.cut == _TOO_EARLY else "damaged"
+            reason = f"the snapshot is {how}: {self._reader.cut}"
+            damage.append(Damage(reason, 1, lost, (self._reader.at,)))
         for count, reason in (
             (self._reader.odd, "an entry of the snapshot that is none, not kept"),
             (self._odd_times, "a time of the snapshot that cannot be, not kept"),

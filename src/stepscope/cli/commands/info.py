@@ -19,6 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["info"]
 
+_HELD = (
+    ("logged_compilations", "count(*)", "compilation"),
+    ("logged_breaks", "count(*)", "graph break"),
+    ("logged_kernels", "count(*)", "generated kernel"),
+    ("cpu_samples", "sum(samples)", "sample"),
+    ("cpu_counters", "count(*)", "CPU counter"),
+    ("execution_nodes", "count(*)", "node"),
+    ("proton_scopes", "count(*)", "scope"),
+    ("kernel_counters", "count(DISTINCT kernel)", "measured kernel"),
+    ("kernel_counters", "count(*)", "kernel counter"),
+    ("allocator_segments", "count(*)", "segment"),
+    ("allocator_blocks", "count(*)", "block"),
+    ("allocator_events", "count(*) FILTER (action = 'alloc')", "allocation"),
+    ("allocator_events", "count(*)", "allocator event"),
+    ("memory_timeline", "count(*)", "change of memory"),
+    ("device_counters", "count(*)", "reading of device counters"),
+)
+"""What files have that is no event of a timeline: its table, how many there are, and what one is called."""
+_VERBS = ("Reads ", "Adds ")
+
 
 def info(
     trace: Annotated[str | None, "a profile (path, URL or -), a folder with one, a run, or a store"] = None,
@@ -60,6 +80,7 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
     text = "of JSON" if {one.kind for one in meta.sources} == {"kineto"} else "unpacked"
     lines = [
         ("profile", meta.source),
+        ("kind", _kind(meta.kind)),
         *(
             ("also", ", ".join(filter(None, (f"{one.source} ({one.kind})", one.joined, _events(one)))))
             for one in meta.sources[1:]
@@ -68,16 +89,45 @@ def _lines(trace: Trace) -> list[tuple[str, str]]:
         ("devices", _devices(meta.metadata.get("deviceProperties"))),
         ("rank", f"{meta.rank} ({meta.rank_source})"),
         ("size", f"{units.size(meta.compressed_bytes)} on disk, {units.size(meta.bytes)} {text}"),
-        ("events", units.count(meta.events)),
     ]
+    held = _held(trace)
+    if meta.events or not held:
+        lines.append(("events", units.count(meta.events)))
     for row in registry.load("analyses", "categories")(trace):
         if row.phase == "X":
             label = row.category or "(none)"
             lines.append(("", f"{units.count(row.events):>12}  {label:<20} {units.duration(row.total_ns)}"))
+    lines += [("holds", ", ".join(held))] if held else []
     lines += [("damage", _damage(one)) for one in meta.damage] or [("damage", "none")]
     lines.append(("store", str(trace.folder)))
     lines.append(("next", "stepscope report TRACE  ·  stepscope show  ·  stepscope query TRACE --schema"))
     return lines
+
+
+def _kind(name: str) -> str:
+    """The kind of a file: the name of its reader, and what that says it reads."""
+    said = dict(registry.names("sources")).get(name, "")
+    verb = next((verb for verb in _VERBS if said.startswith(verb)), None)
+    what = said.removeprefix(verb).partition(":")[0].rstrip(".") if verb else ""
+    return f"{what} ({name})" if what else name
+
+
+def _held(trace: Trace) -> list[str]:
+    """What is in it beside events, table by table."""
+    found = []
+    for table, count, noun in _HELD:
+        if not trace.meta.rows.get(table):
+            continue
+        n = trace.rows(f"SELECT coalesce({count}, 0)::BIGINT AS n FROM {table}")[0]["n"]
+        if n:
+            found.append(f"{units.count(n)} {_of_several(noun) if n != 1 else noun}")
+    return found
+
+
+def _of_several(noun: str) -> str:
+    """Its plural: `readings of device counters`."""
+    one, of, what = noun.partition(" of ")
+    return units.plural(one) + of + what
 
 
 def _events(one: SourceMeta) -> str:

@@ -4,6 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+# Tests start hundreds of processes: without kept bytecode each of them would compile every module again.
+export PYTHONDONTWRITEBYTECODE :=
+
 # What `make test-pythons` tries, as far as the machine has them.
 PYTHONS ?= 3.11 3.12 3.13 3.14
 
@@ -87,7 +90,7 @@ fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces build/fuzz/pi
 	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json
 
 # The same for protobuf files.
-PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_gpu pftrace_shapes pftrace_slices pftrace_tracks spool xplane $(filter-out fuzz/% call_tree sweep,$(FUZZED))
+PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_gpu pftrace_packed pftrace_shapes pftrace_slices pftrace_tracks spool xplane $(filter-out fuzz/% call_tree sweep,$(FUZZED))
 
 fuzz-packets: build/fuzz/packets build/fuzz/files
 	cd build/fuzz && ./packets $(SEED) $(SECONDS) 0 files/*.pftrace files/*.pb

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -48,6 +49,10 @@ settings.register_profile(
 settings.load_profile("quick")
 
 
+# What a shell starts in the background ignores Ctrl-C; programs that tests interrupt are not to inherit it.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # What a terminal, a shell or a job of continuous integration has set is not for the tests.
 for setting in (
     "COLUMNS",
@@ -69,7 +74,9 @@ def group_of(nodeid: str) -> str:
     """What tests go together: those that look at one profile, which is open then, and others of one file."""
     file, _, name = nodeid.partition("::")
     found = PROFILES.search(name.partition("[")[2])
-    return found[0] if found else file
+    if found:
+        return found[0]
+    return "verdicts" if "/verdicts/" in file else file  # several files about the same few profiles
 
 
 @pytest.hookimpl(optionalhook=True)

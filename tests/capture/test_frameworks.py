@@ -45,9 +45,10 @@ def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
             (LIGHTNING, "lightning.pytorch", "run"),
             "A step ends with an update by Lightning's Trainer of 2 batches.",
         ),
-        (
+        pytest.param(
             (LIGHTNING, "pytorch_lightning", "run"),
             "A step ends with an update by Lightning's Trainer of 2 batches.",
+            marks=pytest.mark.exhaustive,  # the same code by another name
         ),
         ((TRAINER, "run"), "A step ends with an update by the Trainer of 2 batches."),
         ((ACCELERATE, "run"), "A step is one call of AdamW.step."),

@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,14 +194,22 @@ def test_large_steps_are_not_recorded(tmp_path: Path) -> None:
     )
 
 
-def _started(folder: Path, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def _started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A program that goes on meanwhile; nothing of it is left behind."""
+    started = subprocess.Popen(
         [*STEPSCOPE, "--out", str(folder / "run"), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
+    try:
+        yield started
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
 
 
 def _wait_for(folder: Path, name: str) -> None:
@@ -221,10 +231,10 @@ def _wait_for(folder: Path, name: str) -> None:
 def test_signals_reach_the_program_and_the_profile_is_kept(
     tmp_path: Path, number: signal.Signals, words: tuple[str, ...], code: int
 ) -> None:
-    started = _started(tmp_path, program("endless"), *words)
-    _wait_for(tmp_path, "rank0.full.pt.trace.json.gz")
-    started.send_signal(number)
-    _, err = started.communicate(timeout=60)
+    with _started(tmp_path, program("endless"), *words) as started:
+        _wait_for(tmp_path, "rank0.full.pt.trace.json.gz")
+        started.send_signal(number)
+        _, err = started.communicate(timeout=60)
     assert started.returncode == code, err
     if number == signal.SIGINT:
         assert "KeyboardInterrupt" in err
@@ -234,11 +244,11 @@ def test_signals_reach_the_program_and_the_profile_is_kept(
 
 
 def test_a_signal_during_a_pass(tmp_path: Path) -> None:
-    started = _started(tmp_path, "--skip", "5", "--steps", "100000", program("endless"))
-    _wait_for(tmp_path, "rank0.json")
-    time.sleep(0.5)
-    started.send_signal(signal.SIGTERM)
-    _, err = started.communicate(timeout=60)
+    with _started(tmp_path, "--skip", "5", "--steps", "100000", program("endless")) as started:
+        _wait_for(tmp_path, "rank0.json")
+        time.sleep(0.5)
+        started.send_signal(signal.SIGTERM)
+        _, err = started.communicate(timeout=60)
     assert started.returncode == -signal.SIGTERM, err
     rank = json.loads((tmp_path / "run" / "rank0.json").read_text())
     assert rank["unprofiled_step_ns"]["steps"] > 10

@@ -102,7 +102,7 @@ def assert_sums(part: StepPart) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", tiered([*PLANTED, *FAIR], QUICK))
+@pytest.mark.parametrize("name", tiered([*PLANTED, *FAIR], sorted(QUICK)[::2]))
 def test_the_parts_sum_to_the_change(name: str) -> None:
     change = changed(name)
     assert change.change_ns == change.after.step_ns - change.before.step_ns

@@ -28,7 +28,7 @@ def built(program: str) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "program,few", [("reader", 700), pytest.param("reader-scalar", 200, marks=pytest.mark.exhaustive)]
+    "program,few", [("reader", 250), pytest.param("reader-scalar", 200, marks=pytest.mark.exhaustive)]
 )
 def test_mutated_traces_are_read_alike_on_both_paths(program: str, few: int, tmp_path: Path) -> None:
     fuzzers, number = built(program), tries(few)

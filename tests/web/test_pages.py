@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.browsers import look
+from tests.browsers import look, wait_until
 from tests.commands import SLOW_ITEM
 from tests.web.windows import Window, window
 
@@ -13,10 +13,11 @@ from stepscope.cli.traces import DEMO
 from stepscope.web.page import listed
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
 OF_ONE = [name for name, info in listed().items() if info.about == "trace"]
+WIDTH = "document.documentElement.scrollWidth"
 ABOUT_TWO = [name for name, info in listed().items() if info.about == "two"]
 
 
@@ -24,30 +25,40 @@ def address(opened: Window, page: str) -> str:
     return f"http://127.0.0.1:{opened.port}/{page}?token={opened.token}"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", OF_ONE)
-def test_a_page_is_whole_and_accessible(browser: Browser, demo: Window, name: str, scheme: str) -> None:
+def serious_violations(page: Page) -> list[Any]:
     from axe_playwright_python.sync_playwright import Axe
 
-    seen = look(browser, address(demo, name), scheme=scheme)
-    assert seen.complaints == []
-    assert all(one.startswith(f"http://127.0.0.1:{demo.port}/") for one in seen.requests)
-    assert seen.page.locator(".problem").count() == 0
-    found: dict[str, Any] = Axe().run(seen.page).response
-    serious = [
+    found: dict[str, Any] = Axe().run(page).response
+    return [
         (one["id"], [node["target"] for node in one["nodes"]][:3])
         for one in found["violations"]
         if one["impact"] in ("serious", "critical")
     ]
-    assert serious == []
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_a_page_is_whole_accessible_and_fits_every_screen(browser: Browser, demo: Window, name: str) -> None:
+    seen = look(browser, address(demo, name))
+    assert all(one.startswith(f"http://127.0.0.1:{demo.port}/") for one in seen.requests)
+    assert seen.page.locator(".problem").count() == 0
+    assert serious_violations(seen.page) == []
+    seen.page.emulate_media(color_scheme="dark")
+    assert serious_violations(seen.page) == []
+    for width in (900, 420):
+        seen.page.set_viewport_size({"width": width, "height": 900})
+        wait_until(seen.page, lambda: seen.page.evaluate(WIDTH) <= width)  # noqa: B023 - called here
+    assert seen.complaints == []
     seen.page.context.close()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [420, 900])
 @pytest.mark.parametrize("name", OF_ONE)
-def test_nothing_sticks_out_of_a_narrow_screen(browser: Browser, demo: Window, name: str, width: int) -> None:
-    page = look(browser, address(demo, name), width=width).page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_nothing_sticks_out_where_a_narrow_screen_comes_first(
+    browser: Browser, demo: Window, name: str, width: int
+) -> None:
+    page = look(browser, address(demo, name), width=width, scheme="dark").page
+    assert page.evaluate(WIDTH) <= width
     page.context.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from stepscope.store.writer import StoreWriter
 
 __all__ = ["RECORD_ONE", "Damage", "Input", "Source", "SourceMeta", "reader_of", "source"]
+
+_KINETO_BEGINS = re.compile(rb'\s*\{\s*"schemaVersion"\s*:')
 
 RECORD_ONE = "record one with torch.profiler.profile(...).export_chrome_trace('trace.json.gz')"
 """What to type for someone whose file is no profile."""
@@ -53,9 +56,15 @@ def source(
 
 
 def reader_of(given: Input) -> tuple[str, Source] | None:
-    """The source that reads it, with its name; Kineto's is asked last, for it takes any JSON."""
-    found = [name for name, _ in registry.names("sources", installed=True)]
-    for name in sorted(found, key=lambda name: name == "kineto"):
+    """The source that reads it, with its name; Kineto's is asked last, for it takes any JSON.
+
+    What begins as Kineto writes it is no other format of ours: the readers of those need not be loaded.
+    """
+    own = [name for name, _ in registry.names("sources")]
+    others = [name for name, _ in registry.names("sources", installed=True) if name not in own]
+    if not _KINETO_BEGINS.match(given.head):
+        others += own
+    for name in [*sorted({*others} - {"kineto"}), "kineto"]:
         candidate = cast("Source", registry.load("sources", name))
         if candidate.sniff(given):
             return name, candidate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -110,6 +111,22 @@ def test_from_python(trace: str) -> None:
     report = stepscope.report(trace)
     assert report.verdict.word == "host-bound"
     assert report.findings
+
+
+@pytest.mark.slow
+def test_it_starts_no_threads_for_linear_algebra() -> None:
+    pytest.importorskip("numpy")
+    counted = "import os, sys; assert 'numpy' in sys.modules; print(len(os.listdir('/proc/self/task')))"
+    left = "assert 'OPENBLAS_NUM_THREADS' not in os.environ"
+    without = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    quick = f"from stepscope.cli._quick_arrow import quick_arrow; quick_arrow(); {counted}; {left}"
+    threads = []
+    for code in (quick, f"import pyarrow; {counted}"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=without
+        )
+        threads.append(int(done.stdout))
+    assert threads[0] < threads[1] or os.cpu_count() == 1
 
 
 @pytest.mark.slow

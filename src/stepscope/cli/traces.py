@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from stepscope import units
-from stepscope.cli._quick_arrow import spare_pandas
+from stepscope.cli._quick_arrow import quick_arrow
 from stepscope.cli.output import notice
 from stepscope.errors import StepscopeError
 
@@ -75,7 +75,7 @@ def open_with_progress(
     from stepscope.cli.progress import ProgressLine
     from stepscope.opening import open_pass
 
-    spare_pandas()
+    quick_arrow()
     if (trace is None) != demo:
         problem = "give either a trace or --demo, not both" if demo else "no trace given"
         raise StepscopeError(problem, hint="name a profile, or use --demo", exit_code=2)
@@ -99,7 +99,7 @@ def open_run_with_progress(run: Run | str | Sequence[str], where: Where) -> Many
     from stepscope.cli.progress import ProgressLine
     from stepscope.cluster.opening import open_run
 
-    spare_pandas()
+    quick_arrow()
     opened = open_run(
         run,
         engine=where.engine,

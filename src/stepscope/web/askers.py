@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import threading
@@ -82,6 +83,7 @@ class _Process:
                 stderr=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 process_group=0,  # Ctrl-C is for the window, which ends it
+                env={"OMP_NUM_THREADS": "1", **os.environ},
             )
         self._channel = Connection(ours.detach())
         self._turn = threading.Lock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from stepscope.cli._quick_arrow import quick_arrow
 from stepscope.cli.output import notice, say, write
 from stepscope.cli.signature import NameIn, Written
 from stepscope.cli.traces import DEMO, here
@@ -50,6 +51,7 @@ def open(  # noqa: A001 - what people type
             hint="stepscope export TRACE -o FILE.pftrace writes what Perfetto reads",
             exit_code=2,
         )
+    quick_arrow()
     words = (str(DEMO),) if demo else trace
     progress = ProgressLine()
     opened = Opened(

@@ -43,13 +43,18 @@ void Batch::sort() {
     return event[a] < event[b];
   };
   const int32_t threads = rows() ? *std::max_element(thread.begin(), thread.end()) + 1 : 0;
-  std::vector<uint32_t> ends(static_cast<size_t>(threads) + 1), order(rows());
-  for (const int32_t t : thread) ++ends[static_cast<size_t>(t) + 1];
-  std::partial_sum(ends.begin(), ends.end(), ends.begin());
-  const std::vector<uint32_t> firsts = ends;
+  std::vector<uint32_t> counts(static_cast<size_t>(threads)), firsts(counts.size()), order(rows());
+  for (const int32_t t : thread) ++counts[static_cast<size_t>(t)];
+  // Who reads the rows of a thread reads those before them, too: the thread with the fewest comes first.
+  std::vector<uint32_t> by_count(counts.size());
+  std::iota(by_count.begin(), by_count.end(), 0);
+  std::stable_sort(by_count.begin(), by_count.end(), [&counts](uint32_t a, uint32_t b) { return counts[a] < counts[b]; });
+  uint32_t reached = 0;
+  for (const uint32_t t : by_count) firsts[t] = reached, reached += counts[t];
+  std::vector<uint32_t> ends = firsts;
   for (uint32_t i = 0; i < rows(); ++i) order[ends[static_cast<size_t>(thread[i])]++] = i;
-  for (size_t t = 0; t + 1 < firsts.size(); ++t) {
-    const auto first = order.begin() + firsts[t], last = order.begin() + firsts[t + 1];
+  for (size_t t = 0; t < firsts.size(); ++t) {
+    const auto first = order.begin() + firsts[t], last = order.begin() + ends[t];
     if (!std::is_sorted(first, last, before)) std::sort(first, last, before);
   }
   std::vector<Stretch> stretches;

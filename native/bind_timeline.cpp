@@ -111,8 +111,8 @@ void bind_timeline(nb::module_& m) {
       .def("load", [](TimelineFile& self, const nb::bytes& index) { self.load(index.c_str(), index.size()); }, nb::arg("index"))
       .def_prop_ro("size", &TimelineFile::size);
   nb::class_<BoundSweep>(m, "TimelineSweep")
-      .def(nb::new_([](TimelineFile& file, const TimelineKinds& of, int32_t track) { return new BoundSweep{{file, track}, of}; }),
-           nb::arg("file"), nb::arg("kinds"), nb::arg("track"), nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
+      .def(nb::new_([](TimelineFile& file, const TimelineKinds& of, int32_t track, size_t threads) { return new BoundSweep{{file, track, threads}, of}; }),
+           nb::arg("file"), nb::arg("kinds"), nb::arg("track"), nb::arg("threads") = 0, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
       .def("add_run", [](BoundSweep& self) { return self.sweep.add_run(); })
       .def("give", &give, nb::arg("run"), nb::arg("columns"), nb::arg("kind"), nb::arg("skeleton").none())
       .def("end_run", [](BoundSweep& self, size_t run) { self.sweep.end_run(run); }, nb::arg("run"))

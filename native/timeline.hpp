@@ -147,12 +147,12 @@ class NameTimes {
     uint8_t kind;
     int64_t time;
   };
-  // `held` counts the names of all; with too many of them further ones are not told apart.
-  void add(const Entry& entry, size_t& held) {
+  // `held` counts the names of all; where that is `most`, further ones are not told apart.
+  void add(const Entry& entry, size_t& held, size_t most) {
     if (last_ < entries_.size() && entries_[last_].name == entry.name)
       entries_[last_].time = saturating_add(entries_[last_].time, entry.time);
     else
-      add_other(entry, held);
+      add_other(entry, held, most);
   }
   void clear(size_t& held) {
     if (!entries_.empty()) clear_all(held);
@@ -160,7 +160,7 @@ class NameTimes {
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
-  void add_other(const Entry& entry, size_t& held);
+  void add_other(const Entry& entry, size_t& held, size_t most);
   void clear_all(size_t& held);
   size_t slot(uint32_t name) const;
   void grow();
@@ -178,7 +178,89 @@ struct TimelineKinds {
 };
 constexpr uint8_t kNoBox = 255, kKernel = 4, kCommunication = 7;
 
-// Puts the events of one track on lanes, in order of start, and merges them for all levels in the same pass.
+// An event on its way to its lane.
+struct LaneEvent {
+  int64_t start, dur, end, event;
+  uint32_t name;
+  uint8_t kind;
+};
+
+// What is being merged on a lane of a track.
+struct MergedLane {
+  struct Merging {  // what begins in one pixel
+    int64_t pixel = 0, busy = 0, end = 0, longest = 0;
+    Box box{};
+    NameTimes names;  // none while there is one event
+  };
+  int group = 0;
+  size_t number = 0;
+  bool begun = false;
+  uint32_t open = 0;  // a bit for each level at which something is being merged
+  int64_t end = kNull;
+  std::array<Merging, kTopLevel + 1> merging;
+  std::array<std::vector<Box>, kBoxLists> waiting;
+};
+
+// Merges the events of some lanes for all levels: in a thread of its own, once there are many.
+class LaneMerger {
+ public:
+  // One of `mergers` that share the room for boxes and names. The first `few` events are merged at once.
+  LaneMerger(TimelineFile& file, size_t track, size_t mergers, size_t few);
+  ~LaneMerger();
+  LaneMerger(const LaneMerger&) = delete;
+  LaneMerger& operator=(const LaneMerger&) = delete;
+
+  void add(MergedLane& lane, const LaneEvent& event) {
+    gathered_.push_back({&lane, event});
+    if (gathered_.size() == kHandedOver) hand_over();
+  }
+  // Hands over what is left; `finish` waits until all of it is appended to the file.
+  void end();
+  void finish();
+
+ private:
+  struct Given {
+    MergedLane* lane;
+    LaneEvent event;
+  };
+  struct Piece {  // an event, or what is merged at the level below
+    const Box& box;
+    int64_t busy, end, longest;
+    const NameTimes::Entry* names;
+    size_t count;
+  };
+  static constexpr size_t kHandedOver = 2048;
+
+  void hand_over();
+  void work_all();
+  void work(const std::vector<Given>& some);
+  void close_all();
+  void add_event(MergedLane& lane, const LaneEvent& event);
+  void merge(MergedLane& lane, int level, int64_t pixel, const Piece& piece);
+  void add_names(MergedLane::Merging& all, const Piece& piece);
+  void close(MergedLane& lane, int level);
+  void put(MergedLane& lane, int list, const Box& box);
+  void flush(MergedLane& lane, int list);
+  void flush_all();
+
+  TimelineFile& file_;
+  size_t track_;
+  int64_t pixel_ns_;
+  size_t most_boxes_, most_names_, few_;
+  std::vector<MergedLane*> lanes_;
+  size_t held_boxes_ = 0, held_names_ = 0;
+
+  std::vector<Given> gathered_;
+  size_t handed_over_ = 0;
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::deque<std::vector<Given>> queue_;
+  std::exception_ptr failed_;
+  bool ended_ = false, given_up_ = false;
+  std::thread worker_;
+};
+
+// Puts the events of one track on lanes, in order of start, and has them merged for all levels in the same pass.
 class TimelineSweep {
  public:
   struct Row {
@@ -187,7 +269,8 @@ class TimelineSweep {
     uint8_t kind, group;
   };
 
-  TimelineSweep(TimelineFile& file, int32_t track);
+  // Merges in so many threads from the first event on; or, with 0, in as many as pay for so many events and cores.
+  TimelineSweep(TimelineFile& file, int32_t track, size_t threads);
   TimelineSweep(const TimelineSweep&) = delete;
   TimelineSweep& operator=(const TimelineSweep&) = delete;
 
@@ -205,27 +288,8 @@ class TimelineSweep {
     size_t at = 0;
     bool ended = false;
   };
-  struct Merging {  // what begins in one pixel of a lane
-    int64_t pixel = 0, busy = 0, end = 0, longest = 0;
-    Box box{};
-    NameTimes names;  // none while there is one event
-  };
-  struct Piece {  // an event, or what is merged at the level below
-    const Box& box;
-    int64_t busy, end, longest;
-    const NameTimes::Entry* names;
-    size_t count;
-  };
-  struct Lane {
-    int group = 0;
-    size_t number = 0;
-    uint32_t open = 0;  // a bit for each level at which something is being merged
-    int64_t end = kNull;
-    std::array<Merging, kTopLevel + 1> merging;
-    std::array<std::vector<Box>, kBoxLists> waiting;
-  };
   struct Group {
-    std::vector<std::unique_ptr<Lane>> lanes;
+    std::vector<std::unique_ptr<MergedLane>> lanes;
     std::vector<int64_t> ends;
     size_t top = 0;  // the lanes above it are free
   };
@@ -235,21 +299,13 @@ class TimelineSweep {
   size_t pop_head();
   void place(const Row& row);
   static size_t lane_of(Group& group, int64_t start, int64_t end, bool nests);
-  void add(Lane& lane, const Row& row, int64_t end);
-  void merge(Lane& lane, int level, int64_t pixel, const Piece& piece);
-  void add_names(Merging& all, const Piece& piece);
-  void close(Lane& lane, int level);
-  void put(Lane& lane, int list, const Box& box);
-  void flush(Lane& lane, int list);
-  void flush_all();
 
   TimelineFile& file_;
   size_t track_;
-  int64_t pixel_ns_;
   std::vector<Run> runs_;
   std::vector<size_t> heads_, hungry_;  // a heap of runs by their next row; runs that wait for rows
   std::array<Group, kLaneGroups> groups_;
-  size_t held_boxes_ = 0, held_names_ = 0;
+  std::vector<std::unique_ptr<LaneMerger>> mergers_;  // they end before the lanes do
   int64_t events_ = 0, first_ = std::numeric_limits<int64_t>::max(), last_ = std::numeric_limits<int64_t>::min();
 };
 

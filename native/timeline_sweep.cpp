@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "timeline.hpp"
@@ -8,67 +7,19 @@ namespace stepscope {
 
 namespace {
 
-constexpr size_t kMostHeldBoxes = size_t{1} << 21;  // room for boxes that wait to be written: 100 MB
-constexpr size_t kMostHeldNames = size_t{1} << 22;  // beyond these, names in one pixel are not told apart
-constexpr size_t kFewNames = 8;                     // are looked through
-constexpr size_t kManyNames = 256;                  // the room for more is not kept
+constexpr size_t kMostMergers = 5;      // with more, the reading sets the pace
+constexpr size_t kFewEvents = 1 << 15;  // for fewer a thread would not pay
 constexpr int kWork = 0;
-
-int64_t floor_divided(int64_t a, int64_t b) { return a / b - (a % b < 0); }
-
-size_t hash_of(uint32_t name) { return static_cast<size_t>((name * 0x9e3779b97f4a7c15u) >> 32); }
 
 }  // namespace
 
-// ---- names
-
-size_t NameTimes::slot(uint32_t name) const {
-  size_t at = hash_of(name) & (slots_.size() - 1);
-  while (slots_[at] && entries_[slots_[at] - 1].name != name) at = (at + 1) & (slots_.size() - 1);
-  return at;
-}
-
-void NameTimes::grow() {
-  slots_.assign(std::max<size_t>(32, slots_.size() * 2), 0);
-  for (size_t i = 0; i < entries_.size(); ++i) slots_[slot(entries_[i].name)] = static_cast<uint32_t>(i + 1);
-}
-
-void NameTimes::add_other(const Entry& entry, size_t& held) {
-  if (slots_.empty()) {
-    for (last_ = 0; last_ < entries_.size() && entries_[last_].name != entry.name;) ++last_;
-  } else {
-    const uint32_t found = slots_[slot(entry.name)];
-    last_ = found ? found - 1 : entries_.size();
-  }
-  if (last_ < entries_.size()) {
-    entries_[last_].time = saturating_add(entries_[last_].time, entry.time);
-    return;
-  }
-  if (held >= kMostHeldNames) return;
-  ++held;
-  entries_.push_back(entry);
-  if (slots_.empty() ? entries_.size() > kFewNames : entries_.size() * 2 > slots_.size())
-    grow();
-  else if (!slots_.empty())
-    slots_[slot(entry.name)] = static_cast<uint32_t>(entries_.size());
-}
-
-void NameTimes::clear_all(size_t& held) {
-  held -= entries_.size();
-  if (entries_.size() > kManyNames) {
-    std::vector<Entry>().swap(entries_);
-    std::vector<uint32_t>().swap(slots_);
-  } else if (!slots_.empty()) {
-    std::fill(slots_.begin(), slots_.end(), 0);
-  }
-  entries_.clear();
-  last_ = 0;
-}
-
 // ---- the merge of runs
 
-TimelineSweep::TimelineSweep(TimelineFile& file, int32_t track)
-    : file_(file), track_(file.begin_track(track)), pixel_ns_(file.pixel_ns()) {}
+TimelineSweep::TimelineSweep(TimelineFile& file, int32_t track, size_t threads) : file_(file), track_(file.begin_track(track)) {
+  const size_t few = threads ? 0 : kFewEvents;
+  if (!threads) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 3, 1, kMostMergers);
+  while (mergers_.size() < threads) mergers_.push_back(std::make_unique<LaneMerger>(file, track_, threads, few));
+}
 
 size_t TimelineSweep::add_run() {
   runs_.emplace_back();
@@ -154,113 +105,19 @@ void TimelineSweep::place(const Row& row) {
   Group& group = groups_[row.group];
   const size_t number = lane_of(group, row.start, end, row.group != kWork || row.kind < kKernel || row.kind > kCommunication);
   if (number == group.lanes.size()) {
-    group.lanes.push_back(std::make_unique<Lane>());
+    group.lanes.push_back(std::make_unique<MergedLane>());
     group.lanes.back()->group = row.group, group.lanes.back()->number = number;
   }
-  add(*group.lanes[number], row, end);
+  mergers_[number % mergers_.size()]->add(*group.lanes[number], {row.start, row.dur, end, row.event, row.name, row.kind});
   ++events_;
   first_ = std::min(first_, row.start), last_ = std::max(last_, end);
 }
 
-// ---- levels
-
-void TimelineSweep::add(Lane& lane, const Row& row, int64_t end) {
-  int own = 0;  // the highest level at which it is as wide as a pixel
-  for (int64_t width = pixel_ns_; own < kTopLevel && row.dur >= width; width <<= 2) ++own;
-  // It ends after its pixel: nothing else will begin there.
-  for (uint32_t of = (uint32_t{2} << own) - 2, open; (open = lane.open & of) != 0;) close(lane, std::countr_zero(open));
-  const int64_t busy = std::max<int64_t>(0, end - std::max(row.start, lane.end));
-  lane.end = std::max(lane.end, end);
-  const Box box{row.start, row.dur, row.dur, row.event, row.name, 1, row.kind};
-  if (own == kTopLevel)
-    put(lane, own, box);
-  else
-    merge(lane, own + 1, floor_divided(row.start, pixel_ns_) >> (2 * own), {box, busy, end, row.dur, nullptr, 0});
-}
-
-// Adds an event, or what was merged at the level below, to what begins in the same pixel.
-void TimelineSweep::merge(Lane& lane, int level, int64_t pixel, const Piece& piece) {
-  Merging& all = lane.merging[static_cast<size_t>(level)];
-  const uint32_t bit = uint32_t{1} << level;
-  if ((lane.open & bit) && all.pixel != pixel) close(lane, level);
-  if (!(lane.open & bit)) {
-    lane.open |= bit;
-    all.pixel = pixel, all.box = piece.box, all.busy = piece.busy, all.end = piece.end, all.longest = piece.longest;
-    add_names(all, piece);
-    return;
-  }
-  // Events that were alone up to the level below are not from here on.
-  if (all.box.count == 1) {
-    put(lane, level - 1, all.box);
-    all.names.add({all.box.name, all.box.kind, all.box.dur}, held_names_);
-  }
-  if (piece.box.count == 1) {
-    put(lane, level - 1, piece.box);
-    all.names.add({piece.box.name, piece.box.kind, piece.box.dur}, held_names_);
-  }
-  add_names(all, piece);
-  all.busy += piece.busy, all.box.count += piece.box.count;
-  all.end = std::max(all.end, piece.end);
-  if (piece.longest > all.longest) all.longest = piece.longest, all.box.event = piece.box.event;
-}
-
-void TimelineSweep::add_names(Merging& all, const Piece& piece) {
-  for (size_t i = 0; i < piece.count; ++i) all.names.add(piece.names[i], held_names_);
-}
-
-// What began in a pixel is complete. An event that is alone there is a box of its own at this level, too.
-void TimelineSweep::close(Lane& lane, int level) {
-  Merging& all = lane.merging[static_cast<size_t>(level)];
-  lane.open &= ~(uint32_t{1} << level);
-  const auto& names = all.names.entries();
-  if (all.box.count > 1) {
-    all.box.dur = all.end - all.box.start, all.box.busy = all.busy;
-    const NameTimes::Entry* most = nullptr;
-    for (const auto& entry : names)
-      if (!most || entry.time > most->time) most = &entry;
-    if (most) all.box.name = most->name, all.box.kind = most->kind;
-    put(lane, kTopLevel + level, all.box);
-  } else if (level == kTopLevel) {
-    put(lane, level, all.box);
-  }
-  if (level < kTopLevel) merge(lane, level + 1, all.pixel >> 2, {all.box, all.busy, all.end, all.longest, names.data(), names.size()});
-  all.names.clear(held_names_);
-}
-
-// ---- writing
-
-void TimelineSweep::put(Lane& lane, int list, const Box& box) {
-  auto& waiting = lane.waiting[static_cast<size_t>(list)];
-  const size_t room = waiting.capacity();
-  waiting.push_back(box);
-  held_boxes_ += waiting.capacity() - room;
-  if (waiting.size() == kChunkBoxes) {
-    flush(lane, list);
-    waiting.reserve(kChunkBoxes);  // more will come
-    held_boxes_ += waiting.capacity();
-  } else if (held_boxes_ > kMostHeldBoxes) {
-    flush_all();
-  }
-}
-
-void TimelineSweep::flush(Lane& lane, int list) {
-  auto& waiting = lane.waiting[static_cast<size_t>(list)];
-  held_boxes_ -= waiting.capacity();
-  std::vector<Box> boxes = std::exchange(waiting, {});
-  if (!boxes.empty()) file_.append(track_, lane.group, lane.number, list, std::move(boxes));
-}
-
-void TimelineSweep::flush_all() {
-  for (auto& group : groups_)
-    for (auto& lane : group.lanes)
-      for (int list = 0; list < kBoxLists; ++list) flush(*lane, list);
-}
+// ---- the end
 
 void TimelineSweep::finish() {
-  for (auto& group : groups_)
-    for (auto& lane : group.lanes)
-      while (lane->open) close(*lane, std::countr_zero(lane->open));
-  flush_all();
+  for (auto& merger : mergers_) merger->end();
+  for (auto& merger : mergers_) merger->finish();
   file_.finish_track(track_, events_, first_, last_);
 }
 

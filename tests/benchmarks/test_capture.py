@@ -13,7 +13,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "capture.py"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_it_prints_a_table_and_budgets(torch: Any) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--pairs", "3"], capture_output=True, encoding="utf-8", check=False

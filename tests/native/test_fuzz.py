@@ -26,10 +26,8 @@ def built(program: str) -> Path:
     return BUILT
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "program,few", [("reader", 250), pytest.param("reader-scalar", 200, marks=pytest.mark.exhaustive)]
-)
+@pytest.mark.exhaustive  # to compile the reader with sanitizers takes a minute
+@pytest.mark.parametrize("program,few", [("reader", 700), ("reader-scalar", 200)])
 def test_mutated_traces_are_read_alike_on_both_paths(program: str, few: int, tmp_path: Path) -> None:
     fuzzers, number = built(program), tries(few)
     traces = sorted((fuzzers / "traces").glob("*.json"))

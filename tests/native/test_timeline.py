@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -49,11 +50,17 @@ def columns(events: list[tuple[int, Event]]) -> list[memoryview]:
 
 
 def sweep(
-    file: _native.TimelineFile, runs: list[list[Event]], *, track: int = 3, kind: int = OP, piece: int = 7
+    file: _native.TimelineFile,
+    runs: list[list[Event]],
+    *,
+    track: int = 3,
+    kind: int = OP,
+    piece: int = 7,
+    threads: int = 0,
 ) -> None:
     """Gives runs to the sweep in pieces, as the store does; events are numbered through all runs."""
     kinds = _native.TimelineKinds(b"", bytes([0, 1]))
-    made = _native.TimelineSweep(file, kinds, track)
+    made = _native.TimelineSweep(file, kinds, track, threads)
     waiting, first = {}, 0
     for run in runs:
         numbered = sorted(enumerate(run, first), key=lambda one: one[1].key(one[0]))
@@ -98,12 +105,12 @@ runs = st.lists(st.lists(events, max_size=30), min_size=1, max_size=5)
 
 @pytest.mark.slow
 @settings(max_examples=tries(150), deadline=None)
-@given(runs, st.booleans())
-def test_random_events(some: list[list[Event]], work: bool) -> None:
+@given(runs, st.booleans(), st.integers(0, 3))
+def test_random_events(some: list[list[Event]], work: bool, threads: int) -> None:
     every = [event for run in some for event in run]
     kind = KERNEL if work else OP
     with empty() as (file, _):
-        sweep(file, some, kind=kind)
+        sweep(file, some, kind=kind, threads=threads)
         if not every:
             assert [one[3] for one in file.tracks()] == [0]
             return
@@ -142,6 +149,33 @@ def test_search(some: list[list[Event]], after: int, names: set[int], back: bool
             found.append(here)
         before = [one for one in fitting if one[0] < after][::-1]
         assert found == (before if back else [one for one in fitting if one[0] > after])
+
+
+def test_several_threads_make_what_one_makes() -> None:
+    chance = random.Random(5)
+    run = []
+    for start in range(0, 4_000_000, 800):  # calls inside calls, up to eight deep
+        room = 800
+        while room > 1 and chance.random() < 0.9:
+            run.append(Event(start + 800 - room, room - 1, chance.randrange(300)))
+            room = chance.randrange(1, room)
+    assert len(run) > 15_000
+    made = []
+    for threads in (0, 1, 3):
+        with empty() as (file, _):
+            sweep(file, [run], piece=1000, threads=threads)
+            made.append([level(file, number) for number in range(9)])
+    assert made[0] == made[1] == made[2]
+
+
+def test_a_sweep_that_is_given_up_ends_its_threads() -> None:
+    with empty() as (file, _):
+        made = _native.TimelineSweep(file, _native.TimelineKinds(b"", b""), 3, 3)
+        made.give(made.add_run(), columns([(at, Event(at, 1)) for at in range(9000)]), OP, None)
+        assert made.advance(FOREVER) == 0
+        running = len([*Path("/proc/self/task").iterdir()])
+        del made
+        assert len([*Path("/proc/self/task").iterdir()]) < running
 
 
 def test_more_than_a_chunk_and_wide_numbers() -> None:

@@ -49,7 +49,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     git(folder, "init", "--quiet", "--initial-branch=main")
     (folder / "show.py").write_text(SHOW)
     (folder / "part.py").write_text("VALUE = 'committed'\n")
-    (folder / ".gitignore").write_text("numbers/\n")
+    (folder / ".gitignore").write_text("numbers/\n__pycache__/\n")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "one")
     (folder / "numbers").mkdir()

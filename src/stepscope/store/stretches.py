@@ -72,12 +72,12 @@ def stretches_by_thread(store: Path, tables: Container[str]) -> dict[int, list[S
 
 def read_stretch(file: Any, of: Stretch, columns: list[str]) -> Iterator[Any]:
     """A stretch of rows piece by piece; only the columns that are asked for are read."""
-    at = 0
-    for batch in file.iter_batches(_PIECE, row_groups=[of.group], columns=columns):
-        low, high = max(of.first - at, 0), min(of.first + of.rows - at, batch.num_rows)
+    at, end = 0, of.first + of.rows
+    for batch in file.iter_batches(min(_PIECE, end), row_groups=[of.group], columns=columns):
+        low, high = max(of.first - at, 0), min(end - at, batch.num_rows)
         at += batch.num_rows
         if low >= high:
             continue
         yield batch.slice(low, high - low)
-        if at >= of.first + of.rows:
+        if at >= end:
             return

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DRAWN", "Looker"]
 
-DRAWN = "[...document.querySelectorAll('[data-block]')].every((one) => one.children.length > 1)"
+DRAWN = "[...document.querySelectorAll('[data-block]')].every((o) => o.querySelector(':scope>:not(script)'))"
 """Whether all blocks of a page are drawn."""
 
 

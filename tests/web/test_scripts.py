@@ -63,13 +63,13 @@ def test_every_script_is_checked_and_imports_in_one_style(path: Path) -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=named)
 def test_no_module_is_imported_in_a_circle(path: Path) -> None:
-    text = bundled([named(path)])
+    text = bundled(named(path))
     assert not re.search(r"^(?:import|export)\b", text, re.MULTILINE)
     assert f'modules["{named(path)}"]' in text
 
 
 def test_a_bundle_runs_what_is_imported_first() -> None:
-    text = bundled(["page.js"])
+    text = bundled("page.js")
     assert text.index('modules["keys.js"] =') < text.index('modules["page.js"] =')
 
 

@@ -9,24 +9,35 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["EXPORT", "IMPORT", "bundled"]
+__all__ = ["EXPORT", "IMPORT", "blocks_of", "bundled", "imported"]
 
 IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "(\.[^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async function|function\*?|class|const) (\w+))", re.MULTILINE)
 LOAD = re.compile(r"\bimport\(")
+_BLOCK = re.compile(r' data-block="(\w+)"')
 _STATIC = Path(__file__).parent / "static"
 
 
-def bundled(entries: Iterable[str]) -> str:
-    """The modules of these names, and all that they import, as one script that runs the first one last."""
+def blocks_of(content: str) -> list[str]:
+    """The modules that draw the blocks of a page."""
+    return [f"blocks/{kind}.js" for kind in dict.fromkeys(_BLOCK.findall(content))]
+
+
+@lru_cache(maxsize=64)
+def imported(*entries: str) -> tuple[str, ...]:
+    """The modules of these names, and all that they import: each after those that it imports."""
     order: list[str] = []
-    wanted = list(entries)
-    for name in reversed(wanted):
+    for name in reversed(entries):
         _visit(name, order, ())
-    parts = [_module(name) for name in order]
+    return tuple(order)
+
+
+def bundled(*entries: str) -> str:
+    """The modules of these names, and all that they import, as one script that runs the first one last."""
+    parts = [_module(name) for name in imported(*entries)]
     # Names are those of our own files, and what is loaded later has to be one of them.
     return "\n".join(
         [

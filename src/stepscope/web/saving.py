@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ from stepscope import registry
 from stepscope.present._blocks import inert
 from stepscope.present._document import head, seal
 from stepscope.present._markup import Markup, el
-from stepscope.web.bundle import bundled
+from stepscope.web.bundle import blocks_of, bundled
 from stepscope.web.drawing import drawn
 from stepscope.web.frame import short
 from stepscope.web.page import PAGES, about_page
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 __all__ = ["saved"]
 
 _STATIC = Path(__file__).parent / "static"
-_BLOCK = re.compile(r' data-block="(\w+)"')
 
 
 def saved(opened: Opened, name: str, options: Mapping[str, str]) -> str:
@@ -45,8 +43,8 @@ def saved(opened: Opened, name: str, options: Mapping[str, str]) -> str:
         ),
         class_="bar",
     )
-    kinds = [f"blocks/{kind}.js" for kind in dict.fromkeys(_BLOCK.findall(content))]
-    early, late = (_STATIC / "theme.js").read_text(encoding="utf-8"), bundled(["page.js", "saved.js", *kinds])
+    early = (_STATIC / "theme.js").read_text(encoding="utf-8")
+    late = bundled("page.js", "saved.js", *blocks_of(content))
     main = el("main", content, id="content", tabindex="-1", class_="page wide" if info.wide else "page")
     answers = info.asks(request) if info.asks else {}
     told = el("script", inert(answers), type="application/json", id="answers")

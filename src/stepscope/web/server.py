@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from starlette.applications import Starlette
 from starlette.requests import Request as HttpRequest
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
@@ -37,6 +36,7 @@ __all__ = ["Told", "application"]
 STATIC = Path(__file__).parent / "static"
 MOST_BYTES = 256 << 10
 """No question of a page is longer."""
+_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _LOG = logging.getLogger("stepscope.web")
 # Pages may take long; the answers to what is on screen do not wait for them. Always the same few threads, for
 # a trace keeps a cursor for each.
@@ -59,11 +59,11 @@ def application(opened: Opened, *, token: str, host: str, told: Told | None = No
     heard = told or Told()
     routes = [
         Route("/", lambda http: RedirectResponse(f"/findings{_query(http)}")),
-        Route("/style.css", lambda _: Response(sheet(), media_type="text/css")),
+        Route("/style.css", _given(Response(sheet(), media_type="text/css"))),
         Route("/api/state", _state(opened)),
         Route("/api/{name}", _asked(opened), methods=["GET", "POST"]),
         Route("/perfetto", lambda _: HTMLResponse(_perfetto(opened))),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Route("/static/{name:path}", _static()),
         Route("/{page}", _page(opened, heard)),
     ]
     return Guard(Starlette(routes=routes), token=token, host=host)
@@ -71,6 +71,27 @@ def application(opened: Opened, *, token: str, host: str, told: Told | None = No
 
 def _query(http: HttpRequest) -> str:
     return f"?{http.url.query}" if http.url.query else ""
+
+
+def _given(response: Response) -> Callable[[HttpRequest], object]:
+    async def answer(_: HttpRequest) -> Response:
+        return response
+
+    return answer
+
+
+def _static() -> Callable[[HttpRequest], object]:
+    """Our own files, read once: a page asks for dozens, and no path that it names is opened."""
+    known = {
+        path.relative_to(STATIC).as_posix(): Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+        for path in STATIC.rglob("*")
+        if path.suffix in _TYPES
+    }
+
+    async def answer(http: HttpRequest) -> Response:
+        return known.get(http.path_params["name"]) or Response("there is no such file", status_code=404)
+
+    return answer
 
 
 def _state(opened: Opened) -> Callable[[HttpRequest], object]:

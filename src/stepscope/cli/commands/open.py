@@ -10,8 +10,12 @@ from stepscope.cli.output import notice, say, write
 from stepscope.cli.signature import NameIn, Written
 from stepscope.cli.traces import DEMO, here
 from stepscope.errors import StepscopeError
+from stepscope.memory import limit_database
 
 __all__ = ["open"]
+
+_DATABASE_BYTES = 400_000_000
+"""The timeline and the pages take memory, too: all together stays under a gibibyte."""
 
 
 def open(  # noqa: A001 - what people type
@@ -52,6 +56,7 @@ def open(  # noqa: A001 - what people type
             exit_code=2,
         )
     quick_arrow()
+    limit_database(_DATABASE_BYTES)
     words = (str(DEMO),) if demo else trace
     progress = ProgressLine()
     opened = Opened(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import re
@@ -19,6 +20,7 @@ __all__ = [
     "is_lack_of_memory",
     "limit_database",
     "not_enough",
+    "release_freed",
     "share_for_database",
     "share_of_workers",
     "workers_that_fit",
@@ -69,6 +71,15 @@ def share_for_database() -> int:
 def limit_database(n_bytes: int) -> None:
     """From now on databases of this process take at most so much."""
     _limit[:] = [n_bytes]
+
+
+def release_freed() -> None:
+    """Gives the machine back what was freed here: pyarrow and the C library keep it for later."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    with suppress(AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def available() -> int | None:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stepscope import _native, interrupts
 from stepscope.errors import StepscopeError
+from stepscope.memory import release_freed
 from stepscope.store.columns import view
 from stepscope.store.layout import locked
 from stepscope.store.sums import say
@@ -232,6 +233,7 @@ class Timeline:
         finally:
             self._whole.set()
             self._begun.set()
+            release_freed()
             if self._progress:
                 self._progress(_DOING, 1.0, 0, 0)
 

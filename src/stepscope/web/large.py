@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stepscope.memory import release_freed
+
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
 
@@ -27,6 +29,4 @@ def one_large_answer(trace: Trace) -> Iterator[None]:
         try:
             yield
         finally:
-            import pyarrow as pa
-
-            pa.default_memory_pool().release_unused()
+            release_freed()

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
+from stepscope.memory import release_freed
 from stepscope.present._markup import Markup, el
 from stepscope.web.api import ANSWERS, answered
 from stepscope.web.drawing import drawn
@@ -130,6 +131,8 @@ def _answer(opened: Opened, name: str, options: dict[str, str]) -> Response:
     """A page, or what went wrong with it."""
     try:
         request, content = drawn(opened, name, options)
+        if not request.trace.trace.is_small:
+            release_freed()
         return HTMLResponse(framed(opened, name, request.trace.key, content))
     except StepscopeError as error:
         return HTMLResponse(_failed(error.message, error.hint), status_code=400)

@@ -56,7 +56,6 @@ def open(  # noqa: A001 - what people type
             exit_code=2,
         )
     quick_arrow()
-    limit_database(_DATABASE_BYTES)
     words = (str(DEMO),) if demo else trace
     progress = ProgressLine()
     opened = Opened(
@@ -73,5 +72,6 @@ def open(  # noqa: A001 - what people type
         return
     from stepscope.web.serving import Place, serve
 
+    limit_database(_DATABASE_BYTES)
     first = "perfetto" if perfetto else page or ""
     serve(opened, Place(host, port, first), browser=not no_browser, say=say, notice=notice)

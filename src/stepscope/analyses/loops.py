@@ -25,6 +25,21 @@ _LEAST_OPS = 16
 _MOST = 5
 _MOST_OPS = 1 << 18
 _NAMED = 8
+_TINY_NS = 10_000
+"""Shorter work spends more time on starting and on waiting for memory than on computing."""
+_SHORT_NS = 50_000
+_INPUTS = "HtoD|HostToDevice"
+_LEAST_INPUT = 64
+"""Bytes of a copy from the host: no more is a number, such as the time of a denoising step."""
+_NO_LAUNCHES = {
+    "launches": 0,
+    "launch_share": 0.0,
+    "idle_ns": 0,
+    "device_ns": 0,
+    "tiny_ns": 0,
+    "short_ns": 0,
+    "inputs": 0,
+}
 _SAME = 0.9
 """Part of the operators that must agree: by chance, what stands before may have the names of a repetition."""
 
@@ -47,9 +62,15 @@ class Loop:
     ]
     same_shapes: Annotated[bool | None, "Whether all have inputs of the same shapes; NULL without shapes."]
     host_ns: Annotated[int, "From the first operator to the end of the last."]
+    host_share: Annotated[float, "The same as a part of the step on this thread."]
+    op_share: Annotated[float, "Part of the operators of the step outside of backward and optimizer."]
     idle_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
     launches: Annotated[int, "Launches of device work in it."]
     launch_share: Annotated[float, "The same as a part of the launches of the step on this thread."]
+    device_ns: Annotated[int, "Summed duration of the device work that it launches."]
+    tiny_ns: Annotated[int, "The part of that in work of less than 10 µs, most of which is latency."]
+    short_ns: Annotated[int, "The part of that in work of less than 50 µs, which seldom fills a device."]
+    inputs: Annotated[int, "Copies from the host to the device in it, of more than 64 bytes."]
 
 
 # What an optimizer, a loader and autograd do in their loops has findings of its own.
@@ -73,19 +94,31 @@ _RANGES = """
 """
 _LAUNCHED = f"""
     {_RANGES},
+    launched AS (
+        SELECT event, start_ns FROM launches
+        WHERE thread = $thread AND work_events > 0 AND start_ns >= $since AND start_ns < $until),
     made AS (
         SELECT r.number, count(*) FILTER (l.start_ns >= r.start_ns AND l.start_ns < r.end_ns) AS launches,
                count(*) AS all_launches
-        FROM ranges r CROSS JOIN launches l
-        WHERE l.thread = $thread AND l.work_events > 0 AND l.start_ns >= $since AND l.start_ns < $until
-        GROUP BY r.number),
+        FROM ranges r CROSS JOIN launched l GROUP BY r.number),
+    worked AS (
+        SELECT r.number, sum(w.dur_ns)::BIGINT AS device_ns,
+               coalesce(sum(w.dur_ns) FILTER (w.dur_ns < $tiny), 0)::BIGINT AS tiny_ns,
+               coalesce(sum(w.dur_ns) FILTER (w.dur_ns < $short), 0)::BIGINT AS short_ns,
+               count(*) FILTER (w.kind = 'memcpy' AND w.bytes > $least AND regexp_matches(w.name, $inputs))
+                   AS inputs
+        FROM ranges r JOIN launched l ON l.start_ns >= r.start_ns AND l.start_ns < r.end_ns
+            JOIN device_work w ON w.launch = l.event
+        WHERE w.start_ns >= $since GROUP BY r.number),
     waited AS (
         SELECT r.number, sum(least(g.start_ns + g.launch_delay_ns, r.end_ns)
                              - greatest(g.start_ns, r.start_ns))::BIGINT AS idle_ns
         FROM ranges r JOIN gaps g ON g.start_ns < r.end_ns AND g.start_ns + g.launch_delay_ns > r.start_ns
         WHERE g.thread = $thread AND g.launch_delay_ns > 0 GROUP BY r.number)
-    SELECT m.number, m.launches, m.all_launches, coalesce(w.idle_ns, 0) AS idle_ns
-    FROM made m LEFT JOIN waited w ON w.number = m.number
+    SELECT m.number, m.launches, m.launches / m.all_launches AS launch_share,
+           coalesce(w.idle_ns, 0) AS idle_ns, coalesce(d.device_ns, 0) AS device_ns,
+           coalesce(d.tiny_ns, 0) AS tiny_ns, coalesce(d.short_ns, 0) AS short_ns, coalesce(d.inputs, 0) AS inputs
+    FROM made m LEFT JOIN waited w ON w.number = m.number LEFT JOIN worked d ON d.number = m.number
 """
 _INSIDE = f"""
     {_RANGES}
@@ -104,7 +137,8 @@ _PLACES = "SELECT node, name FROM call_tree WHERE list_contains($nodes, node)"
         "ops": ("event", "thread", "name_id", "name", "start_ns", "dur_ns", "depth", "args"),
         "call_sites": ("event", "node", "step", "phase", "user_frame", "module"),
         "call_tree": ("node", "name"),
-        "launches": ("thread", "start_ns", "work_events"),
+        "launches": ("event", "thread", "start_ns", "work_events"),
+        "device_work": ("launch", "kind", "name", "start_ns", "dur_ns", "bytes"),
         "gaps": ("start_ns", "thread", "launch_delay_ns"),
     }
 )
@@ -139,13 +173,14 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
         "firsts": [starts[first + period].as_py() for first, period, _ in found],
     }
     step, thread, since, until = (called[name][0].as_py() for name in ("step", "thread", "since", "until"))
-    asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **ranges)
-    launched = {row["number"]: row for row in asked}
+    limits = {"tiny": _TINY_NS, "short": _SHORT_NS, "inputs": _INPUTS, "least": _LEAST_INPUT}
+    asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **limits, **ranges)
+    launched = {row.pop("number"): row for row in asked}
     inside = trace.arrow(_INSIDE, thread=thread, **ranges)
     names = _names_of(trace, called, found)
     for number, (first, period, length) in enumerate(found):
         stretch = called.slice(first, length)
-        made = launched.get(number, {"launches": 0, "all_launches": 0, "idle_ns": 0})
+        host_ns = ranges["ends"][number] - ranges["starts"][number]
         of_first = stretch["name"].slice(0, min(period, _NAMED)).to_pylist()
         yield Loop(
             step=step,
@@ -155,10 +190,10 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
             ops=period,
             first_ops=", ".join(name or "" for name in of_first),
             same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
-            host_ns=ranges["ends"][number] - ranges["starts"][number],
-            idle_ns=made["idle_ns"],
-            launches=made["launches"],
-            launch_share=made["launches"] / made["all_launches"] if made["all_launches"] else 0.0,
+            host_ns=host_ns,
+            host_share=min(1.0, host_ns / max(1, until - since)),
+            op_share=length / len(called),
+            **launched.get(number, _NO_LAUNCHES),
             **_told(inside, number, period),
         )
 

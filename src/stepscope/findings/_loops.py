@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,10 +13,8 @@ if TYPE_CHECKING:
     from stepscope.analyses.loops import Loop
     from stepscope.analyses.step_classes import StepClass
 
-__all__ = ["NamedLoop", "loop_of"]
+__all__ = ["NamedLoop", "named_loops"]
 
-_MOST = 0.5
-"""A loop that makes fewer of the launches than this is not what a step is about."""
 _FEW_PASSES = 3
 """Two backward passes in a step may belong to two networks."""
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::matmul", "aten::linear"}
@@ -35,6 +33,12 @@ _CHOOSES = {"aten::nonzero", "aten::masked_select"}
 _MAKES = {"aten::lift_fresh"}
 """Tensors made from lists: rules about copies say it."""
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
+_FOREACH = {
+    *("aten::linalg_vector_norm", "aten::norm", "aten::abs", "aten::add", "aten::sub", "aten::mul", "aten::div"),
+    *("aten::sqrt", "aten::pow", "aten::neg", "aten::exp", "aten::sign", "aten::clamp", "aten::lerp"),
+}
+"""Operators that torch also has for a list of tensors."""
+_MOST_FOREACH = 3
 _GATHERS = {"aten::index", "aten::index_select", "aten::gather", "aten::masked_select"}
 
 
@@ -44,11 +48,15 @@ class LoopKind(NamedTuple):
     title: str
     """With a place for the number of repetitions; at most 60 characters."""
     fix: str
+    can_merge: bool = True
+    """Whether such repetitions never need one another's results."""
+    with_backward: bool = False
+    """Whether a repetition includes its backward pass."""
 
 
 def _recurrent(cell: str) -> LoopKind:
     return LoopKind(
-        f"A loop of {{repeats}} {cell} cells launches short kernels",
+        f"A loop of {{repeats}} {cell} cells could be one call",
         f"""\
 layer = nn.{cell}(inputs, width, batch_first=True)    # cuDNN runs all moments of all layers in one call
 outputs, state = layer(sequence)""",
@@ -56,46 +64,56 @@ outputs, state = layer(sequence)""",
 
 
 _EXPERTS = LoopKind(
-    "A loop over {repeats} experts or relations launches short kernels",
+    "A loop over {repeats} experts or relations could be one call",
     """\
 order = choice.argsort(); ends = choice.bincount(minlength=experts).cumsum(0).int()    # sort tokens by expert
 y = torch._grouped_mm(x[order], weights, offs=ends)    # all experts in one call, bf16; no .nonzero()
 y = torch.bmm(padded, weights)    # or as many places for each expert: padded is [experts, places, width]""",
 )
 _GROUPS = LoopKind(
-    "A loop over {repeats} groups launches short kernels",
+    "A loop over {repeats} groups could be one call",
     """\
 sums = x.new_zeros(groups, x.shape[-1]).index_add_(0, group, x)    # all groups in one call, without a mask
 means = sums / group.bincount(minlength=groups).clamp(min=1)[:, None]""",
 )
 _STEPPING = LoopKind(
-    "A loop of {repeats} moments launches short kernels",
+    "A loop of {repeats} moments could serve many at once",
     """\
 envs = gymnasium.vector.AsyncVectorEnv([make] * 64)    # one call of the network for all environments
 actions = policy(torch.as_tensor(observations).cuda())    # a batch; read all actions back at once""",
+    can_merge=False,
 )
 _MICRO_BATCHES = LoopKind(
-    "{repeats} micro-batches launch short kernels",
+    "{repeats} micro-batches could be fewer and larger",
     """\
 batch_size, accumulation = 2 * batch_size, accumulation // 2    # same result, half as many launches""",
+    with_backward=True,
+)
+_TENSORS = LoopKind(
+    "A loop over {repeats} tensors could be one call",
+    """\
+norms = torch._foreach_norm(tensors)    # a few launches for all tensors; also _foreach_add_, _foreach_mul_
+total = torch.linalg.vector_norm(torch.stack(norms))    # stays on the GPU; read once, if at all""",
 )
 _ALIKE = LoopKind(
-    "A loop of {repeats} calls launches short kernels",
+    "A loop of {repeats} calls could be one call",
     """\
 y = f(torch.stack(inputs))    # one call for all, if no call needs the result of another
 y = torch.vmap(f)(torch.stack(inputs))    # if f takes one input at a time""",
+    can_merge=False,
 )
 _UNLIKE = LoopKind(
-    "A loop of {repeats} calls launches short kernels",
+    "A loop of {repeats} calls could be one call",
     """\
 y = f(torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True))    # pad the inputs: one call for all
 # or torch.nested.nested_tensor(inputs, layout=torch.jagged), if no call needs the result of another""",
+    can_merge=False,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class NamedLoop:
-    """A loop that makes most of a step's launches on its thread."""
+    """A loop whose work could be done in one call."""
 
     kind: LoopKind
     rows: tuple[Loop, ...]
@@ -137,17 +155,30 @@ class NamedLoop:
         return sum(row.repeats for row in self.rows)
 
 
-def loop_of(loops: Iterable[Loop], step_classes: Iterable[StepClass]) -> NamedLoop | None:
-    """The loop that makes most of the launches, if there is one and it can be told from layers."""
+    @property
+    def can_merge(self) -> bool:
+        """Whether no repetition needs the result of another: so it is if each has an input of its own."""
+        return self.kind.can_merge or all(_has_input(row) for row in self.rows)
+
+    def merged(self, figure: Callable[[Loop], float]) -> float:
+        """What goes of a figure of the loop if all repetitions become one."""
+        return sum(figure(row) * (1 - 1 / row.repeats) for row in self.rows)
+
+
+def named_loops(loops: Iterable[Loop], step_classes: Iterable[StepClass]) -> list[NamedLoop]:
+    """The loops that can be told from layers, the one that takes the host longest first."""
     passes = max((row.backward_passes or 0 for row in step_classes if row.step_class == 0), default=0)
     alike: dict[tuple[LoopKind, str], list[Loop]] = {}
     for row in loops:
         if kind := _kind(row, passes):
             alike.setdefault((kind, row.contains), []).append(row)
-    largest = max(alike.items(), key=lambda one: sum(row.launches for row in one[1]), default=None)
-    if largest is None or sum(row.launch_share for row in largest[1]) < _MOST:
-        return None
-    return NamedLoop(largest[0][0], tuple(largest[1]))
+    found = [NamedLoop(kind, tuple(rows)) for (kind, _), rows in alike.items()]
+    return sorted(found, key=lambda one: -sum(row.host_ns for row in one.rows))
+
+
+def _has_input(row: Loop) -> bool:
+    """Whether each repetition is given data of its own by the host."""
+    return row.inputs >= row.repeats
 
 
 def _kind(row: Loop, passes: int) -> LoopKind | None:
@@ -158,15 +189,19 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _MICRO_BATCHES
     if names & _CHOOSES and names & _GATHERS:
         return _EXPERTS if products else _GROUPS
-    if row.same_place is False or names & _MAKES or _changes_in_place(row):
+    if row.same_place is False or _changes_in_place(row) or (names & _MAKES and not products):
         return None
     if names & _SAMPLES and names & _READS and products:
         return _STEPPING
     if cell := _cell(names, products=products):  # moments need one another: there is no other way to merge
         return _recurrent(cell) if row.repeats >= _LEAST_CELLS else None
+    if row.repeats >= _LEAST_CALLS and row.ops <= _MOST_FOREACH and set(row.first_ops.split(", ")) <= _FOREACH:
+        return _TENSORS
     if row.same_place is None or row.module is None:
-        # Without stacks, and where layers are functions, layers look like a loop; but all have products.
-        return _ALIKE if not products and row.repeats >= _LEAST_CALLS else None
+        # Without stacks, and where layers are functions, layers look like a loop; but all have products, and
+        # none has an input of its own.
+        is_loop = _has_input(row) if products else row.repeats >= _LEAST_CALLS
+        return _ALIKE if is_loop else None
     return _ALIKE if row.same_shapes is not False else _UNLIKE
 
 

@@ -12,7 +12,6 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
-from stepscope.analyses.loops import Loop
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
@@ -64,7 +63,6 @@ def advised(  # each table by its name; what is not given is quiet
         table(Iteration, "iterations"),
         table(DeviceMemory, "memory"),
         table(KernelFamily, "families"),
-        table(Loop, "loops"),
         **(thresholds or {}),
     )
 
@@ -154,87 +152,3 @@ def test_loading_data_does_not_count_even_where_it_uses_operators() -> None:
         {"phase": "forward", "share": 0.5},
     )
     assert assert_bounded(advised(phases=phases), STEP).saving.starved_ns[1] == pytest.approx(3.97 * MS)
-
-
-def loop(contains: str, **figures: Any) -> dict[str, Any]:
-    """A loop of 48 repetitions that makes most launches, recorded without stacks."""
-    return {
-        "repeats": 48,
-        "ops": len(contains.split(", ")),
-        "first_ops": contains,
-        "contains": contains,
-        "launches": 90,
-        "launch_share": 0.9,
-    } | figures
-
-
-LSTM = "aten::addmm, aten::sigmoid, aten::tanh, aten::mul"
-EXPERTS = "aten::eq, aten::index, aten::index_add, aten::mm, aten::nonzero"
-POLICY = "aten::addmm, aten::item, aten::multinomial, aten::softmax"
-BLOCK = "aten::addmm, aten::layer_norm, aten::gelu"
-CALL = {"same_place": True, "module": "nn.Module: Net_0"}
-
-
-@pytest.mark.parametrize(
-    "row, title, fix",
-    [
-        (loop("aten::gru_cell"), "A loop of 48 GRU cells launches short kernels", "nn.GRU("),
-        (loop(LSTM), "A loop of 48 LSTM cells launches short kernels", "nn.LSTM("),
-        (
-            loop(EXPERTS, repeats=8),
-            "A loop over 8 experts or relations launches short kernels",
-            "_grouped_mm",
-        ),
-        (
-            loop("aten::eq, aten::index, aten::mean, aten::nonzero"),
-            "A loop over 48 groups launches short kernels",
-            "index_add_",
-        ),
-        (loop(POLICY, same_place=True), "A loop of 48 moments launches short kernels", "gymnasium.vector"),
-        (loop(BLOCK, **CALL, same_shapes=True), "A loop of 48 calls launches short kernels", "torch.stack("),
-        (loop(BLOCK, **CALL, same_shapes=False), "A loop of 48 calls launches short kernels", "pad_sequence"),
-        (loop("aten::add, aten::sin"), "A loop of 48 calls launches short kernels", "torch.stack("),
-    ],
-)
-def test_the_loop_that_makes_the_launches_is_named(row: dict[str, Any], title: str, fix: str) -> None:
-    advice = assert_bounded(advised(loops=(row,)), STEP)
-    plain = advised()
-    assert plain is not None
-    assert advice.title == title
-    assert fix in advice.fix
-    assert plain.fix in advice.fix  # compiling is what is left
-    assert advice.saving == plain.saving
-
-
-def test_a_loop_has_its_place_and_adds_up_over_layers() -> None:
-    frame = {"user_frame": "model.py(8): forward", "same_shapes": False, "launch_share": 0.4}
-    rows = loop(EXPERTS, **frame), loop(EXPERTS, **frame)
-    advice = assert_bounded(advised(loops=rows), STEP)
-    assert "2 × 48 times a step, with shapes that differ: 80.0 %" in advice.because
-    assert str(advice.locations[0]) == "model.py:8 forward"
-    assert advice.evidence["loop_repeats"] == 96
-
-
-def test_micro_batches_are_a_loop() -> None:
-    passes = {"step_class": 0, "backward_passes": 8, "optimizer": True}
-    advice = assert_bounded(advised(loops=(loop(BLOCK, repeats=8),), classes=(passes,)), STEP)
-    assert advice.title == "8 micro-batches launch short kernels"
-    assert "2 * batch_size" in advice.fix
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        loop(BLOCK),  # without stacks: layers look like that
-        loop(BLOCK, same_place=False),  # layers
-        loop(LSTM, same_place=False),
-        loop(BLOCK, same_place=True),  # layers that are functions
-        loop("aten::gru_cell", repeats=4),
-        loop("aten::gru_cell", launch_share=0.3),
-        loop("aten::mul_, aten::add_", same_place=True),  # weights
-        loop("aten::add, aten::lift_fresh", same_place=True, module="nn.Module: Net_0"),
-        loop("aten::add, aten::sin", repeats=8),
-    ],
-)
-def test_layers_weights_and_small_loops_are_not_named(row: dict[str, Any]) -> None:
-    assert advised(loops=(row,)) == advised()

@@ -13,13 +13,11 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
-from stepscope.analyses.loops import Loop
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
-from stepscope.findings._loops import NamedLoop, loop_of
 from stepscope.findings._starvation import Starvation, computed_on_host, starvation_of
 from stepscope.findings._waits import WaitCause, waits_of
 from stepscope.findings.claims import Claim, Time
@@ -73,7 +71,6 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     iterations: Table[Iteration],
     memory: Table[DeviceMemory],
     kernel_families: Table[KernelFamily],
-    loops: Table[Loop],
     *,
     least_share: float = 0.10,
     least_launches: float = 20.0,
@@ -89,8 +86,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     - at least: the optimizer stays as it is, and so does the waiting after calls that synchronise. If
       something prevents CUDA graphs, each launch still costs its call and its latency.
 
-    A host that takes a millisecond for each launch does something other than launching. Where one loop makes
-    most of the launches, it is named; to do its work in one call saves no more than a graph does.
+    A host that takes a millisecond for each launch does something other than launching.
     """
     count = _Counted.of(mean_step, launches, compiled_regions, _host_ns(mean_step, host_syncs, step_ops))
     if mean_step.device is None or count.launches < least_launches or count.compiled_share > 0.5:
@@ -109,22 +105,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     advice = _advice(
         mean_step, count, blockers, saving, _fix(mean_step, facts, blockers, starving_phases, memory)
     )
-    advice = replace(advice, locations=_places(mean_step, step_ops))
-    loop = loop_of(loops, step_classes)
-    return _looping(advice, loop) if loop else advice
-
-
-def _looping(advice: Advice, loop: NamedLoop) -> Advice:
-    """The same with the loop that makes the launches, and what does its work in one call."""
-    places = {str(place): place for place in (*loop.locations, *advice.locations)}
-    return replace(
-        advice,
-        title=loop.title,
-        because=f"{loop.story} {advice.because}",
-        fix=fix_of(loop.kind.fix, advice.fix),
-        evidence={**advice.evidence, "loop_repeats": loop.repeats, "loop_ops": loop.rows[0].ops},
-        locations=tuple(places.values())[:3],
-    )
+    return replace(advice, locations=_places(mean_step, step_ops))
 
 
 def _places(mean_step: MeanStep, step_ops: Table[StepOp]) -> tuple[Location, ...]:

@@ -1,0 +1,95 @@
+"""A loop in Python calls the same operators again and again, where one call could do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stepscope import units
+from stepscope.analyses.loops import Loop
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings._fewer_calls import fewer_calls
+from stepscope.findings._loops import NamedLoop, named_loops
+from stepscope.findings.claims import Claim, Time
+from stepscope.findings.mean_step import MeanStep
+from stepscope.tables import Table
+
+__all__ = ["repeated_calls"]
+
+_LEAST = 0.85
+"""Of the host's time that goes at least: to gather, stack or pad inputs and to take results apart costs some."""
+
+
+@rule(category=Category.HOST, yields_to=("eager_decode", "recomputed_tokens"))
+def repeated_calls(
+    mean_step: MeanStep,
+    loops: Table[Loop],
+    step_classes: Table[StepClass],
+    step_ops: Table[StepOp],
+    *,
+    least_share: float = 0.10,
+) -> Advice | None:
+    """A loop in Python calls the same operators for one thing after another, where one call could do.
+
+    Gain, if all repetitions become one:
+
+    - at most: 1/n is left of the host's time for n repetitions, with the Python around their operators and
+      their backward pass, and 1/n of the GPU's time in kernels under 50 µs, which seldom fill it.
+    - at least: some of what the host saves goes into gathering inputs (15 %), and the GPU saves time only in
+      kernels under 10 µs. Nothing, if the profile does not tell whether a repetition needs the result of
+      another.
+    """
+    found = [_Merged.of(mean_step, loop, step_ops) for loop in named_loops(loops, step_classes)]
+    best = max(found, key=lambda one: mean_step.gain(one.saving).high_share, default=None)
+    if best is None or mean_step.gain(best.saving).high_share < least_share:
+        return None
+    return _advice(best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """A loop, and what a step saves without it."""
+
+    loop: NamedLoop
+    host_part: float
+    """Of the host's work in a step."""
+    saving: Saving
+
+    @classmethod
+    def of(cls, mean_step: MeanStep, loop: NamedLoop, step_ops: Table[StepOp]) -> _Merged:
+        """What is saved if all repetitions become one."""
+        part = loop.merged(lambda row: row.host_share)
+        tiny, short = loop.merged(lambda row: row.tiny_ns), loop.merged(lambda row: row.short_ns)
+        if not loop.kind.with_backward and any(row.phase == "backward" for row in step_ops):
+            backward = sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
+            part += loop.merged(lambda row: min(row.op_share, row.launch_share)) * mean_step.share(mean_step.per_step(backward))
+            tiny, short = 2 * tiny, 2 * short  # takes as long on the GPU as the forward pass, or longer
+        part = min(1.0, part)
+        if not loop.can_merge:
+            return cls(loop, part, fewer_calls(mean_step, (0.0, part), (0.0, short)))
+        return cls(loop, part, fewer_calls(mean_step, (_LEAST * part, part), (tiny, short)))
+
+
+def _advice(merged: _Merged) -> Advice:
+    loop = merged.loop
+    doubt = "" if loop.can_merge else " Whether a call needs the result of the one before is not in the profile."
+    return Advice(
+        title=loop.title,
+        because=f"{loop.story} They take {units.share(merged.host_part)} of the host's time in a step that "
+        f"one call for all would not.{doubt}",
+        saving=merged.saving,
+        certainty="likely" if loop.can_merge else "possible",
+        fix=loop.kind.fix,
+        check="stepscope show loops: the loop is gone; launches: fewer calls.",
+        evidence={
+            "loop_repeats": loop.repeats,
+            "loop_ops": loop.rows[0].ops,
+            "loop_host_ns": sum(row.host_ns for row in loop.rows),
+            "loop_launches": sum(row.launches for row in loop.rows),
+            "host_share": merged.host_part,
+            "can_merge": loop.can_merge,
+        },
+        claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),
+        locations=loop.locations,
+    )

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+
+from stepscope.analyses.loops import Loop
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.rules.repeated_calls import repeated_calls
+
+# The host alone takes the whole step of 10 ms, the GPU 1 ms of it.
+STEP = mean_step(busy_ns=1.0 * MS, starved_ns=8.0 * MS, latency_ns=1.0 * MS, waiting_ns=0.0, host_path_share=1.0)
+BACKWARD = {"name": "autograd::engine::evaluate_function: MmBackward0", "phase": "backward", "host_ns": 40 * MS}
+
+
+def loop(contains: str, **figures: Any) -> dict[str, Any]:
+    """A loop of 48 repetitions that takes half of the host's time, recorded without stacks."""
+    return {
+        "repeats": 48,
+        "ops": len(contains.split(", ")),
+        "first_ops": contains,
+        "contains": contains,
+        "host_ns": 5 * MS,
+        "host_share": 0.5,
+        "op_share": 0.9,
+        "launches": 90,
+        "launch_share": 0.9,
+    } | figures
+
+
+LSTM = "aten::addmm, aten::sigmoid, aten::tanh, aten::mul"
+EXPERTS = "aten::eq, aten::index, aten::index_add, aten::mm, aten::nonzero"
+POLICY = "aten::addmm, aten::item, aten::multinomial, aten::softmax"
+BLOCK = "aten::addmm, aten::layer_norm, aten::gelu"
+CALL = {"same_place": True, "module": "nn.Module: Net_0"}
+
+
+def advised(
+    *loops: dict[str, Any],
+    step: MeanStep = STEP,
+    classes: tuple[dict[str, Any], ...] = (),
+    ops: tuple[dict[str, Any], ...] = (),
+    **thresholds: float,
+) -> Advice | None:
+    return repeated_calls(
+        step, drawn(Loop, *loops), drawn(StepClass, *classes), drawn(StepOp, *ops), **thresholds
+    )
+
+
+@pytest.mark.parametrize(
+    "row, title, fix",
+    [
+        (loop("aten::gru_cell"), "A loop of 48 GRU cells could be one call", "nn.GRU("),
+        (loop(LSTM), "A loop of 48 LSTM cells could be one call", "nn.LSTM("),
+        (loop(EXPERTS, repeats=8), "A loop over 8 experts or relations could be one call", "_grouped_mm"),
+        (
+            loop("aten::eq, aten::index, aten::mean, aten::nonzero"),
+            "A loop over 48 groups could be one call",
+            "index_add_",
+        ),
+        (loop("aten::linalg_vector_norm"), "A loop over 48 tensors could be one call", "_foreach_norm"),
+    ],
+)
+def test_a_loop_is_named_with_what_does_its_work_in_one_call(
+    row: dict[str, Any], title: str, fix: str
+) -> None:
+    advice = assert_bounded(advised(row), STEP)
+    assert advice.title == title
+    assert fix in advice.fix
+    gain = STEP.gain(advice.saving)
+    part = 0.5 * (1 - 1 / row["repeats"])  # half of the host's time, once instead of so often
+    assert gain.high_share == pytest.approx(part)
+    assert gain.low_share == pytest.approx(0.85 * part)
+
+
+@pytest.mark.parametrize(
+    "row, title, fix",
+    [
+        (loop(POLICY, same_place=True), "A loop of 48 moments could serve many at once", "gymnasium.vector"),
+        (loop(BLOCK, **CALL, same_shapes=True), "A loop of 48 calls could be one call", "torch.stack("),
+        (loop(BLOCK, **CALL, same_shapes=False), "A loop of 48 calls could be one call", "pad_sequence"),
+        (loop("aten::sort, aten::sin"), "A loop of 48 calls could be one call", "torch.stack("),
+    ],
+)
+def test_calls_that_may_need_one_another_gain_nothing_at_least(
+    row: dict[str, Any], title: str, fix: str
+) -> None:
+    advice = assert_bounded(advised(row), STEP)
+    assert (advice.title, advice.certainty) == (title, "possible")
+    assert fix in advice.fix
+    assert STEP.gain(advice.saving).low_share == 0
+    assert "needs the result of the one before" in advice.because
+    own = assert_bounded(advised(row | {"inputs": 48}), STEP)  # the host gives each its own data
+    assert own.certainty == "likely"
+    assert STEP.gain(own.saving).low_share > 0.4
+
+
+def test_a_network_called_for_one_input_after_another_is_told_from_layers() -> None:
+    assert advised(loop(BLOCK)) is None
+    assert advised(loop(BLOCK, inputs=47)) is None
+    assert assert_bounded(advised(loop(BLOCK, inputs=48)), STEP).title == "A loop of 48 calls could be one call"
+
+
+def test_a_loop_has_its_place_and_adds_up_over_layers() -> None:
+    rows = loop(EXPERTS, user_frame="model.py(8): forward", same_shapes=False, launch_share=0.4, host_share=0.2)
+    advice = assert_bounded(advised(rows, rows), STEP)
+    assert "2 × 48 times a step, with shapes that differ: 80.0 %" in advice.because
+    assert str(advice.locations[0]) == "model.py:8 forward"
+    assert advice.evidence["loop_repeats"] == 96
+    assert STEP.gain(advice.saving).high_share == pytest.approx(0.4 * 47 / 48)
+
+
+def test_micro_batches_include_their_backward_pass_other_loops_do_not() -> None:
+    passes = {"step_class": 0, "backward_passes": 8, "optimizer": True}
+    row = loop(BLOCK, repeats=8)
+    micro = assert_bounded(advised(row, classes=(passes,), ops=(BACKWARD,)), STEP)
+    assert micro.title == "8 micro-batches could be fewer and larger"
+    assert "2 * batch_size" in micro.fix
+    assert STEP.gain(micro.saving).high_share == pytest.approx(0.5 * 7 / 8)
+    # 40 ms of backward in ten steps, nine tenths of it behind the operators of the loop.
+    experts = assert_bounded(advised(loop(EXPERTS, repeats=8), ops=(BACKWARD,)), STEP)
+    assert STEP.gain(experts.saving).high_share == pytest.approx((0.5 + 0.9 * 0.4) * 7 / 8)
+    quiet = assert_bounded(advised(loop(EXPERTS, repeats=8, launch_share=0.0), ops=(BACKWARD,)), STEP)
+    assert STEP.gain(quiet.saving).high_share == pytest.approx(0.5 * 7 / 8)
+
+
+def test_where_the_gpu_sets_the_pace_only_short_kernels_pay() -> None:
+    step = mean_step(busy_ns=10.0 * MS, starved_ns=0.0, latency_ns=0.0, waiting_ns=0.0, host_path_share=0.1)
+    assert advised(loop(EXPERTS, device_ns=9 * MS), step=step) is None
+    tiny = {"device_ns": 9 * MS, "tiny_ns": 3 * MS, "short_ns": 5 * MS}
+    gain = step.gain(assert_bounded(advised(loop(EXPERTS, **tiny), step=step), step).saving)
+    assert gain.low_share == pytest.approx(0.3 * 47 / 48)
+    assert gain.high_share == pytest.approx(0.5 * 47 / 48)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        loop(BLOCK, same_place=False),  # layers
+        loop(LSTM, same_place=False),
+        loop(BLOCK, same_place=True),  # layers that are functions
+        loop("aten::gru_cell", repeats=4),
+        loop("aten::gru_cell", host_share=0.05),
+        loop("aten::mul_, aten::add_", same_place=True),  # weights
+        loop("aten::add, aten::lift_fresh", same_place=True, module="nn.Module: Net_0"),
+        loop("aten::sort, aten::sin", repeats=8),
+    ],
+)
+def test_layers_weights_and_small_loops_are_not_named(row: dict[str, Any]) -> None:
+    assert advised(row) is None
+
+
+def test_the_threshold_can_be_set() -> None:
+    assert advised(loop(EXPERTS), least_share=0.6) is None

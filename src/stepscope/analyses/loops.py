@@ -117,7 +117,8 @@ _LAUNCHED = f"""
         WHERE g.thread = $thread AND g.launch_delay_ns > 0 GROUP BY r.number)
     SELECT m.number, m.launches, m.launches / m.all_launches AS launch_share,
            coalesce(w.idle_ns, 0) AS idle_ns, coalesce(d.device_ns, 0) AS device_ns,
-           coalesce(d.tiny_ns, 0) AS tiny_ns, coalesce(d.short_ns, 0) AS short_ns, coalesce(d.inputs, 0) AS inputs
+           coalesce(d.tiny_ns, 0) AS tiny_ns, coalesce(d.short_ns, 0) AS short_ns,
+           coalesce(d.inputs, 0) AS inputs
     FROM made m LEFT JOIN waited w ON w.number = m.number LEFT JOIN worked d ON d.number = m.number
 """
 _INSIDE = f"""

@@ -34,8 +34,17 @@ _MAKES = {"aten::lift_fresh"}
 """Tensors made from lists: rules about copies say it."""
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
 _FOREACH = {
-    *("aten::linalg_vector_norm", "aten::norm", "aten::abs", "aten::add", "aten::sub", "aten::mul", "aten::div"),
-    *("aten::sqrt", "aten::pow", "aten::neg", "aten::exp", "aten::sign", "aten::clamp", "aten::lerp"),
+    *("aten::linalg_vector_norm", "aten::norm", "aten::abs", "aten::neg", "aten::sign", "aten::exp"),
+    *(
+        "aten::add",
+        "aten::sub",
+        "aten::mul",
+        "aten::div",
+        "aten::lerp",
+        "aten::sqrt",
+        "aten::pow",
+        "aten::exp",
+    ),
 }
 """Operators that torch also has for a list of tensors."""
 _MOST_FOREACH = 3
@@ -154,7 +163,6 @@ class NamedLoop:
         """How often it repeats, at all places together."""
         return sum(row.repeats for row in self.rows)
 
-
     @property
     def can_merge(self) -> bool:
         """Whether no repetition needs the result of another: so it is if each has an input of its own."""
@@ -195,7 +203,7 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _STEPPING
     if cell := _cell(names, products=products):  # moments need one another: there is no other way to merge
         return _recurrent(cell) if row.repeats >= _LEAST_CELLS else None
-    if row.repeats >= _LEAST_CALLS and row.ops <= _MOST_FOREACH and set(row.first_ops.split(", ")) <= _FOREACH:
+    if row.repeats >= _LEAST_CALLS and _goes_over_tensors(row):
         return _TENSORS
     if row.same_place is None or row.module is None:
         # Without stacks, and where layers are functions, layers look like a loop; but all have products, and
@@ -212,6 +220,11 @@ def _cell(names: set[str], *, products: bool) -> str | None:
     gates = products and {"aten::sigmoid", "aten::tanh"} <= names
     others = any(part in name for name in names for part in _NOT_IN_CELLS)
     return "LSTM" if gates and not others else None
+
+
+def _goes_over_tensors(row: Loop) -> bool:
+    """Whether it does little for each of many tensors, all of which torch can do for a list."""
+    return row.ops <= _MOST_FOREACH and set(row.first_ops.split(", ")) <= _FOREACH
 
 
 def _changes_in_place(row: Loop) -> bool:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
-from stepscope.store.stretches import WrittenRows
+from stepscope.store.stretches import WrittenRows, merge_runs
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ __all__ = ["Run", "Staged", "sweep_thread", "write_linked"]
 
 PIECE = 1 << 16
 IN_MEMORY = 24 << 20  # bytes of a table; what comes after them waits on disk
-FOREVER = 2**63 - 1
 _OPS, _LAUNCHES = 0, 1
 _NARROW = 3  # name, thread and skeleton are stored as int32
 
@@ -37,7 +36,7 @@ _NARROW = 3  # name, thread and skeleton are stored as int32
 class Run:
     """A stretch of one thread's events, sorted by time, that is read piece by piece."""
 
-    min_start: int
+    start: int
     pieces: Iterator[tuple[memoryview, memoryview, memoryview, list[memoryview]]]
     table: int
     opens: bool
@@ -69,7 +68,7 @@ class Staged:
         import pyarrow.compute as pc
 
         self._room -= records.nbytes
-        for thread, first, rows, min_start in runs:
+        for thread, first, rows, start in runs:
             pieces = []
             for at in range(first, first + rows, PIECE):
                 piece = records.slice(at, min(PIECE, first + rows - at))
@@ -78,7 +77,7 @@ class Staged:
                 self.first_rows.append(self._rows)
                 self.longest_ns.append(pc.max(piece["dur_ns"]).as_py() or 0)
                 self._rows += piece.num_rows
-            self.runs[thread].append((min_start, pieces))
+            self.runs[thread].append((start, pieces))
 
     def _keep(self, piece: pa.RecordBatch) -> None:
         if self._room >= 0:
@@ -117,26 +116,13 @@ class Staged:
 
 
 def sweep_thread(sweep: _native.ThreadSweep, runs: list[Run], flush: Callable[[], None]) -> None:
-    """Merges one thread's runs; a run is opened only when the sweep gets near its first event."""
-    waiting = sorted(runs, key=lambda run: run.min_start, reverse=True)
-    pieces: dict[int, Iterator[Any]] = {}
-    while True:
-        hungry = sweep.advance(waiting[-1].min_start if waiting else FOREVER)
-        if hungry >= 0:
-            piece = next(pieces[hungry], None)
-            if piece is None:
-                sweep.end_run(hungry)
-            else:
-                sweep.give(hungry, *piece)
-            flush()
-        elif waiting:
-            run = waiting.pop()
-            number = sweep.add_run(
-                run.table, run.opens, run.marks, run.covers, run.weight, run.group, run.label
-            )
-            pieces[number] = run.pieces
-        else:
-            break
+    """Merges one thread's runs and ends it."""
+
+    def opened(run: Run) -> tuple[int, Iterator[Any]]:
+        number = sweep.add_run(run.table, run.opens, run.marks, run.covers, run.weight, run.group, run.label)
+        return number, run.pieces
+
+    merge_runs(sweep, runs, opened, lambda _: flush())
     sweep.finish_thread()
     flush()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from stepscope import _native
 from stepscope.store.columns import ROW_GROUP
@@ -14,9 +14,10 @@ from stepscope.store.sums import StoreFiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Stretch", "WrittenRows", "read_stretch", "stretches_by_thread"]
+__all__ = ["Stretch", "WrittenRows", "merge_runs", "read_stretch", "stretches_by_thread"]
 
 _PIECE = 1 << 15
+_FOREVER = (1 << 63) - 1
 
 
 class Stretch(NamedTuple):
@@ -80,4 +81,58 @@ def read_stretch(file: Any, of: Stretch, columns: list[str]) -> Iterator[Any]:
             continue
         yield batch.slice(low, high - low)
         if at >= end:
+            return
+
+
+class Started(Protocol):
+    """Rows of one thread that are sorted by time."""
+
+    @property
+    def start(self) -> int:
+        """When the first of them starts."""
+
+
+class Sweep(Protocol):
+    """What merges the rows of a thread, in the native core."""
+
+    def advance(self, until: int) -> int:
+        """Merges what starts before; the number of a run that must give more first, or -1."""
+
+    def give(self, run: int, /, *piece: Any) -> None:
+        """More rows of a run."""
+
+    def end_run(self, run: int) -> None:
+        """A run has no more rows."""
+
+
+_Run = TypeVar("_Run", bound=Started)
+
+
+def merge_runs(
+    sweep: Sweep,
+    runs: Iterable[_Run],
+    opened: Callable[[_Run], tuple[int, Iterator[Any]]],
+    given: Callable[[Any], None],
+) -> None:
+    """Merges runs of rows; one is opened only when the sweep gets near its first event.
+
+    `opened` adds a run to the sweep and returns its number and its pieces. `given` is called after each
+    piece, and with None after the last of a run.
+    """
+    waiting = sorted(runs, key=lambda run: run.start, reverse=True)
+    pieces: dict[int, Iterator[Any]] = {}
+    while True:
+        hungry = sweep.advance(waiting[-1].start if waiting else _FOREVER)
+        if hungry >= 0:
+            piece = next(pieces[hungry], None)
+            if piece is None:
+                sweep.end_run(hungry)
+                del pieces[hungry]
+            else:
+                sweep.give(hungry, *piece)
+            given(piece)
+        elif waiting:
+            number, of_run = opened(waiting.pop())
+            pieces[number] = of_run
+        else:
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import COMMUNICATION_KERNEL, COPIES, FILLS, NOT_HOST
 from stepscope.store.columns import view
-from stepscope.store.stretches import Stretch, read_stretch, stretches_by_thread
+from stepscope.store.stretches import Stretch, merge_runs, read_stretch, stretches_by_thread
 from stepscope.store.sums import StoreFiles
 from stepscope.store.tree import OPEN_RUNS
 from stepscope.threads import BackgroundWorker
@@ -38,7 +38,6 @@ _BY_SKELETON = ("annotations", "device_work", "other_events")
 _COLUMNS = ["event", "start_ns", "dur_ns", "name"]
 _RANGES, _OTHERS = 16, 32  # groups of lanes of a device, beside its work; see native/timeline.hpp
 _NO_BOX = 255
-_FOREVER = 2**63 - 1
 
 
 class TrackSweeps:
@@ -86,23 +85,16 @@ class TrackSweeps:
         reading: BackgroundWorker,
         done: Callable[[int], None],
     ) -> None:
-        """Merges the stretches of a track; one is opened only when the sweep gets near its first event."""
-        waiting = sorted(self._stretches[track], key=lambda one: one.start, reverse=True)
-        pieces: dict[int, Iterator[Any]] = {}
-        while True:
-            hungry = sweep.advance(waiting[-1].start if waiting else _FOREVER)
-            if hungry >= 0:
-                piece = next(pieces[hungry], None)
-                if piece is None:
-                    sweep.end_run(hungry)
-                    del pieces[hungry]
-                else:
-                    sweep.give(hungry, *piece)
-                    done(len(piece[0][0]))
-            elif waiting:
-                pieces[sweep.add_run()] = reading.ahead(self._pieces(waiting.pop()))
-            else:
-                break
+        """Merges the stretches of a track."""
+
+        def opened(stretch: Stretch) -> tuple[int, Iterator[Any]]:
+            return sweep.add_run(), reading.ahead(self._pieces(stretch))
+
+        def given(piece: Any) -> None:
+            if piece is not None:
+                done(len(piece[0][0]))
+
+        merge_runs(sweep, self._stretches[track], opened, given)
         sweep.finish()
 
     def _pieces(self, of: Stretch) -> Iterator[tuple[list[memoryview], int, memoryview | None]]:

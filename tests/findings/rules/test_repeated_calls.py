@@ -13,8 +13,14 @@ from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.repeated_calls import repeated_calls
 
 # The host alone takes the whole step of 10 ms, the GPU 1 ms of it.
-STEP = mean_step(busy_ns=1.0 * MS, starved_ns=8.0 * MS, latency_ns=1.0 * MS, waiting_ns=0.0, host_path_share=1.0)
-BACKWARD = {"name": "autograd::engine::evaluate_function: MmBackward0", "phase": "backward", "host_ns": 40 * MS}
+STEP = mean_step(
+    busy_ns=1.0 * MS, starved_ns=8.0 * MS, latency_ns=1.0 * MS, waiting_ns=0.0, host_path_share=1.0
+)
+BACKWARD = {
+    "name": "autograd::engine::evaluate_function: MmBackward0",
+    "phase": "backward",
+    "host_ns": 40 * MS,
+}
 
 
 def loop(contains: str, **figures: Any) -> dict[str, Any]:
@@ -102,11 +108,15 @@ def test_calls_that_may_need_one_another_gain_nothing_at_least(
 def test_a_network_called_for_one_input_after_another_is_told_from_layers() -> None:
     assert advised(loop(BLOCK)) is None
     assert advised(loop(BLOCK, inputs=47)) is None
-    assert assert_bounded(advised(loop(BLOCK, inputs=48)), STEP).title == "A loop of 48 calls could be one call"
+    assert (
+        assert_bounded(advised(loop(BLOCK, inputs=48)), STEP).title == "A loop of 48 calls could be one call"
+    )
 
 
 def test_a_loop_has_its_place_and_adds_up_over_layers() -> None:
-    rows = loop(EXPERTS, user_frame="model.py(8): forward", same_shapes=False, launch_share=0.4, host_share=0.2)
+    rows = loop(
+        EXPERTS, user_frame="model.py(8): forward", same_shapes=False, launch_share=0.4, host_share=0.2
+    )
     advice = assert_bounded(advised(rows, rows), STEP)
     assert "2 × 48 times a step, with shapes that differ: 80.0 %" in advice.because
     assert str(advice.locations[0]) == "model.py:8 forward"

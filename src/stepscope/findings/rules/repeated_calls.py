@@ -18,7 +18,7 @@ from stepscope.tables import Table
 __all__ = ["repeated_calls"]
 
 _LEAST = 0.85
-"""Of the host's time that goes at least: to gather, stack or pad inputs and to take results apart costs some."""
+"""Of the host's time that goes at least: gathering inputs and taking results apart costs some."""
 
 
 @rule(category=Category.HOST, yields_to=("eager_decode", "recomputed_tokens"))
@@ -61,9 +61,10 @@ class _Merged:
         """What is saved if all repetitions become one."""
         part = loop.merged(lambda row: row.host_share)
         tiny, short = loop.merged(lambda row: row.tiny_ns), loop.merged(lambda row: row.short_ns)
-        if not loop.kind.with_backward and any(row.phase == "backward" for row in step_ops):
-            backward = sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
-            part += loop.merged(lambda row: min(row.op_share, row.launch_share)) * mean_step.share(mean_step.per_step(backward))
+        backward = sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
+        if backward and not loop.kind.with_backward:
+            behind = loop.merged(lambda row: min(row.op_share, row.launch_share))
+            part += behind * mean_step.share(mean_step.per_step(backward))
             tiny, short = 2 * tiny, 2 * short  # takes as long on the GPU as the forward pass, or longer
         part = min(1.0, part)
         if not loop.can_merge:
@@ -73,11 +74,11 @@ class _Merged:
 
 def _advice(merged: _Merged) -> Advice:
     loop = merged.loop
-    doubt = "" if loop.can_merge else " Whether a call needs the result of the one before is not in the profile."
+    doubt = " Whether a call needs the result of the one before is not in the profile."
     return Advice(
         title=loop.title,
         because=f"{loop.story} They take {units.share(merged.host_part)} of the host's time in a step that "
-        f"one call for all would not.{doubt}",
+        f"one call for all would not.{'' if loop.can_merge else doubt}",
         saving=merged.saving,
         certainty="likely" if loop.can_merge else "possible",
         fix=loop.kind.fix,

@@ -17,6 +17,11 @@ from benchmarks.faults import (
     library_vision,
     memory,
     serving,
+    third_compile,
+    third_fair,
+    third_serving,
+    third_text,
+    third_training,
     unseen,
     unseen_healthy,
     unseen_inputs,
@@ -39,4 +44,7 @@ LIBRARY = (
 )
 """On real libraries, imported when a program is built; by somebody who did not know the rules."""
 
-__all__ = ["GROUPS", "LIBRARY", "PROGRAMS", "UNSEEN", "Program", "Step"]
+THIRD = (third_training, third_text, third_serving, third_compile, third_fair)
+"""On real libraries, too, and later; by somebody else who did not know the rules."""
+
+__all__ = ["GROUPS", "LIBRARY", "PROGRAMS", "THIRD", "UNSEEN", "Program", "Step"]

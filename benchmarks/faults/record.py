@@ -44,7 +44,7 @@ FULL_STEPS = 2
 BLOCKS = 5
 BLOCK_SECONDS = 0.25
 LONG_STEP_SECONDS = 0.2
-ONE_SIDE_SECONDS = 150
+ONE_SIDE_SECONDS = 300
 DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 Facts = dict[str, Any]

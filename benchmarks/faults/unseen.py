@@ -222,7 +222,7 @@ def unseen_pinn(faulty: bool) -> Step:
 
 
 @pair(
-    "launch-bound",
+    "repeated-calls",
     "A speech network runs its recurrent layer cell by cell, in a loop over 48 moments.",
     "torch.nn.GRU runs all moments in one call.",
 )

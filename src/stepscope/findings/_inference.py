@@ -26,6 +26,8 @@ _WRITES = (_PLACES, "aten::index_put_", "aten::slice_scatter", "aten::copy_")
 # Operators that choose a token, and the one that turns it into the next input.
 _CHOICE = ("aten::argmax", "aten::multinomial")
 _LOOK_UP = "aten::embedding"
+_MOST_TABLES = 3
+"""Tables in which a pass looks up its tokens, their positions and their types."""
 SEVERAL_WORDS = 4
 """From this many choices in a step, each with its look-up, every token is made from the one before. A model
 that only reads makes one or two."""
@@ -85,7 +87,7 @@ def _words(ops: list[StepOp]) -> float:
     chosen = sum(row.per_step for row in ops if row.name in _CHOICE and row.within is None)
     looked_up = sum(row.per_step for row in ops if row.name == _LOOK_UP and row.within is None)
     times = looked_up / chosen if chosen else 0.0
-    return chosen if round(times) and abs(times - round(times)) < 0.1 else 0.0
+    return chosen if 1 <= round(times) <= _MOST_TABLES and abs(times - round(times)) < 0.1 else 0.0
 
 
 def cache_joins(step_ops: Iterable[StepOp]) -> int:

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from stepscope.analyses.loops import Loop
     from stepscope.analyses.step_classes import StepClass
 
-__all__ = ["NamedLoop", "named_loops"]
+__all__ = ["NamedLoop", "named_loops", "takes_most"]
 
+_MOST = 0.5
 _FEW_PASSES = 3
 """Two backward passes in a step may belong to two networks."""
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::matmul", "aten::linear"}
@@ -184,6 +185,11 @@ def named_loops(loops: Iterable[Loop], step_classes: Iterable[StepClass]) -> lis
     return sorted(found, key=lambda one: -sum(row.host_ns for row in one.rows))
 
 
+def takes_most(loops: Iterable[NamedLoop]) -> bool:
+    """Whether one of them can become one call, and takes most of the host's time in a step."""
+    return any(loop.can_merge and loop.merged(lambda row: row.host_share) >= _MOST for loop in loops)
+
+
 def _has_input(row: Loop) -> bool:
     """Whether each repetition is given data of its own by the host."""
     return row.inputs >= row.repeats
@@ -224,7 +230,8 @@ def _cell(names: set[str], *, products: bool) -> str | None:
 
 def _goes_over_tensors(row: Loop) -> bool:
     """Whether it does little for each of many tensors, all of which torch can do for a list."""
-    return row.ops <= _MOST_FOREACH and set(row.first_ops.split(", ")) <= _FOREACH
+    names = set(row.first_ops.split(", "))
+    return row.ops <= _MOST_FOREACH and names <= _FOREACH | _READS and bool(names & _FOREACH)
 
 
 def _changes_in_place(row: Loop) -> bool:

@@ -87,7 +87,7 @@ def update_of(step_ops: Iterable[StepOp], annotations: Iterable[Annotation]) -> 
     reads = tuple(op for op in own if op.name == "aten::item" and not op.launches)
     fused = tuple(op for op in working if _ONE_CALL.search(op.name or ""))
     if fused:
-        return Update("fused", name, fused, 1, 1, fills, ())
+        return Update("fused", name, fused, sum(op.per_step for op in fused), 1, fills, ())
     lists = tuple(op for op in working if _FOREACH.match(op.name or ""))
     plain = tuple(op for op in working if _PLAIN.match(op.name or ""))
     if not lists and not plain:

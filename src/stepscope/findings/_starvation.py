@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from stepscope.analyses.idle_gaps import Side, SpentIn
 
 if TYPE_CHECKING:
+    from stepscope.analyses.cpu_pauses import CpuPause
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Starvation", "computed_on_host", "starvation_of"]
+__all__ = ["Starvation", "around_computing", "computed_on_host", "starvation_of"]
 
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
@@ -31,6 +32,12 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
         and row.phase != "dataloader"
         and row.host_ns >= _COMPUTES_NS * row.calls > 0
     ]
+
+
+def around_computing(cpu_pauses: Iterable[CpuPause], mean_step: MeanStep) -> int:
+    """Idle time of the busiest GPU beside operators on the CPU, in pauses that are mostly theirs."""
+    rows = [row for row in cpu_pauses if row.device == mean_step.device]
+    return sum(row.idle_ns - row.computing_ns for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

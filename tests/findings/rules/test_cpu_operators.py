@@ -2,8 +2,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
+from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.rules.cpu_operators import cpu_operators
@@ -19,8 +21,8 @@ FEATURES = {
 }
 
 
-def advised(*ops: dict[str, Any]) -> Advice | None:
-    return cpu_operators(mean_step(), drawn(StepOp, *ops))
+def advised(*ops: dict[str, Any], pauses: tuple[dict[str, Any], ...] = ()) -> Advice | None:
+    return cpu_operators(mean_step(), drawn(StepOp, *ops), drawn(CpuPause, *pauses))
 
 
 def test_it_names_the_operators_and_their_place() -> None:
@@ -36,3 +38,10 @@ def test_views_loading_and_what_launches_do_not_count() -> None:
     assert advised({**FEATURES, "launches": 20}) is None
     assert advised({**FEATURES, "within": "aten::spectrogram"}) is None
     assert advised({**FEATURES, "starved_ns": MS}) is None
+
+
+def test_the_python_between_them_prepares_the_same_data() -> None:
+    pause = {"device": "0", "pauses": 10, "idle_ns": 32 * MS, "computing_ns": 20 * MS}
+    advice = assert_bounded(advised(FEATURES, pauses=(pause, pause | {"device": "1"})), mean_step())
+    assert advice.saving.starved_ns == pytest.approx((0.7 * 3.2 * MS, 3.2 * MS))
+    assert "It waits 1.20 ms for the Python between them." in advice.because

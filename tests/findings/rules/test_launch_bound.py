@@ -7,11 +7,13 @@ from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
+from stepscope.analyses.loops import Loop
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
@@ -63,6 +65,8 @@ def advised(  # each table by its name; what is not given is quiet
         table(Iteration, "iterations"),
         table(DeviceMemory, "memory"),
         table(KernelFamily, "families"),
+        table(Loop, "loops"),
+        table(CpuPause, "pauses"),
         **(thresholds or {}),
     )
 
@@ -152,3 +156,15 @@ def test_loading_data_does_not_count_even_where_it_uses_operators() -> None:
         {"phase": "forward", "share": 0.5},
     )
     assert assert_bounded(advised(phases=phases), STEP).saving.starved_ns[1] == pytest.approx(3.97 * MS)
+
+
+def test_a_loop_that_could_be_one_call_is_another_finding() -> None:
+    cells = {"repeats": 48, "ops": 1, "contains": "aten::gru_cell", "first_ops": "aten::gru_cell"}
+    assert advised(loops=(cells | {"host_share": 0.6},)) is None
+    assert advised(loops=(cells | {"host_share": 0.4},)) is not None
+
+
+def test_python_between_operators_on_the_cpu_launches_nothing() -> None:
+    pause = {"device": "0", "idle_ns": 15 * MS, "computing_ns": 5 * MS}
+    advice = assert_bounded(advised(pauses=(pause,)), STEP)
+    assert advice.saving.starved_ns[1] == pytest.approx(5.97 * MS)

@@ -250,3 +250,14 @@ def test_functions_are_told_apart() -> None:
     advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), mean_step())
     assert [place.line for place in advice.locations] == [10]
     assert advice.evidence["loop_starved_ns"] == pytest.approx(0.2 * MS)
+
+
+def test_a_group_for_each_tensor() -> None:
+    step = mean_step(busy_ns=1.0 * MS, starved_ns=9.0 * MS, host_path_share=1.0)
+    fused = op("_fused_adamw_", 200, 0.3)
+    advice = assert_bounded(found(fused, step=step, name="AdamW", stretch_ns=20 * MS), step)
+    assert advice.title == "The optimizer has a group for nearly every tensor"
+    assert "named_parameters" in advice.fix
+    gain = step.gain(advice.saving)  # 2 of 10 ms, once instead of 200 times
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.0995, 0.199))
+    assert found(op("_fused_adamw_", 26, 0.3), step=step, name="AdamW", stretch_ns=20 * MS) is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from stepscope import units
+from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
-from stepscope.findings._phrases import often
-from stepscope.findings._starvation import computed_on_host
+from stepscope.findings._phrases import if_idle, often
+from stepscope.findings._starvation import around_computing, computed_on_host
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -15,7 +16,7 @@ from stepscope.tables import Table
 __all__ = ["cpu_operators"]
 
 _SURE = 0.7
-"""Part of such operators' time that goes at least: on the GPU each still has to be launched."""
+"""Part of the waiting that goes at least: on the GPU each operator still has to be launched."""
 _FIX = fix_of(
     "x = x.cuda(non_blocking=True)    # first move the data, then compute: these operators run on the GPU",
     line(Change.WORKERS, "loader = DataLoader(dataset, ..., num_workers=8)    # or compute it in workers"),
@@ -27,7 +28,7 @@ _FIX = fix_of(
     yields_to=("python_between_ops", "dataloader_waits", "needless_transfers", "anomaly_mode"),
 )
 def cpu_operators(
-    mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.05
+    mean_step: MeanStep, step_ops: Table[StepOp], cpu_pauses: Table[CpuPause], *, least_share: float = 0.05
 ) -> Advice | None:
     """Operators compute on the CPU, one after the other, while the GPU waits for the next launch.
 
@@ -35,11 +36,13 @@ def cpu_operators(
 
     Gain: on the GPU, or in worker processes, this time is gone.
 
-    - at most: the GPU's waiting for these operators.
+    - at most: the GPU's waiting for these operators, and all of a pause that has little else in it: the
+      Python between them prepares the same data.
     - at least: seven tenths of that, because each still has to be launched, or its result to be fetched.
     """
     found = computed_on_host(step_ops)
     starved = mean_step.per_step(sum(row.starved_ns for row in found))
+    around = mean_step.per_step(around_computing(cpu_pauses, mean_step))
     if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
         return None
     rows = sorted(found, key=lambda row: (-row.starved_ns, str(row.name)))
@@ -47,11 +50,12 @@ def cpu_operators(
         f"{row.name} ({units.duration(mean_step.per_step(row.starved_ns))}, {often(row.per_step, 'call')})"
         for row in rows[:3]
     )
-    most = min(starved, mean_step.starved_ns)
+    most = min(starved + around, mean_step.starved_ns)
     return Advice(
         title="The GPU waits for operators on the CPU",
         because=f"The GPU waits {units.duration(starved)} of a step "
-        f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: {named}.",
+        f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: {named}."
+        + if_idle(around, "It waits {} for the Python between them."),
         saving=Saving(starved_ns=(_SURE * most, most)),
         certainty="likely",
         fix=_FIX,
@@ -59,6 +63,7 @@ def cpu_operators(
         evidence={
             "starved_ns": round(starved),
             "starved_share": mean_step.share(starved),
+            "around_ns": round(around),
             "calls_per_step": sum(row.per_step for row in rows),
         },
         claims=frozenset({Claim(Time.STARVED, Part.PYTHON)}),

@@ -8,17 +8,25 @@ from dataclasses import dataclass, replace
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.compiled_regions import CompiledRegion
+from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
+from stepscope.analyses.loops import Loop
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
-from stepscope.findings._starvation import Starvation, computed_on_host, starvation_of
+from stepscope.findings._loops import named_loops, takes_most
+from stepscope.findings._starvation import (
+    Starvation,
+    around_computing,
+    computed_on_host,
+    starvation_of,
+)
 from stepscope.findings._waits import WaitCause, waits_of
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
@@ -71,6 +79,8 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     iterations: Table[Iteration],
     memory: Table[DeviceMemory],
     kernel_families: Table[KernelFamily],
+    loops: Table[Loop],
+    cpu_pauses: Table[CpuPause],
     *,
     least_share: float = 0.10,
     least_launches: float = 20.0,
@@ -86,17 +96,25 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     - at least: the optimizer stays as it is, and so does the waiting after calls that synchronise. If
       something prevents CUDA graphs, each launch still costs its call and its latency.
 
-    A host that takes a millisecond for each launch does something other than launching.
+    A host that takes a millisecond for each launch does something other than launching. Where a loop that
+    could be one call takes most of the host's time, that is the finding.
     """
     count = _Counted.of(mean_step, launches, compiled_regions, _host_ns(mean_step, host_syncs, step_ops))
     if mean_step.device is None or count.launches < least_launches or count.compiled_share > 0.5:
         return None
     if any(row.launched_by == "graph" for row in iterations) or count.median_ns > count.operator_ns:
         return None
+    if takes_most(named_loops(loops, step_classes)):
+        return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
     starved = starvation_of(mean_step, idle_gaps)
     computed = mean_step.per_step(sum(row.starved_ns for row in computed_on_host(step_ops)))
-    starved = replace(starved, dispatch_ns=max(0.0, starved.dispatch_ns - computed))
+    around = mean_step.per_step(around_computing(cpu_pauses, mean_step))
+    starved = replace(
+        starved,
+        dispatch_ns=max(0.0, starved.dispatch_ns - computed),
+        python_ns=max(0.0, starved.python_ns - around),
+    )
     bounds = _saved(starved, count, starving_phases, ready=not blockers)
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share
     if share < least_share or bounds[1] > most_starved_ns * count.launches:

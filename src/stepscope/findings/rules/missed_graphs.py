@@ -12,6 +12,7 @@ from stepscope.findings._compile_log import skips_said
 from stepscope.findings._compiling import CompiledCode, compiled_code, ordinary_step_ns
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
@@ -43,6 +44,7 @@ TORCH_LOGS="cudagraphs,perf_hints" python train.py     # says the same for each 
 @rule(category=Category.COMPILE)
 def missed_graphs(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
+    facts: Facts,
     compiled_regions: Table[CompiledRegion],
     step_ops: Table[StepOp],
     step_classes: Table[StepClass],
@@ -58,7 +60,8 @@ def missed_graphs(  # noqa: PLR0913  # one parameter for each table
     - at most: all the host's time in compiled code, as far as the GPU waited for the host. With graphs the
       host runs ahead of the GPU, and the rest of its work is hidden.
     - at least: what the GPU waited inside compiled graphs, with the latency of their launches, less the
-      cost of the replays.
+      cost of the replays. With stacks nothing, unless the step was also timed without the profiler: stacks
+      slow generated code down by more than its events tell, and the host may not be slow without them.
 
     A compile log beside the profile says why graphs were skipped. Of a log alone, the gain is not known.
     """
@@ -71,6 +74,8 @@ def missed_graphs(  # noqa: PLR0913  # one parameter for each table
         return None
     code = compiled_code(step_ops, compiled_regions)
     starved_ns, waited = _starved(mean_step, rows, code, compiled_regions)
+    if facts.stacks and mean_step.measured_ns is None:
+        starved_ns = 0.0, starved_ns[1]
     saving = Saving(starved_ns=starved_ns)
     if mean_step.gain(saving).high_ns < least_share * ordinary_step_ns(mean_step, step_classes):
         return None

@@ -9,6 +9,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings._fewer_calls import fewer_calls
 from stepscope.findings._op_costs import cost_of, places_of
 from stepscope.findings._optimizers import (
     FINDING_SHARE,
@@ -43,6 +44,14 @@ _CLAMP = "torch.nn.utils.clip_grad_value_(parameters, most)    # all gradients a
 _OWN = "torch._foreach_add_(weights, gradients, alpha=-lr)    # or your own update, with lists of all tensors"
 
 
+_GROUPS = """\
+groups = {}    # one for all tensors with the same settings, not one for each tensor
+for name, weight in model.named_parameters(): groups.setdefault(settings(name), []).append(weight)
+optimizer = AdamW([{"params": some, "lr": lr, "weight_decay": d} for (lr, d), some in groups.items()])"""
+MANY_GROUPS = 50
+"""More calls of a fused optimizer than that are no groups that somebody chose."""
+
+
 @rule(category=Category.HOST)
 def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
     mean_step: MeanStep,
@@ -66,11 +75,15 @@ def per_tensor_optimizer(  # noqa: PLR0913  # each is a table or a threshold
     - lists of tensors (foreach): the calls except one, and the same of GPU time. If such an optimizer takes
       much of the step, that is another finding (`optimizer-share`).
     - a loop in the program: the calls at least; also the Python between them at most.
+    - a group of parameters for each tensor: half of the host's time in the optimizer at least, nearly all of
+      it at most.
     """
     update = update_of(step_ops, annotations)
     told = []
     if update and (saving := _of_optimizer(update, mean_step, starving_phases, phases)):
         told.append(_advice(update, saving, mean_step, starving_phases))
+    if update and update.kind != "per tensor" and update.turns >= MANY_GROUPS:
+        told.append(_of_groups(update, mean_step, phases))
     loop = weight_loop_of(step_ops, step_classes)
     if loop and loop.tensors >= LEAST_TENSORS:
         saving = loop_saves(loop, mean_step, starving_phases, step_ops, is_optimizer=update is None)
@@ -94,6 +107,30 @@ def _of_optimizer(
     elif update.turns < LEAST_TENSORS:
         return None
     return saving
+
+
+def _of_groups(update: Update, mean_step: MeanStep, phases: Table[Phase]) -> Advice:
+    took = mean_step.per_step(sum(row.stretch_ns for row in phases if row.phase == "optimizer"))
+    part = mean_step.share(took) * (1 - 1 / update.turns)
+    name = update.name or "The optimizer"
+    return Advice(
+        title="The optimizer has a group for nearly every tensor",
+        because=f"{name} calls `{update.ops[0].name}` {often(update.turns, 'time')}, once for each group of "
+        f"parameters. That takes the host {units.duration(took)}, {units.share(mean_step.share(took))} of "
+        "the step. All tensors with the same settings can share a group.",
+        saving=fewer_calls(mean_step, (0.5 * part, part), (0.0, 0.0)),
+        certainty="likely",
+        fix=_GROUPS,
+        check="stepscope show step_ops: the optimizer's operator is called a few times a step.",
+        evidence={
+            "optimizer": update.name,
+            "kind": "groups",
+            "turns_per_step": update.turns,
+            "optimizer_host_ns": round(took),
+        },
+        claims=frozenset({Claim(Time.STARVED, Part.OPTIMIZER)}),
+        locations=places_of(update.ops, "operator"),
+    )
 
 
 def _of_loop(loop: WeightLoop, saving: Saving, mean_step: MeanStep, *, is_optimizer: bool) -> Advice:

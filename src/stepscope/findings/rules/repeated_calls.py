@@ -12,6 +12,7 @@ from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._fewer_calls import fewer_calls
 from stepscope.findings._loops import NamedLoop, named_loops
 from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -19,6 +20,8 @@ __all__ = ["repeated_calls"]
 
 _LEAST = 0.85
 """Of the host's time that goes at least: gathering inputs and taking results apart costs some."""
+
+_FALLBACK = "model = torch.compile(model)    # if they cannot become one: fewer kernels, less Python"
 
 
 @rule(category=Category.HOST, yields_to=("eager_decode", "recomputed_tokens"))
@@ -81,7 +84,7 @@ def _advice(merged: _Merged) -> Advice:
         f"one call for all would not.{'' if loop.can_merge else doubt}",
         saving=merged.saving,
         certainty="likely" if loop.can_merge else "possible",
-        fix=loop.kind.fix,
+        fix=fix_of(loop.kind.fix, line(Change.COMPILE, _FALLBACK)),
         check="stepscope show loops: the loop is gone; launches: fewer calls.",
         evidence={
             "loop_repeats": loop.repeats,

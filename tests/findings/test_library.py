@@ -21,8 +21,26 @@ MISSED = {
     "library_gloo_in_place_of_nccl": "one rank alone does not communicate in the profile",
     "library_molecules_collated": "without stacks, collating looks like launching",
     "library_sincos_every_step": "without stacks, NumPy looks like ordinary Python",
+    "third_sentence_padding": "shapes do not tell which tokens are padding",
+    "third_rerank_casts": "casts are third: the chains of elementwise kernels after them gain more",
+    "third_kept_logits": "the growing tensor is third or fourth",
 }
 """Faults that the report does not name from a light recording, and why."""
+
+
+GAINS = (
+    "library_policy_by_environment",
+    "library_sentences_one_by_one",
+    "library_whisper_features",
+    "third_gradient_log",
+    "third_kept_logits",
+    "third_layer_decay",
+    "third_unmerged_adapter",
+    "third_whisper_features",
+)
+"""Programs whose fix replaces a whole loop or stretch of work, not one operator."""
+NEAR = 0.2
+"""Part of an end of an interval by which the measured gain may lie beyond it."""
 
 
 def recording(name: str, side: str) -> Path:
@@ -51,3 +69,14 @@ def test_what_gains_nothing_is_no_alarm(name: str) -> None:
 def test_a_healthy_program_gets_no_alarm(name: str) -> None:
     report = reported(recording(name, "healthy"))
     assert [one.id for one in report.findings if one.severity == "high"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GAINS)
+def test_the_gain_of_a_whole_loop_is_as_predicted(name: str) -> None:
+    found = [one for one in reported(recording(name, "faulty")).findings if one.id in KEPT[name]["findings"]]
+    before, after = (KEPT[name]["sides"][side]["unprofiled_step_ns"] for side in ("faulty", "mended"))
+    measured = 1 - after / before
+    assert any(
+        one.gain.low_share * (1 - NEAR) <= measured <= one.gain.high_share * (1 + NEAR) + 0.01 for one in found
+    ), [(one.id, one.gain) for one in found]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.analyses.oddities import ODDITIES
+from tests.answers import keep_answers
 from tests.samples import DATA, KEPT, SAMPLES, stem
 from tests.trying import EXHAUSTIVE, QUICK
 
@@ -73,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def group_of(nodeid: str) -> str:
     """What tests go together: those that look at one profile, which is open then, and others of one file."""
     file, _, name = nodeid.partition("::")
+    if "/web/" in file:
+        return "web"  # they share a browser and a window
     found = PROFILES.search(name.partition("[")[2])
     if found:
         return found[0]
@@ -112,6 +115,14 @@ def sample(samples: Path, request: pytest.FixtureRequest) -> Callable[[str], Pat
         return path
 
     return find
+
+
+@pytest.fixture(scope="module")
+def answers_kept() -> Iterator[None]:
+    """For tests of what is made of a report or a table; see tests/answers.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        keep_answers(patch)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from tests.drawing import Drawing
 
 from stepscope.cli.main import main
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answers_kept")]
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLES = ROOT / "docs" / "examples"
@@ -26,7 +26,6 @@ EXAMPLES = ROOT / "docs" / "examples"
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a program before and after it was mended, which is also where commands are typed."""
-    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -156,9 +155,8 @@ UNFIT: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 @pytest.mark.parametrize("what", UNFIT)
 def test_a_gate_does_not_pass_on_nothing(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
     whole = Drawing().mark(0, 0, 100).op("aten::mm", 1, 90).mark(1, 100, 100).op("aten::add", 101, 7)
     make, reason = UNFIT[what]
     (tmp_path / "whole.json").write_text(whole.json(), encoding="utf-8")

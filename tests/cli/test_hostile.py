@@ -30,6 +30,8 @@ from stepscope.cli.signature import arguments
 from stepscope.present.formats import needs_of
 from stepscope.store.trace import Trace
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
 COLUMN = TEXT.replace('"', '""')
 SQL = f"""SELECT name AS "{COLUMN}", 5 AS n FROM events WHERE name LIKE '=cmd%' ORDER BY ALL"""
 BUDGETS = ["--budget", "step_time < +3 %", "--budget", "finding any = none", "--budget", "mfu > 0.9"]

@@ -17,6 +17,8 @@ from tests.trying import some
 from stepscope.cli import output
 from stepscope.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
 FULL, CLOSED, ENDS = (
     "cannot write standard output: the disk is full",
     "standard output: it is closed",

@@ -21,6 +21,8 @@ from stepscope.cli.signature import _parameters, _Type, arguments
 from stepscope.errors import StepscopeError
 from stepscope.writing import one_command, protect, written
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
 BUDGETS = 'budgets = ["kernels_per_step > 0"]\n'
 LINES_OF = {
     "report": ["TRACE", "-o", "FILE"],

@@ -14,6 +14,8 @@ import pytest
 from stepscope.cli.main import main
 from stepscope.cli.traces import DEMO
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
 
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -14,6 +14,8 @@ from stepscope.compare.build import compare, names_of
 from stepscope.errors import StepscopeError
 from stepscope.opening import recordings_of
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
 
 def program(
     *,

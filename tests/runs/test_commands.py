@@ -14,6 +14,7 @@ from tests.runs.folders import STEP, rank_document, run_folder, run_of_fault, ti
 from stepscope.cli.main import main
 
 Told = Callable[..., tuple[str, str]]
+pytestmark = pytest.mark.usefixtures("answers_kept")
 
 
 @pytest.fixture(scope="module")

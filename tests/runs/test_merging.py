@@ -18,7 +18,7 @@ from stepscope.runs import PassName
 from stepscope.runs.choosing import choose_pass, choose_rank
 from stepscope.runs.reading import read_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answers_kept")]
 
 BOTH = ["dataloader_waits", "implicit_syncs_experts", "implicit_syncs_masks", "python_between_ops", PROGRAM]
 """Programs with a recording of either kind."""

@@ -14,6 +14,7 @@ import stepscope
 from stepscope.cli.main import main
 
 Sample = Callable[[str], Path]
+pytestmark = pytest.mark.usefixtures("answers_kept")
 
 
 def report(*words: object, capsys: pytest.CaptureFixture[str], shape: str = "json") -> str:

@@ -14,9 +14,10 @@ QUICK, EXHAUSTIVE = 100, 1000
 """Examples of a test that says no number; the profiles of hypothesis are named after these."""
 
 
-def tries(few: int) -> int:
-    """So many in a quick run, and as many times more in an exhaustive one."""
-    return few * settings().max_examples // QUICK
+def tries(few: int, many: int | None = None) -> int:
+    """So many in a quick run, and as many times more in an exhaustive one, or `many`."""
+    asked = settings().max_examples
+    return many if many is not None and asked > QUICK else few * asked // QUICK
 
 
 def some(cases: Iterable[Any], few: int) -> list[Any]:

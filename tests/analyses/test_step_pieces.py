@@ -295,7 +295,7 @@ def instants(spans: Iterable[Span]) -> set[int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(10, 250), deadline=None)
 @given(busy())
 def test_random_profiles_instant_by_instant(drawn: tuple[Drawing, dict[str, list[Span]]]) -> None:
     drawing, told = drawn

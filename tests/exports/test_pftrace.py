@@ -119,7 +119,7 @@ class TestRoundTrip:
         models = [one["name"] for one in read.meta.metadata["deviceProperties"]]
         assert models == [one["name"] for one in trace.meta.metadata["deviceProperties"]]
 
-    @settings(max_examples=tries(5), deadline=None)
+    @settings(max_examples=tries(3, 50), deadline=None)
     @given(
         st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40), st.integers(7, 9)), max_size=12),
         st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=12),

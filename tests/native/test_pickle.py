@@ -35,7 +35,7 @@ class _Strict(pickle.Unpickler):
 class TestEqual:
     @pytest.mark.slow
     @given(_PLAIN, st.integers(2, 5))
-    @settings(max_examples=tries(300))
+    @settings(max_examples=tries(100, 3000))
     def test_to_what_was_dumped(self, value: Any, protocol: int) -> None:
         assert _native.plain_pickle(pickle.dumps(value, protocol)) == (value, "")
 
@@ -119,7 +119,7 @@ class TestRefused:
 class TestDamaged:
     @pytest.mark.slow
     @given(_PLAIN, st.integers(2, 5), st.data())
-    @settings(max_examples=tries(200))
+    @settings(max_examples=tries(80, 2000))
     def test_cut_ones_say_so(self, value: Any, protocol: int, data: st.DataObject) -> None:
         whole = pickle.dumps(value, protocol)
         _, cut = _native.plain_pickle(whole[: data.draw(st.integers(0, len(whole) - 1))])
@@ -127,7 +127,7 @@ class TestDamaged:
 
     @pytest.mark.slow
     @given(_PLAIN, st.integers(2, 5), st.data())
-    @settings(max_examples=tries(400))
+    @settings(max_examples=tries(150, 4000))
     def test_mutated_ones_give_something_or_are_refused(
         self, value: Any, protocol: int, data: st.DataObject
     ) -> None:
@@ -137,7 +137,7 @@ class TestDamaged:
         _no_more_than_pickle(bytes(raw))
 
     @given(st.binary(max_size=200))
-    @settings(max_examples=tries(400))
+    @settings(max_examples=tries(150, 4000))
     def test_noise(self, noise: bytes) -> None:
         _no_more_than_pickle(b"\x80\x04" + noise)
 

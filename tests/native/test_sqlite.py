@@ -199,7 +199,7 @@ def test_circles_end(tmp_path: Path) -> None:
         assert opened.damage
 
 
-@settings(max_examples=tries(150), deadline=None)
+@settings(max_examples=tries(60, 1500), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_mutated_files_never_crash(seed: int) -> None:
     dice = random.Random(seed)

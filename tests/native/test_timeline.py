@@ -104,7 +104,7 @@ runs = st.lists(st.lists(events, max_size=30), min_size=1, max_size=5)
 
 
 @pytest.mark.slow
-@settings(max_examples=tries(150), deadline=None)
+@settings(max_examples=tries(60, 1500), deadline=None)
 @given(runs, st.booleans(), st.integers(0, 3))
 def test_random_events(some: list[list[Event]], work: bool, threads: int) -> None:
     every = [event for run in some for event in run]
@@ -135,7 +135,7 @@ def test_random_events(some: list[list[Event]], work: bool, threads: int) -> Non
         assert [level(again, number) for number in (0, 3)] == [level(file, number) for number in (0, 3)]
 
 
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(25, 600), deadline=None)
 @given(runs, times, st.sets(st.integers(0, 5), min_size=1), st.booleans())
 def test_search(some: list[list[Event]], after: int, names: set[int], back: bool) -> None:
     every = [event for run in some for event in run]
@@ -253,7 +253,7 @@ def test_every_byte_of_the_boxes_counts() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=tries(300), deadline=None)
+@settings(max_examples=tries(100, 3000), deadline=None)
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=8), st.booleans())
 def test_an_index_that_was_changed(place: int, bytes_: bytes, cut: bool) -> None:
     with empty() as (file, raw):

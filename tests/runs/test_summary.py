@@ -230,7 +230,7 @@ def summaries(draw: st.DrawFn) -> RankSummary:
 
 
 @pytest.mark.slow
-@settings(max_examples=tries(60), deadline=None)
+@settings(max_examples=tries(25, 600), deadline=None)
 @given(summaries())
 def test_what_is_written_is_read(summary: RankSummary) -> None:
     content = written_summary(summary)

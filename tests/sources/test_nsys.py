@@ -397,7 +397,7 @@ class TestDrawnOnes:
         assert rows(stepscope.open(folder), sql) == rows(self.opened(tmp_path), sql)
 
 
-@settings(max_examples=tries(25), deadline=None)
+@settings(max_examples=tries(10, 250), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_mutated_exports_are_read_or_refused(seed: int) -> None:
     dice = random.Random(seed)
@@ -412,7 +412,7 @@ def test_mutated_exports_are_read_or_refused(seed: int) -> None:
             trace.arrow("SELECT * FROM device_work")
 
 
-@settings(max_examples=tries(15), deadline=None)
+@settings(max_examples=tries(6, 150), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_any_value_in_any_column(seed: int) -> None:
     """Texts for numbers, numbers beyond all bounds, nothing at all."""

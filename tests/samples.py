@@ -25,7 +25,7 @@ from stepscope.store.trace import Trace
 if TYPE_CHECKING:
     from _pytest.mark import ParameterSet
 
-__all__ = ["DATA", "KEPT", "SAMPLES", "compared", "open_shared", "reported", "stem", "tiered"]
+__all__ = ["DATA", "FEW", "KEPT", "SAMPLES", "compared", "open_shared", "reported", "stem", "tiered"]
 
 Named = TypeVar("Named", bound=str | Path)
 
@@ -112,3 +112,21 @@ SAMPLES = [
     "tl_torch_compile_triton_trace.json.gz",
     "tl_vllm_decode_full_graph.json.gz",
 ]
+
+FEW = [
+    "h200_cuda_graph.pt.trace.json.gz",
+    "h200_ddp_gloo_rank0.pt.trace.json.gz",
+    "h200_prefetch_serial.pt.trace.json.gz",
+    "hta_alexnet.json.gz",
+    "hta_amd_mi250.json.gz",
+    "hta_cpu_only.json.gz",
+    "hta_nccl_data.json.gz",
+    "hta_ns_resolution.json.gz",
+    "hta_sampled_rank-0.json.gz",
+    "hta_triton.json.gz",
+    "tl_h100_Qwen_Qwen1.5-0.5B-Chat.json.gz",
+    "tl_mi210_gpu_only_trace_gpu_only_trace.json.gz",
+    "tl_torch_compile_triton_trace.json.gz",
+    "tl_vllm_decode_full_graph.json.gz",
+]
+"""Some of every kind, for what is asked of any profile; of most others every run looks at a cut twin."""

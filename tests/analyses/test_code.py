@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope import registry
@@ -157,7 +157,7 @@ def test_a_replayed_graph_has_the_phases_and_modules_of_its_eager_run() -> None:
     assert modules["Mlp_0.Linear_1"].device_backward_self_ns > 0
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_phases_sum_to_the_steps(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     trace = open_shared(sample(name))
     table = analysed("phases", trace)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.compilations import Compilation, compilations
@@ -126,7 +126,7 @@ def test_a_region_compiled_in_a_step_and_not_run_there(tmp_path: Path) -> None:
     assert (row.region, row.calls, row.host_ns, row.compiling_ns) == ("0/2", 0, 0, 20_000)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     trace = open_shared(sample(name))
     table = compiled_regions(trace)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import CALL, LAUNCH, NOTHING, OP, opened, start
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 from tests.trying import tries
 
 from stepscope.analyses.critical_path import critical_path
@@ -60,14 +60,14 @@ def assert_what_is_said_to_have_run_did_run(trace: Trace) -> None:
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=tries(8))
+@settings(HOW, max_examples=tries(4, 80))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_the_path_of_a_random_profile_covers_its_steps(drawing: Drawing) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert_covers_every_step(opened(drawing, Path(folder)))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_the_path_of_a_real_profile_covers_its_steps(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:

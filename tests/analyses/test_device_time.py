@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.data.make_samples import CUTS, HERE, SUFFIX
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.attention import attention
@@ -33,7 +33,7 @@ def test_a_recorded_profile(name: str, tmp_path: Path) -> None:
     check(stepscope.open(HERE / "recordings" / name, store=tmp_path))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_a_real_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     check(open_shared(sample(name)))
 

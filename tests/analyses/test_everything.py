@@ -22,7 +22,7 @@ from tests.analyses.drawn import HOW, Spec, apart, draw_worlds
 from tests.analyses.oddities import ODDITIES, open_odd, training
 from tests.drawing import Drawing
 from tests.faults import REPORTED
-from tests.samples import SAMPLES, open_shared, tiered
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 from tests.trying import tries
 
 import stepscope
@@ -34,7 +34,7 @@ from stepscope.tables import Table
 DATA = Path(__file__).parent.parent / "data"
 SMALL = sorted(path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz"))
 PLANTED = [name for name in SMALL if name.startswith(("faults/", "library/"))]
-QUICK = {*SMALL} - {*PLANTED} | {*[name for name in PLANTED if DATA / name in REPORTED][::5]}
+QUICK = {*SMALL} - {*PLANTED} | {*[name for name in PLANTED if DATA / name in REPORTED][::10]}
 REAL = [
     "h200_ddp_gloo_rank0.pt.trace.json.gz",
     "recordings/mlp_loader.pt.trace.json.gz",
@@ -44,6 +44,7 @@ REAL = [
 
 TRIED_MORE = (*REAL, "two_devices", "host_alone", "devices_alone", "nothing", "arguments_of_the_wrong_kind")
 """Profiles of which everything is asked twice, and with every choice of every option."""
+TRIED_IN_EVERY_RUN = (REAL[0], "two_devices", "arguments_of_the_wrong_kind")
 
 INSTANT = re.compile(r"(^|_)(start|end|peak|at|asked)_ns$")
 NUMBERS = ("node", "parent", "event", "longest_event", "thread", "pid", "tid")
@@ -138,7 +139,7 @@ def more_troubles(trace: Trace) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_analysis_answers_for_a_real_profile(
     name: str, sample: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -148,15 +149,19 @@ def test_every_analysis_answers_for_a_real_profile(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", tiered(SMALL, QUICK))
 def test_every_analysis_answers_for_a_small_real_profile(name: str, tmp_path: Path) -> None:
-    trace = open_shared(DATA / name)
-    assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
+    assert not troubles(open_shared(DATA / name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ODDITIES)
 def test_every_analysis_answers_for_an_odd_profile(name: str) -> None:
-    trace = open_odd(name)
-    assert not (more_troubles(trace) if name in TRIED_MORE else troubles(trace))
+    assert not troubles(open_odd(name))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", tiered(TRIED_MORE, TRIED_IN_EVERY_RUN))
+def test_every_choice_of_every_option_is_answered_alike_twice(name: str) -> None:
+    assert not more_troubles(open_odd(name) if name in ODDITIES else open_shared(DATA / name))
 
 
 # ---------------------------------------------------------------- changes that change nothing

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.drawing import Drawing, Literal
 from tests.oracle import OP, RUNTIME, Event, Oracle, device_of, is_communication, is_host
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 from stepscope.analyses._idle import Window
 from stepscope.analyses.allocations import allocations
@@ -327,7 +327,7 @@ def test_every_nanosecond_of_drawn_profiles(seed: int, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- real profiles
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_what_holds_for_every_profile(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """Parts sum to the idle time; what starved is what was drained; each analysis answers or says why not."""
     trace = open_shared(sample(name))

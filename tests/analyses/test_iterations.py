@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses._serving import Load, load_of, together
@@ -176,7 +176,7 @@ def test_a_sample_of_vllm(sample: Callable[[str], Path], tmp_path: Path) -> None
     assert tuple(row[column] for column in said) == ("annotation", "decode", 32, 0, 32, 55086, "graph", 425)
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_sample(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """One row a step, whose parts sum; where there are marks, the windows of the expected tables."""
     path = sample(name)

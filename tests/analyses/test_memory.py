@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.memory import DeviceMemory, memory
@@ -246,7 +246,7 @@ def test_memory_that_was_not_to_be_had(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- real profiles
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     trace = open_shared(sample(name))
     for analysis in ANALYSES:

@@ -13,14 +13,14 @@ from tests.analyses.drawn import drawings
 from tests.analyses.test_expected import expected_tables
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Drawing
 from tests.oracle import KERNEL, OP, RUNTIME, WORK, Event, Oracle, device_of, is_communication, is_host
-from tests.samples import SAMPLES
+from tests.samples import FEW, SAMPLES, tiered
 from tests.trying import tries
 
 BIG = {"h200_rl_churn.pt.trace.json.gz", "hta_ns_resolution.json.gz", "h200_resnet50.pt.trace.json.gz"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in BIG])
+@pytest.mark.parametrize("name", tiered([name for name in SAMPLES if name not in BIG], FEW))
 def test_the_oracle_has_the_expected_tables(name: str, sample: Callable[[str], Path]) -> None:
     path = sample(name)
     expected = expected_tables(path)
@@ -43,7 +43,7 @@ def is_open(event: Event, instant: int) -> bool:
     return event.start <= instant < event.end
 
 
-@settings(max_examples=tries(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(60, 1500), suppress_health_check=[HealthCheck.too_slow])
 @given(drawings())
 def test_self_times_are_those_of_counting_instants(drawing: Drawing) -> None:
     oracle = oracle_of(drawing)
@@ -63,7 +63,7 @@ def test_self_times_are_those_of_counting_instants(drawing: Drawing) -> None:
     assert counted == {e.index: [e.host_self, e.op_self, e.op_self_no_runtime] for e in host}
 
 
-@settings(max_examples=tries(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(60, 1500), suppress_health_check=[HealthCheck.too_slow])
 @given(drawings())
 def test_device_figures_are_those_of_counting_instants(drawing: Drawing) -> None:
     oracle = oracle_of(drawing)
@@ -85,7 +85,7 @@ def test_device_figures_are_those_of_counting_instants(drawing: Drawing) -> None
         assert counted == tuple(row[column] for column in columns)
 
 
-@settings(max_examples=tries(150), suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(60, 1500), suppress_health_check=[HealthCheck.too_slow])
 @given(drawings(marks=True))
 def test_parts_of_a_step_sum_to_it(drawing: Drawing) -> None:
     steps = oracle_of(drawing).steps()

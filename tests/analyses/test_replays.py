@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope import _native
@@ -202,7 +202,7 @@ def test_a_step_recorded_on_a_gpu(tmp_path: Path) -> None:
     assert {row[4] for row in captured} == {"capture"}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_profile_has_an_answer(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     trace = open_shared(sample(name))
     table = graph_replays(trace)

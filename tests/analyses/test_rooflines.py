@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.commands import stepscope as run
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.rooflines import Roofline, rooflines
@@ -275,7 +275,7 @@ def totals(table: Table[Roofline]) -> dict[str, int]:
     return {name: sum(getattr(row, name) or 0 for row in table) for name in names}
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_sample_adds_up(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     trace = open_shared(sample(name))
     by_op, by_family, by_step = (rooflines(trace, by=by) for by in ("op", "family", "step"))

@@ -12,7 +12,7 @@ from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.analyses.test_critical_path import LAUNCH, opened
 from tests.drawing import Drawing
 from tests.faults import REPORTED
-from tests.samples import SAMPLES, open_shared, tiered
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 from tests.trying import tries
 
 from stepscope.analyses.simulated_steps import simulated_steps
@@ -61,7 +61,7 @@ def test_an_unchanged_replay_of_a_recording(path: Path) -> None:
     assert_the_replay_holds(open_shared(path), UNEXPLAINED.get(called(path), NEAR))
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_an_unchanged_replay_of_a_real_profile(name: str, sample: Callable[[str], Path]) -> None:
     # The profile of vLLM begins while the device is busy with an iteration that is not in it.
     unexplained = 0.37 if "vllm" in name else 0.05 if "cuda_graph" in name else NEAR
@@ -69,7 +69,7 @@ def test_an_unchanged_replay_of_a_real_profile(name: str, sample: Callable[[str]
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=tries(8))
+@settings(HOW, max_examples=tries(4, 80))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_a_random_profile_can_be_played(drawing: Drawing) -> None:
     every = Change(no_sync=("*", ""), graph=True, no_loader=True, overlap_copies=True, kernels=(("*", 0.5),))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.classed_steps import classed_steps
@@ -226,7 +226,7 @@ def test_gradient_accumulation_recorded_by_torch(torch: Any, tmp_path: Path) -> 
     ]
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_sample(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     """Every step is in one class, and the classes' times are those of their steps."""
     trace = open_shared(sample(name))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.analyses.test_step_classes import accumulate, launching, trace_of, train
 from tests.drawing import Drawing
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.throughput import throughput
@@ -135,7 +135,7 @@ def test_real_batches(sample: Callable[[str], Path], tmp_path: Path) -> None:
         assert (found["samples"][1], found["tokens"][1]) == (samples, tokens), name
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_sample(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     rows = throughput(open_shared(sample(name))).records()
     assert [row["unit"] for row in rows] == ["steps", "samples", "tokens"]

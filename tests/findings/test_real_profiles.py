@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.samples import SAMPLES, reported
+from tests.samples import FEW, SAMPLES, reported, tiered
 
 from stepscope.findings.report import Report
 
@@ -47,7 +47,7 @@ def test_every_recording_gets_a_sound_report(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_every_sample_gets_a_sound_report(name: str, sample: Callable[[str], Path]) -> None:
     assert_sound(reported(sample(name)))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.native.rebuilt import Event, Reading, loads, nanoseconds, read
-from tests.samples import SAMPLES, tiered
+from tests.samples import FEW, SAMPLES, tiered
 
 CUT_DOWN = sorted(path.name for path in (Path(__file__).parent.parent / "data").glob("*.json.gz"))
 MANY = 700
@@ -87,7 +87,7 @@ def check_layouts(raw: bytes) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_a_sample_is_read_as_json_reads_it(name: str, sample: Callable[[str], Path]) -> None:
     raw = gzip.decompress(sample(name).read_bytes())
     whole = check_same(raw, 1 << 20)

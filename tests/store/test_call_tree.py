@@ -15,7 +15,7 @@ from hypothesis import given
 from tests.analyses.drawn import HOW, WORLDS, drawings
 from tests.drawing import Drawing
 from tests.oracle import MARK, NOT_HOST, OP, RUNTIME, Event, Oracle, by_thread, parse, read
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 import stepscope
 from stepscope.analyses.idle_gaps import idle_gaps
@@ -142,7 +142,7 @@ def assert_sums(trace: Trace) -> None:
     assert sums["call_sites"] == sums["events"]
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_real_calls(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     path = sample(name)
     trace = open_shared(path)

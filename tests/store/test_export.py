@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.analyses.drawn import drawings
 from tests.drawing import LAYOUTS, LIST_LAYOUTS, Drawing, Layout
-from tests.samples import SAMPLES
+from tests.samples import FEW, SAMPLES, tiered
 from tests.trying import tries
 
 import stepscope
@@ -79,7 +79,7 @@ def test_a_small_profile_comes_back(path: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_a_real_profile_comes_back(name: str, sample: Callable[[str], Path], tmp_path: Path) -> None:
     check(sample(name), tmp_path)
 
@@ -95,7 +95,8 @@ def test_every_layout_comes_back(layout: Layout, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @settings(
-    max_examples=tries(40), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=tries(15, 400),
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(drawing=drawings(marks=True))
 def test_what_is_drawn_comes_back(drawing: Drawing, tmp_path: Path) -> None:

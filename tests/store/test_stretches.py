@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.samples import SAMPLES, open_shared
+from tests.samples import FEW, SAMPLES, open_shared, tiered
 
 from stepscope.schema import STORED
 from stepscope.store.columns import ROW_GROUP
 from stepscope.store.stretches import WrittenRows, read_stretch, stretches_by_thread
 
 
-@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("name", tiered(SAMPLES, FEW))
 def test_all_rows_of_a_real_profile_are_listed(name: str, sample: Callable[[str], Path]) -> None:
     trace = open_shared(sample(name))
     listed: Counter[str] = Counter()

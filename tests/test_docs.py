@@ -13,17 +13,19 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from functools import cache
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from stepscope import reference, registry
+from stepscope.cli.main import main
 from stepscope.cli.traces import DEMO
 
 ROOT = Path(__file__).parent.parent
@@ -90,21 +92,44 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@contextmanager
+def streams_in(file: IO[bytes]) -> Iterator[None]:
+    """Both streams of this process go to a file; what is no error comes last, as from a process."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = sys.stdout, sys.stderr, os.dup(1), os.dup(2)
+    for number in (1, 2):
+        os.dup2(file.fileno(), number)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115  # a number
+    sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+    try:
+        yield
+        sys.stderr.flush()
+        sys.stdout.flush()
+    finally:
+        sys.stdout, sys.stderr = kept[:2]
+        for number, old in enumerate(kept[2:], 1):
+            os.dup2(old, number)
+            os.close(old)
+
+
+def printed(run: Callable[[], object], folder: Path) -> str:
+    """What is printed in a folder."""
+    settings = {"STEPSCOPE_CACHE": str(folder / "cache"), "COLUMNS": "80"}
+    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryFile() as file:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        patch.chdir(folder)
+        with streams_in(file), suppress(SystemExit):
+            run()
+        file.seek(0)
+        return file.read().decode()
+
+
 @cache  # pages show the same command more than once
-def run(words: tuple[str, ...], folder: Path) -> str:
-    """What a process of its own prints."""
-    settings = {"STEPSCOPE_CACHE": str(folder / "cache"), "COLUMNS": "80", "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, **settings},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        check=False,
-    )
-    assert "Traceback" not in done.stdout, done.stdout
-    return done.stdout
+def typed(words: tuple[str, ...], folder: Path) -> str:
+    """What a command prints."""
+    return printed(lambda: main([*words]), folder)
 
 
 CONSOLE = [(page, block) for page in WRITTEN for block in blocks(page, "console")]
@@ -116,20 +141,22 @@ def test_there_are_examples() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("answers_kept")
 @pytest.mark.parametrize("page,block", CONSOLE, ids=name_of)
 def test_a_console_block_shows_what_is_printed(page: Path, block: str, place: Path) -> None:
     for words, shown in commands(block):
         assert words[0] == "stepscope", "other commands belong in a block of sh"
-        assert_shown(run(("-m", *words), place), shown)
+        assert_shown(typed(tuple(words[1:]), place), shown)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("answers_kept")
 @pytest.mark.parametrize("page", [page for page in WRITTEN if blocks(page, "python")], ids=name_of)
 def test_python_blocks_run(page: Path, place: Path) -> None:
     examples = PYTHON.findall(text_of(page))
     assert len(examples) == len(blocks(page, "python")), "a block of text below shows what it prints"
     for code, shown in examples:
-        assert_shown(run(("-c", code), place), shown)
+        assert_shown(printed(partial(exec, code, {"__name__": "__main__"}), place), shown)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)

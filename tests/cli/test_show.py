@@ -16,6 +16,8 @@ from stepscope import registry
 from stepscope.cli.main import main
 from stepscope.store.trace import Trace
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
 show = importlib.import_module("stepscope.cli.commands.show")
 ANALYSES = [name for name, _ in registry.names("analyses")]
 

@@ -18,6 +18,9 @@ from stepscope.findings.report import Report
 REAL = DATA / "h200_memory_snapshot.pickle.gz"
 
 
+pytestmark = pytest.mark.usefixtures("answers_kept")
+
+
 @pytest.fixture(autouse=True)
 def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))

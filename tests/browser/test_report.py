@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browsers import chromium, look
+from tests.browsers import chromium, give_back, look
 from tests.present.drawn_comparison import comparison, empty, history
 from tests.present.drawn_report import empty_report, report, tables
 
@@ -34,6 +34,12 @@ def browser() -> Iterator[Browser]:
     """The machine's Chromium with a fresh profile."""
     with chromium() as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def pages_given_back(browser: Browser) -> Iterator[None]:
+    yield
+    give_back(browser)
 
 
 @pytest.fixture(scope="module")

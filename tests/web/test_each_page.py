@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,9 +62,11 @@ def looker(
     """A browser at a window on each of the traces."""
     folder = tmp_path_factory.mktemp(request.param)
     makers = {"everything": with_everything, "nothing": with_nothing}
-    word = str(makers[request.param](folder)) if request.param in makers else "--demo"
-    with window(word) as opened:
-        opened.wait()
+    with ExitStack() as stack:
+        if request.param in makers:
+            opened = stack.enter_context(window(str(makers[request.param](folder)))).wait()
+        else:
+            opened = request.getfixturevalue("demo")
         found = Looker(browser, opened)
         found.name = request.param  # type: ignore[attr-defined]
         yield found

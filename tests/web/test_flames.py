@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.browsers import chromium
 from tests.web.looking import Looker
-from tests.web.windows import window
+from tests.web.windows import Window
 
 from stepscope.web.sources import MOST_BYTES, Function, read_source
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 STEP = Function("step", 1, 1, 1, 1)
 
@@ -43,7 +46,7 @@ def test_a_file_that_changed_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_bars_are_drawn_at_once() -> None:
+def test_a_hundred_thousand_bars_are_drawn_at_once(browser: Browser, demo: Window) -> None:
     script = """async () => {
       const { draw } = await import("/static/blocks/flame.js");
       const data = { kind: "paths", names: [], kinds: ["frame"], name: [], of: [], parent: [], total: [],
@@ -68,11 +71,9 @@ def test_a_hundred_thousand_bars_are_drawn_at_once() -> None:
       }
       return { first, each: (performance.now() - again) / 10, high: canvas.height };
     }"""
-    with window("--demo") as opened, chromium() as browser:
-        opened.wait()
-        looker = Looker(browser, opened)
-        found = looker.look("/trust").evaluate(script)
-        assert looker.complaints == []
+    looker = Looker(browser, demo)
+    found = looker.look("/trust").evaluate(script)
+    assert looker.complaints == []
     assert found["high"] == 10 * 18
     assert found["first"] < 2000
     assert found["each"] < 200

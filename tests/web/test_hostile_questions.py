@@ -97,7 +97,6 @@ def test_names_never_become_markup(browser: Browser, hostile: Window, name: str)
     assert seen.complaints == []
     made = "[...document.querySelectorAll('main img, main [onerror], main script:not([type])')].length"
     assert seen.page.evaluate(made) == 0
-    seen.page.context.close()
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -109,4 +108,3 @@ def test_names_never_become_markup_in_a_file(
     seen = look(browser, file.as_uri())
     assert seen.complaints == []
     assert seen.page.evaluate("document.querySelectorAll('img, [onerror]').length") == 0
-    seen.page.context.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from tests.commands import DATA, SLOW_ITEM, STEPSCOPE, environment, leftovers, said, stepscope
-from tests.web.windows import window
+from tests.web.windows import Window, window
 
 from stepscope.cli.traces import DEMO
 
@@ -39,17 +39,16 @@ def test_usage_is_told(tmp_path: Path) -> None:
         assert stepscope("open", *words, cache=tmp_path).returncode == 2
 
 
-def test_a_port_in_use_is_told(tmp_path: Path) -> None:
-    with window("--demo") as first:
-        done = stepscope("open", "--demo", "--no-browser", "--port", first.port, cache=tmp_path)
-        assert "cannot listen" in said(done)
+def test_a_port_in_use_is_told(demo: Window, tmp_path: Path) -> None:
+    done = stepscope("open", "--demo", "--no-browser", "--port", demo.port, cache=tmp_path)
+    assert "cannot listen" in said(done)
 
 
-def test_two_windows_side_by_side_know_each_other_not() -> None:
-    with window("--demo") as one, window(str(SLOW_ITEM)) as two:
-        assert one.wait().ask("/findings").status == 200
-        assert two.wait().ask("/findings").status == 200
-        assert two.ask("/findings", Cookie=f"x={one.token}").status == 403
+def test_two_windows_side_by_side_know_each_other_not(demo: Window) -> None:
+    with window(str(SLOW_ITEM)) as other:
+        assert demo.ask("/findings").status == 200
+        assert other.wait().ask("/findings").status == 200
+        assert other.ask("/findings", Cookie=f"x={demo.token}").status == 403
 
 
 def started(*words: str, cache: Path, **more: Any) -> subprocess.Popen[bytes]:

@@ -53,7 +53,6 @@ def test_a_page_is_whole_accessible_and_fits_every_screen(browser: Browser, demo
         seen.page.set_viewport_size({"width": width, "height": 900})
         wait_until(seen.page, lambda: seen.page.evaluate(WIDTH) <= width)  # noqa: B023 - called here
     assert seen.complaints == []
-    seen.page.context.close()
 
 
 @pytest.mark.exhaustive
@@ -64,7 +63,6 @@ def test_nothing_sticks_out_where_a_narrow_screen_comes_first(
 ) -> None:
     page = look(browser, address(demo, name), width=width, scheme="dark").page
     assert page.evaluate(WIDTH) <= width
-    page.context.close()
 
 
 @pytest.mark.parametrize("name", ABOUT_TWO)

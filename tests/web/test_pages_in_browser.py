@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browsers import page_of
 from tests.web.windows import Window, window
 
 pytestmark = pytest.mark.slow
@@ -17,7 +18,7 @@ class Page:
 
     def __init__(self, browser: Any, opened: Window) -> None:
         self.opened = opened
-        self.tab = browser.new_context(viewport={"width": 1400, "height": 900}).new_page()
+        self.tab: Any = page_of(browser)
         self.tab.set_default_timeout(90_000)
         self.errors: list[str] = []
         self.tab.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.browsers import chromium
 from tests.drawing import Drawing
 from tests.web.looking import Looker
 from tests.web.windows import window
@@ -17,7 +16,7 @@ from tests.web.windows import window
 from stepscope.opening import open_trace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
     from stepscope.tables import Table
 
@@ -57,9 +56,9 @@ def kernels(profile: Path) -> Table:  # type: ignore[type-arg]
 
 
 @pytest.fixture(scope="module")
-def looker(profile: Path) -> Iterator[Looker]:
+def looker(browser: Browser, profile: Path) -> Iterator[Looker]:
     """A browser at a window on it."""
-    with window(str(profile)) as opened, chromium() as browser:
+    with window(str(profile)) as opened:
         opened.wait()
         yield Looker(browser, opened)
 

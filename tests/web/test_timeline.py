@@ -39,11 +39,9 @@ def trace() -> Trace:
 
 @pytest.fixture
 def seen(browser: Browser, demo: Window) -> Iterator[Seen]:
-    context = browser.new_context(viewport={"width": 1400, "height": 900}, color_scheme="light")
-    found = Seen(context.new_page(), demo)
+    found = Seen(browsers.page_of(browser), demo)
     yield found
     assert found.complaints == []
-    context.close()
 
 
 class Seen(browsers.Seen):

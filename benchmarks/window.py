@@ -1,7 +1,8 @@
-"""Measure the window in a real browser: first picture, tiles, frames while the view moves, pages, and memory.
+"""Measure the window in a real browser: first picture, tiles, frames, what-ifs, pages, and memory.
 
 python benchmarks/window.py                 1 GB against the budgets; exit code 3 on a miss
 python benchmarks/window.py --size 18GB     60 million events, against the same budgets
+python benchmarks/window.py --what-if TRACE …   only what-ifs, on these traces
 
 Needs Chromium and Playwright (`pip install --group browser`). The trace is read before the window opens.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import ingest
 import traces
+import what_if
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.browsers import Seen, chromium
@@ -34,6 +36,8 @@ TILES = 300
 EVENTS = 40
 VIEWS = 12
 HOUR_MS = 3_600_000
+WHAT_IF_MS = 100
+"""From an input to the changed bar: what takes no longer seems to happen at once."""
 
 # The first picture is there when a row of the canvas has pixels of several colours.
 PICTURE = """async () => {
@@ -162,6 +166,8 @@ def measured(raw_bytes: int, stores: Path) -> list[ingest.Budget]:
             print(f"{label}: median {statistics.median(took):.0f} ms, most {max(took):.0f} ms", flush=True)
         frames = list(looked_at(page, opened, told))
         complaints = visited(browser, opened)
+        page.goto(f"http://127.0.0.1:{opened.port}/what_if?token={opened.token}")
+        answer_ms = what_if.print_answers(page)
         memory, server = page_memory(), peak(opened.process.pid)
     slowest = sorted(frame for view in frames for frame in view)
     print(f"frames of {len(frames)} views: median {statistics.median(slowest):.1f} ms, ", end="")
@@ -171,6 +177,7 @@ def measured(raw_bytes: int, stores: Path) -> list[ingest.Budget]:
         ingest.Budget("timeline made, against ingest", (made_s + first_s) / reading.wall_s, 0.3, "x"),
         ingest.Budget("a tile, p95", sorted(tiles)[len(tiles) * 95 // 100], 50, "ms"),
         ingest.Budget("a frame, median", statistics.median(slowest), 17, "ms"),
+        ingest.Budget("a what-if, median", answer_ms, WHAT_IF_MS, "ms"),
         ingest.Budget("complaints of all pages", len(complaints), 0, ""),
         ingest.Budget("memory of the page", memory / MIB, 500, "MiB"),
         ingest.Budget("memory of the server", server / MIB, 1024, "MiB"),
@@ -213,17 +220,42 @@ def visited(browser: Any, opened: Window) -> list[str]:
     return seen.complaints
 
 
+def what_ifs(words: list[str], stores: Path) -> Iterator[ingest.Budget]:
+    """Opens one trace after the other on the page of what-ifs, and moves everything there is on it."""
+    for word in words:
+        with window(word, "--store", str(stores)) as opened, chromium() as browser:
+            opened.wait(600)
+            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page.set_default_timeout(HOUR_MS)
+            page.goto(f"http://127.0.0.1:{opened.port}/what_if?token={opened.token}")
+            print(f"\n{word}", flush=True)
+            before = cpu_s(opened.process.pid)
+            took = what_if.print_answers(page)
+            print(f"the server took {cpu_s(opened.process.pid) - before:.2f} s of CPU")
+        yield ingest.Budget(f"a what-if, median, {Path(word).name.partition('.')[0]}", took, WHAT_IF_MS, "ms")
+
+
+def cpu_s(pid: int) -> float:
+    """The processor time of a process so far, in s."""
+    spent = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(spent[11]) + int(spent[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def main(arguments: list[str]) -> int:
     """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--size", type=traces.parse_size, default=LARGE_BYTES, help="size of the JSON text")
+    parser.add_argument("--what-if", nargs="+", metavar="TRACE", help="only what-ifs, on these traces")
     options = parser.parse_args(arguments)
     print(f"{os.cpu_count()} x {traces.cpu_name()}, load before: {os.getloadavg()[0]:.1f}")
     ingest.compile_package()
     with ingest.store_folder(None) as stores:
-        budgets = measured(options.size, stores / "window")
+        if options.what_if:
+            budgets = list(what_ifs(options.what_if, stores / "window"))
+        else:
+            budgets = measured(options.size, stores / "window")
     ingest.print_budgets(budgets)
     return 0 if all(budget.kept for budget in budgets) else 3
 

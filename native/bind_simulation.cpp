@@ -33,8 +33,16 @@ void scale_host(Simulation& self, const Ints& thread, const Ints& start, const I
 
 void spare(Simulation& self, const Ints& thread, const Ints& time, const Ints& cost, int64_t part) {
   same_length(thread, time, cost);
-  for (size_t i = 0; i < thread.shape(0); ++i)
-    self.spare(narrow(thread.data()[i]), instant(time.data()[i]), std::clamp<int64_t>(cost.data()[i], 0, kSecond) * part_of(part) / kWhole);
+  const int64_t* threads = thread.data();
+  const int64_t left_out = part_of(part);
+  // Rows of a thread come together, so that each is looked for once.
+  for (size_t first = 0, last = 0; first < thread.shape(0); first = last) {
+    while (last < thread.shape(0) && threads[last] == threads[first]) ++last;
+    auto& spared = self.spared_of(narrow(threads[first]));
+    if (spared.empty()) spared.reserve(last - first);
+    for (size_t i = first; i < last; ++i)
+      spared.emplace_back(instant(time.data()[i]), std::clamp<int64_t>(cost.data()[i], 0, kSecond) * left_out / kWhole);
+  }
 }
 
 void scale_works(Simulation& self, const Ints& event, const Ints& part) {

@@ -62,7 +62,8 @@ class Simulation {
 
   void add_step(const Step& step) { steps_.push_back(step); }  // in their order
   void scale_host(int32_t thread, Span span, int64_t part) { threads_[thread].own.scale(span, part); }
-  void spare(int32_t thread, int64_t time, int64_t cost) { threads_[thread].spared.emplace_back(time, cost); }  // what the host did then besides
+  // What a thread did besides, and when: to be added to. A large trace has a million of these for each change.
+  std::vector<std::pair<int64_t, int64_t>>& spared_of(int32_t thread) { return threads_[thread].spared; }
   void scale_work(int64_t event, int64_t part) { part_of_[event] = part; }
   void run_beside(int64_t event) { beside_.insert(event); }      // work that is not in the order of its stream
   void let_return(int64_t event) { returning_.insert(event); }  // a call that does not wait

@@ -80,6 +80,40 @@ def test_a_random_profile_can_be_played(drawing: Drawing) -> None:
             assert all(length >= 0 for length in played.dur_ns)
 
 
+def test_patterns_that_are_typed_are_not_kept_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stepscope.simulation.simulator.MOST_ANSWERS", 3)
+    drawing = Drawing().mark(1, 0, 100).launch(LAUNCH, 0, 2, corr=1).kernel("kernel", 10, 40, corr=1)
+    simulator = Simulator(opened(drawing, tmp_path))
+    typed = ["k*", "ke*", "ker*", "kern*", "x*"]
+    lengths = [simulator.lengths_ns(Change(kernels=((pattern, 3.0),))) for pattern in typed]
+    assert lengths == [[130_000]] * 4 + [[100_000]]
+    assert len(simulator._answers) == 3
+    # As long with and without the second run, which tells what nothing explains.
+    assert simulator.run(Change(kernels=(("k*", 3.0),))).dur_ns == lengths[0]
+
+
+def test_changes_together_are_as_long_whether_or_not_they_were_asked_for_alone(tmp_path: Path) -> None:
+    drawing = Drawing().mark(1, 0, 200).mark(1, 300, 200)
+    for number, name in enumerate(("gemm", "copy", "norm", "gemm"), 1):
+        drawing.launch(LAUNCH, number * 20, 2, corr=number).kernel(name, number * 30, 25, corr=number)
+        drawing.op(f"aten::{name}", number * 20 - 1, 5)
+    patterns = ("g*", "co*", "nor*", "*m*")
+    together = Change(
+        kernels=tuple((one, 3.0) for one in patterns), ranges=tuple((f"aten::{one}", 2.0) for one in patterns)
+    )
+    trace = opened(drawing, tmp_path)
+    alone = Simulator(trace)
+    for place in range(len(patterns)):
+        alone.lengths_ns(
+            Change(kernels=together.kernels[: place + 1], ranges=together.ranges[place : place + 2])
+        )
+    asked = list(alone._answers)
+    assert alone.lengths_ns(together) == Simulator(trace).lengths_ns(together)
+    assert len(asked) < len(alone._answers)
+
+
 # ---------------------------------------------------------------- drawn by hand
 
 

@@ -63,6 +63,40 @@ def test_a_switch_is_answered(browser: Any, demo: Window) -> None:
     assert page.errors == []
 
 
+# As a hand does: the slider moves at every frame, faster than it can be answered.
+DRAG = """async () => {
+    const slider = document.querySelector(".whatif-slider input[type=range]");
+    for (let at = 0; at < 30; at++) {
+        slider.value = String(at / 20);
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
+        await new Promise(requestAnimationFrame);
+    }
+}"""
+
+
+def test_a_slider_is_answered_on_its_way_and_where_it_was_left(browser: Any, demo: Window) -> None:
+    page = Page(browser, demo)
+    tab = page.go("/what_if")
+    tab.locator(".whatif-gain:not(:empty)").first.wait_for()
+    open_now: list[int] = [0]
+    events: list[str] = []
+
+    def note(event: str, more: int) -> None:
+        open_now.append(open_now[-1] + more)
+        events.append(event)
+
+    tab.on("request", lambda _: note("asked", 1))
+    tab.on("requestfinished", lambda _: note("answered", -1))
+    tab.on("requestfailed", lambda _: note("given up", -1))
+    before = int(tab.get_attribute(".block.whatif", "data-answered"))
+    tab.evaluate(DRAG)
+    tab.locator(".whatif-answer code", has_text="--host x1.45").wait_for()
+    assert int(tab.get_attribute(".block.whatif", "data-answered")) - before >= 2
+    assert max(open_now) == 1
+    assert "given up" not in events
+    assert page.errors == []
+
+
 def test_a_query_gives_rows_and_a_chart(browser: Any, demo: Window) -> None:
     page = Page(browser, demo)
     tab = page.go("/sql")
@@ -89,7 +123,7 @@ def test_a_cell_of_the_map_leads_to_its_rank(browser: Any, sample: Callable[[str
     with window(str(sample("ranks/ddp_mi300_4"))) as opened:
         page = Page(browser, opened.wait(180))
         tab = page.go("/ranks")
-        tab.locator(".heat-told", has_text="at most").wait_for()
+        tab.locator(".heat-told", has_text="At most").wait_for()
         box = tab.locator(".heat-box canvas").bounding_box()
         tab.mouse.click(box["x"] + 120, box["y"] + 50)
         tab.wait_for_url("**/timeline?trace=rank2&from=*")

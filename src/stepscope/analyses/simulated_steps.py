@@ -53,8 +53,8 @@ def simulated_steps(
     simulator = Simulator(trace, whole=True)
     plain = simulator.run(UNCHANGED)
     change = UNCHANGED if by == "nothing" else CHANGES[by].change
-    unprofiled = [simulator.run(Change(spared=spared)).dur_ns for spared in simulator.spared]
-    changed = [simulator.run(replace(change, spared=spared)).dur_ns for spared in simulator.spared]
+    unprofiled = [simulator.lengths_ns(Change(spared=spared)) for spared in simulator.spared]
+    changed = [simulator.lengths_ns(replace(change, spared=spared)) for spared in simulator.spared]
     rows = []
     for place, step in enumerate(simulator.steps.to_pylist()):
         measured, simulated = step["end_ns"] - step["start_ns"], plain.dur_ns[place]

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
 from statistics import mean
@@ -66,6 +66,8 @@ __all__ = [
 UNEXPLAINED_NS = 20_000
 MOST_WORK = 20_000
 LEAST_STEPS = 2
+MOST_ANSWERS = 100
+"""So many are kept: in a window, every letter of a pattern that is typed asks for other rows."""
 WHOLE = 1_000_000
 """Durations change by parts of a million, so that all times stay whole."""
 
@@ -171,6 +173,7 @@ class Simulator:
         self._answers: dict[tuple[str, tuple[str, ...]], list[list[memoryview]]] = {}
         self._kinds: pa.Table | None = None
         self._known: dict[Change, SimulatedLengths] = {}
+        self._lengths: dict[Change, list[int]] = {}
         self._moment: Moment | None = None
 
     @property
@@ -196,12 +199,12 @@ class Simulator:
             estimated, lambda spared: self.mean_ns(Change(spared=spared)) / plain, wanted, error
         )
 
-    @property
+    @cached_property
     def recorded_ns(self) -> list[int]:
         """How long each of the steps was."""
         return [step["end_ns"] - step["start_ns"] for step in self.steps.to_pylist()]
 
-    @property
+    @cached_property
     def steady(self) -> list[int]:
         """The places of steps that speak for the others: without a first one that was the longest of all."""
         lengths = self.recorded_ns
@@ -213,17 +216,25 @@ class Simulator:
 
     def mean_ns(self, change: Change) -> int:
         """How long a steady step takes under a change, on average."""
-        return self.mean_of(self.run(change).dur_ns)
+        return self.mean_of(self.lengths_ns(change))
+
+    def lengths_ns(self, change: Change) -> list[int]:
+        """How long each of the steps takes under a change; several tables ask for the same ones."""
+        if change not in self._lengths:
+            self._lengths[change] = self._run(change, (True,))[0]
+        return self._lengths[change]
 
     def run(self, change: Change) -> SimulatedLengths:
-        """How long each of the steps takes under a change; several tables ask for the same ones."""
+        """The same, and how much of it nothing explains: that takes a second run."""
         if change not in self._known:
-            self._known[change] = self._run(change)
+            self._known[change] = SimulatedLengths(*self._run(change, (True, False)))
+            self._lengths[change] = self._known[change].dur_ns
         return self._known[change]
 
-    def _run(self, change: Change) -> SimulatedLengths:
+    def _run(self, change: Change, kept: tuple[bool, ...]) -> list[list[int]]:
+        """The lengths of the steps, with the delays that nothing explains and without them, as asked."""
         if self._graph is None:
-            return SimulatedLengths([], [])
+            return [[] for _ in kept]
         host = round(change.host_times * WHOLE)
         simulation = _native.Simulation(
             self._graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, STANDS_STILL_NS, host
@@ -231,7 +242,7 @@ class Simulator:
         simulation.add_steps(*(view(column.combine_chunks()) for column in self._simulated.columns[1:]))
         self._alter(simulation, change)
         simulation.build()
-        return SimulatedLengths(self._lengths(simulation, kept=True), self._lengths(simulation, kept=False))
+        return [self._played(simulation, kept=one) for one in kept]
 
     def _alter(self, simulation: _native.Simulation, change: Change) -> None:
         """Tells a simulation what is different."""
@@ -275,13 +286,34 @@ class Simulator:
 
     def _columns(self, sql: str, *patterns: str) -> list[list[memoryview]]:
         """The columns of an answer, batch by batch, kept: one simulation after the other asks for them."""
-        if (sql, patterns) not in self._answers:
-            params: dict[str, Any] = {**self._within, **({"patterns": list(patterns)} if patterns else {})}
+        known = self._answers.get((sql, patterns))
+        if known is not None:
+            return known
+        rows, left = self._known_of(sql, patterns)
+        if left or not patterns:
+            params: dict[str, Any] = {**self._within, **({"patterns": left} if patterns else {})}
             found = self._trace.batches(sql, **params)
-            self._answers[sql, patterns] = [[view(column) for column in batch.columns] for batch in found]
-        return self._answers[sql, patterns]
+            rows += [[view(column) for column in batch.columns] for batch in found]
+        while len(self._answers) >= MOST_ANSWERS:
+            self._answers.pop(next(iter(self._answers)), None)
+        self._answers[sql, patterns] = rows
+        return rows
 
-    def _lengths(self, simulation: _native.Simulation, *, kept: bool) -> list[int]:
+    def _known_of(self, sql: str, patterns: tuple[str, ...]) -> tuple[list[list[memoryview]], list[str]]:
+        """What was found for some of the patterns before, and the patterns that are left.
+
+        Changes that are made together were mostly asked for alone. An event may be found twice.
+        """
+        rows: list[list[memoryview]] = []
+        left = list(patterns)
+        asked = {some: found for (of, some), found in self._answers.copy().items() if of == sql}
+        for some in sorted(asked, key=len, reverse=True):
+            if set(some) < set(patterns) and not set(some).isdisjoint(left):
+                rows += asked[some]
+                left = [one for one in left if one not in some]
+        return rows, left
+
+    def _played(self, simulation: _native.Simulation, *, kept: bool) -> list[int]:
         import pyarrow.compute as pc
 
         start, end = arrays(simulation.run(kept))

@@ -1,12 +1,11 @@
 // @ts-check
 // Switches and sliders over the simulation: every change is answered at once.
 
-import { SAVED, ask, askWith, isAbort, problem } from "../asking.js";
+import { SAVED, ask, askWith, problem } from "../asking.js";
 import { enliven } from "../copying.js";
 import { button, make } from "../dom.js";
 import { duration } from "../units.js";
 
-const WAIT_MS = 40;
 /** @typedef {{ trace: string, changes: { name: string, title: string, help: string }[], kernels: string[], ranges: string[], ranks: number[] | null }} Data */
 
 /** @param {HTMLElement} element @param {Data} data */
@@ -51,23 +50,24 @@ export function draw(element, data) {
     host: `x${host.input.value}`, transfers: `x${transfers.input.value}`, like_median: median.input.checked,
     ranks: ranks.value.split(/[\s,]+/).filter(Boolean).map(Number).filter(Number.isInteger),
   });
-  /** @type {AbortController | null} */ let asking = null;
-  let timer = 0;
-  const changed = () => {
-    clearTimeout(timer);
-    timer = setTimeout(answered, WAIT_MS);
-  };
+  let asking = false;
+  let again = false;
 
-  async function answered() {
-    asking?.abort();
-    asking = new AbortController();
-    try {
-      const found = await askWith("whatif", { trace: data.trace }, wish(), asking.signal);
-      show(found);
-    } catch (error) {
-      if (isAbort(error)) return;
-      bars.replaceChildren(problem(error));
+  // One question at a time, and none waits for a clock: what was moved meanwhile is asked for as soon as an answer is here.
+  // So a slider that is dragged shows answers all the way, and the last one is that of where it was left.
+  async function changed() {
+    again = true;
+    if (asking) return;
+    asking = true;
+    while (again) {
+      again = false;
+      try {
+        show(await askWith("whatif", { trace: data.trace }, wish()));
+      } catch (error) {
+        bars.replaceChildren(problem(error));
+      }
     }
+    asking = false;
   }
 
   /** @param {any} found */
@@ -92,7 +92,7 @@ export function draw(element, data) {
 
   element.addEventListener("input", changed);
   element.addEventListener("patterns", changed);
-  answered().then(() => ask("whatif", { trace: data.trace, each: 1 })).then((each) => {
+  changed().then(() => ask("whatif", { trace: data.trace, each: 1 })).then((each) => {
     for (const one of switches) one.tell(each.gains[one.name]);
   }).catch(() => {});  // what each gains alone is an extra
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,11 +120,31 @@ def test_two_traces_are_compared(browser: Any, sample: Callable[[str], Path]) ->
         assert page.errors == []
 
 
+def test_two_runs_are_compared_rank_by_rank(
+    browser: Any, sample: Callable[[str], Path], tmp_path: Path
+) -> None:
+    before = sample("ranks/ddp_mi300_4")
+    for rank in (0, 1, 2):
+        shutil.copy(before / f"rank{rank}.json.gz", tmp_path)
+    with window(str(tmp_path), "--against", str(before)) as opened:
+        page = Page(browser, opened.wait(180))
+        tab = page.go("/compare")
+        said = tab.inner_text("main")
+        assert "All 4 → 3 ranks: step of the run" in said
+        assert "Not compared: rank 3, only before." in said
+        rows = tab.locator("#ranks tbody tr:not(.grid-room)")
+        rows.nth(2).wait_for()
+        assert sorted(row.split()[0] for row in rows.all_inner_texts()) == ["0", "1", "2"]
+        # The rank that is looked at is the same on both sides.
+        assert opened.ask("/timeline?trace=before").status == opened.ask("/timeline").status == 200
+        assert page.errors == []
+
+
 def test_a_cell_of_the_map_leads_to_its_rank(browser: Any, sample: Callable[[str], Path]) -> None:
     with window(str(sample("ranks/ddp_mi300_4"))) as opened:
         page = Page(browser, opened.wait(180))
         tab = page.go("/ranks")
         tab.locator(".heat-told", has_text="At most").wait_for()
         box = tab.locator(".heat-box canvas").bounding_box()
-        tab.mouse.click(box["x"] + 120, box["y"] + 50)
+        tab.mouse.click(box["x"] + 120, box["y"] + 70)
         tab.wait_for_url("**/timeline?trace=rank2&from=*")

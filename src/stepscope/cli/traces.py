@@ -182,13 +182,14 @@ def compared(words: Sequence[str], *, store: Path | None = None, rank: int | Non
     Of runs with many ranks, the rank that sets the pace of the first is compared in depth.
     """
     from stepscope.cli.progress import ProgressLine
+    from stepscope.cluster.comparing import run_with_ranks
     from stepscope.compare.build import compare, names_of
     from stepscope.findings.thresholds import nearest_thresholds
     from stepscope.opening import check_pipes, recordings_of
 
     thresholds = nearest_thresholds(here())
-    runs = [_ranks_of(word) for word in words]
-    ranks: list[RanksOfSide | None] = []
+    runs = [run_with_ranks([word]) for word in words]
+    ranks: list[RanksOfSide] = []
     if rank is None and all(runs):
         rank, ranks = _together([one for one in runs if one], store)
     found = [[word] if run else recordings_of(word) for word, run in zip(words, runs, strict=True)]
@@ -201,32 +202,11 @@ def compared(words: Sequence[str], *, store: Path | None = None, rank: int | Non
     return compare(list(named), thresholds=thresholds, ranks=ranks, progress=ProgressLine())
 
 
-def _ranks_of(word: str) -> Run | None:
-    """The run of several ranks that a word names; None for one profile, and for repetitions of one."""
-    from contextlib import suppress
-
-    from stepscope.runs.finding import run_of
-
-    if "," in word or word == "-":
-        return None
-    run = None
-    with suppress(StepscopeError):  # two profiles of one rank are repetitions
-        run = run_of([word])
-    return run if run is not None and len(run.told) > 1 else None
-
-
-def _together(runs: Sequence[Run], store: Path | None) -> tuple[int, list[RanksOfSide | None]]:
+def _together(runs: Sequence[Run], store: Path | None) -> tuple[int, list[RanksOfSide]]:
     """The rank to compare in depth, and what all ranks of each side show together."""
-    from stepscope.runs.mean_step import run_mean_step_of
-    from stepscope.runs.reporting import in_depth, side_of
+    from stepscope.cluster.comparing import sides_of
 
-    opened = [open_run_with_progress(run, at_work("local", None, None, store)) for run in runs]
-    chosen = [in_depth(one, run_mean_step_of(one)) for one in opened]
-    common = set.intersection(*({one.rank for one in run.profiled} for run in runs))
-    if not common:
-        raise StepscopeError("the runs have no rank in common", hint="name the profiles of one rank each")
-    rank = chosen[0].judged if chosen[0].judged in common else min(common)
-    return rank, [side_of(one, depth) for one, depth in zip(opened, chosen, strict=True)]
+    return sides_of(runs, [open_run_with_progress(run, at_work("local", None, None, store)) for run in runs])
 
 
 def _rank_of(run: Run, rank: int | None, store: Path | None) -> Trace:

@@ -15,6 +15,7 @@ __all__ = [
     "SCHEMA",
     "Comparison",
     "Interval",
+    "RankOfSide",
     "RanksOfSide",
     "Run",
     "Side",
@@ -50,6 +51,19 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class RankOfSide:
+    """The mean step of one rank of a side."""
+
+    rank: int
+    host: str | None
+    step_ns: int
+    own_ns: int
+    """All of it but exposed communication."""
+    wait_ns: int
+    transfer_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class RanksOfSide:
     """What all ranks of a side show together, in the mean step; one of them is compared in depth."""
 
@@ -65,6 +79,8 @@ class RanksOfSide:
     late_ns: int
     cause: str
     """What makes it late, most of it."""
+    each: tuple[RankOfSide, ...] = ()
+    """Every rank by itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from stepscope import units
 from stepscope.compare import Comparison, StepChange, StepPart
+from stepscope.compare.ranks import paired_ranks
 from stepscope.present._changes import (
     counted,
     found,
@@ -24,7 +25,7 @@ from stepscope.present._changes import (
 from stepscope.present._markdown import code, escaped, rows
 from stepscope.present._markup import shortened
 
-__all__ = ["change_lines", "findings", "kernel_rows", "part_rows", "sides", "verdict"]
+__all__ = ["change_lines", "findings", "kernel_rows", "part_rows", "rank_rows", "sides", "verdict"]
 
 _SMALL = 0.002
 _NAME = 90
@@ -79,7 +80,31 @@ def change_lines(change: StepChange, most: int) -> Iterator[str]:
     if said := unmatched(change):
         yield escaped(said)
         yield ""
+    yield from rank_rows(change, most)
     yield from findings(change)
+
+
+def rank_rows(change: StepChange, most: int) -> Iterator[str]:
+    """The ranks of two runs whose own time changed most."""
+    paired = paired_ranks(change)
+    if paired is None or not paired.pairs:
+        return
+    yield "## Ranks"
+    yield ""
+    lines = [
+        [
+            str(one.rank),
+            units.duration(one.own_before_ns),
+            units.duration(one.own_after_ns),
+            *map(signed, (one.own_change_ns, one.wait_change_ns, one.step_change_ns)),
+        ]
+        for one in paired.most_changed[:most]
+    ]
+    yield from rows(["rank", "own time before", "after", "change", "waits", "step"], lines, right=5)
+    yield ""
+    if len(paired.pairs) > most:
+        yield f"The first {most} of {units.count(len(paired.pairs))} ranks, by the change of their own time."
+        yield ""
 
 
 def part_rows(change: StepChange, least: float) -> Iterator[list[str]]:

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from stepscope.compare import Side, StepChange, StepPart
+from stepscope.compare import RanksOfSide, Side, StepChange, StepPart
+from stepscope.compare.ranks import paired_ranks
 from stepscope.findings import Finding
 
 __all__ = ["change_of", "side_of"]
@@ -16,7 +17,7 @@ def side_of(side: Side) -> dict[str, Any]:
     """A side with its runs."""
     overview = side.report.overview
     measured = {} if side.measured_ns is None else {"measured_step_ns": side.measured_ns}
-    ranks = {} if side.ranks is None else {"run": dataclasses.asdict(side.ranks)}
+    ranks = {} if side.ranks is None else {"run": _together(side.ranks)}
     return {
         "name": side.name,
         "step_ns": side.step_ns,
@@ -36,8 +37,16 @@ def side_of(side: Side) -> dict[str, Any]:
     }
 
 
+def _together(ranks: RanksOfSide) -> dict[str, Any]:
+    """All ranks of a side; each of them stands in the changes, beside its counterpart."""
+    told = dataclasses.asdict(ranks)
+    del told["each"]
+    return told
+
+
 def change_of(change: StepChange, sides: Sequence[Side]) -> dict[str, Any]:
     """A change; `before` and `after` are places in the list of sides."""
+    ranks = paired_ranks(change)
     return {
         "before": _place(sides, change.before),
         "after": _place(sides, change.after),
@@ -55,6 +64,7 @@ def change_of(change: StepChange, sides: Sequence[Side]) -> dict[str, Any]:
             "kept": [{"before": _finding(one), "after": _finding(now)} for one, now in change.kept],
         },
         "caveats": list(change.caveats),
+        **({} if ranks is None else {"ranks": dataclasses.asdict(ranks)}),
     }
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart, walked
+from stepscope.compare.ranks import paired_ranks
 from stepscope.findings import Finding
 from stepscope.present._phrases import worth
+from stepscope.runs.rank_lists import ranks_text
 
 __all__ = [
     "COLOURS",
@@ -148,7 +150,20 @@ def ranks(change: StepChange) -> str:
     ]  # fmt: skip
     changed = f"before, {late[0]}; after, {late[1]}" if late[0] != late[1] else late[0]
     size = units.count(before.ranks) if before.ranks == after.ranks else f"{before.ranks} → {after.ranks}"
-    return f"All {size} ranks: {', '.join(told)}; {changed}."
+    return f"All {size} ranks: {', '.join(told)}; {changed}.{_unpaired(change)}"
+
+
+def _unpaired(change: StepChange) -> str:
+    """Which ranks have no counterpart; empty where all have one."""
+    paired = paired_ranks(change)
+    if paired is None:
+        return ""
+    told = [
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {ranks_text(ranks)}, only {when}"
+        for ranks, when in ((paired.only_before, "before"), (paired.only_after, "after"))
+        if ranks
+    ]
+    return f" Not compared: {'; '.join(told)}." if told else ""
 
 
 _OF_RANKS = {

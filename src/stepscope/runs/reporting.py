@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from stepscope import units
-from stepscope.compare import RanksOfSide
+from stepscope.compare import RankOfSide, RanksOfSide
 from stepscope.findings import Advice, Finding, Gain, Location
 from stepscope.findings._waits import of_shares
 from stepscope.findings.build import Judged
@@ -311,6 +311,12 @@ def side_of(run: ManyRanks, chosen: InDepth) -> RanksOfSide:
         late_rank=chosen.judged if is_late else None,
         late_ns=round(chosen.late_ns),
         cause=first.cause if first and is_late else "",
+        each=tuple(
+            RankOfSide(
+                row.rank, row.host, row.step_ns, row.own_ns, row.exposed_wait_ns, row.exposed_transfer_ns
+            )
+            for row in run.table("rank_steps", by="rank")
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.cluster.comparing import run_with_ranks, sides_of
 from stepscope.cluster.opening import open_run
 from stepscope.cluster.reporting import report_on_ranks
 from stepscope.compare.build import compare, names_of
@@ -24,7 +25,7 @@ from stepscope.store.timeline import prepare_timeline
 from stepscope.web.background import Background, Kept, State
 
 if TYPE_CHECKING:
-    from stepscope.compare import Comparison
+    from stepscope.compare import Comparison, RanksOfSide
     from stepscope.findings.report import Report
     from stepscope.runs import Run
     from stepscope.runs.many import ManyRanks
@@ -83,6 +84,7 @@ class Opened:
         self._lock = threading.Lock()
         self._ranks: dict[str, Background[OpenTrace]] = {}
         self._kept = Kept()
+        self._sides: list[RanksOfSide] = []
         self._all = Background(self._open_all, listener)
 
     @property
@@ -153,6 +155,7 @@ class Opened:
             lambda: compare(
                 [(name, [side.trace, *side.also]) for name, side in zip(names, sides, strict=True)],
                 thresholds=self._thresholds,
+                ranks=self._sides,
             ),
         )
         return found
@@ -179,10 +182,7 @@ class Opened:
 
     def _open_all(self, progress: Progress) -> None:
         if self.against is not None:
-            check_pipes([*self.words, self.against])
-            self._traces["before"] = self._side("before", [self.against], progress)
-            self._traces["after"] = self._side("after", self.words, progress)
-            self._default = "after"
+            self._open_two(self.against, progress)
             return
         run = run_of(self.words)
         if run is not None and len(run.told) > 1:
@@ -195,6 +195,19 @@ class Opened:
             self._default = "t"
         for one in self._traces.values():
             threading.Thread(target=_prepare, args=(one.trace,), name="preparing", daemon=True).start()
+
+    def _open_two(self, against: str, progress: Progress) -> None:
+        """Both sides of a comparison; of two runs all ranks, and one and the same rank to look at."""
+        check_pipes([*self.words, against])
+        words = {"before": [against], "after": [*self.words]}
+        runs = [run for one in words.values() if (run := run_with_ranks(one)) is not None]
+        rank = None
+        if len(runs) == 2:
+            opened = [open_run(run, store=self._store, progress=progress) for run in runs]
+            rank, self._sides = sides_of(runs, opened)
+        for key, named in words.items():
+            self._traces[key] = self._side(key, named, progress, rank)
+        self._default = "after"
 
     def _open_run(self, run: Run, progress: Progress) -> None:
         """All ranks by their summaries; each is opened when it is first looked at."""
@@ -209,13 +222,13 @@ class Opened:
         self._default = f"rank{first}"
         self.run, self.many = run, many
 
-    def _side(self, key: str, words: Sequence[str], progress: Progress) -> OpenTrace:
+    def _side(self, key: str, words: Sequence[str], progress: Progress, rank: int | None = None) -> OpenTrace:
         """A profile, a rank of a run, or several recordings of one program."""
         run = None
         with suppress(StepscopeError):  # two profiles of one rank are repetitions
             run = run_of(words)
         if run is not None:
-            return self._of_run(run, key, None, progress)
+            return self._of_run(run, key, rank, progress)
         recordings = [one for word in words for one in recordings_of(word)]
         first, *more = (open_trace(one, store=self._store, progress=progress) for one in recordings)
         return OpenTrace(key, recordings[0], first, lambda: self._report_on(first), tuple(more))

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart
+from stepscope.compare.ranks import paired_ranks
 from stepscope.findings import Finding
 from stepscope.present._changes import (
     COLOURS,
@@ -32,6 +33,7 @@ __all__ = [
     "both_steps",
     "changed_findings",
     "changed_kernels",
+    "changed_ranks",
     "history",
     "moves",
     "operators_and_phases",
@@ -246,6 +248,45 @@ def _named(part: StepPart) -> Markup:
     after = el("div", "now ", el("code", shortened(now, 72)), title=now) if now else None
     op = el("div", f"launched by {part.op}", class_="small muted") if part.op else None
     return joined((el("code", shortened(part.name, 76), title=part.name), after, op))
+
+
+def changed_ranks(change: StepChange) -> Markup | None:
+    """The ranks of two runs whose own time changed most; None where sides are single ranks."""
+    paired = paired_ranks(change)
+    if paired is None or not paired.pairs:
+        return None
+    shown = paired.most_changed[:_KERNELS]
+    most = max(abs(one.own_change_ns) for one in shown) or 1
+    rows = [
+        (
+            str(one.rank),
+            one.host or units.ABSENT,
+            bar(
+                abs(one.own_change_ns),
+                "pass" if one.own_change_ns < 0 else "high",
+                f"rank {one.rank}: {signed(one.own_change_ns)}",
+                of=most,
+            ),
+            units.duration(one.own_before_ns),
+            units.duration(one.own_after_ns),
+            *map(signed, (one.own_change_ns, one.wait_change_ns, one.step_change_ns)),
+        )
+        for one in shown
+    ]
+    heads = (
+        ("rank", "number"),
+        ("host", "name"),
+        ("", "bar roomy"),
+        ("own time before", "number roomy"),
+        ("after", "number roomy"),
+        ("change", "number"),
+        ("waits for others", "number"),
+        ("step", "number"),
+    )
+    left = len(paired.pairs) - len(shown)
+    note = f"The {_KERNELS} of {units.count(len(paired.pairs))} ranks that changed most." if left else ""
+    told = el("p", note, class_="note small muted") if note else None
+    return el("section", el("h2", "Ranks"), panel("Own time by rank", grid(heads, rows), told), id="ranks")
 
 
 def operators_and_phases(change: StepChange) -> Markup:

@@ -9,6 +9,7 @@ from stepscope.present.diff._sections import (
     both_steps,
     changed_findings,
     changed_kernels,
+    changed_ranks,
     history,
     operators_and_phases,
     recorded,
@@ -28,6 +29,7 @@ def html(comparison: Comparison) -> str:
         "steps": ("Before and after", both_steps(change) if change.parts else None),
         "kernels": ("Kernels", changed_kernels(change) if change.parts else None),
         "where": ("Operators and phases", operators_and_phases(change) if change.parts else None),
+        "ranks": ("Ranks", changed_ranks(change)),
         "findings": ("Findings", changed_findings(change)),
     }
     links = {place: name for place, (name, section) in sections.items() if section}

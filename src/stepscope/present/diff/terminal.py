@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import mean
 
 from stepscope import units
 from stepscope.compare import Comparison, Side, StepChange, StepPart
+from stepscope.compare.ranks import paired_ranks
 from stepscope.present._changes import (
     PARTS,
     counted,
@@ -35,6 +37,7 @@ _ROOMY = 80
 """From so many columns on there is room for throughput beside the step."""
 _KERNELS = 8
 _OPS = 6
+_RANKS = 6
 _INNER = 4
 """So many families or reasons of a part are shown; more are summed up."""
 _SMALL = 0.002
@@ -147,6 +150,7 @@ def _change(change: StepChange, width: int) -> Iterator[Line]:
         yield from _kernels(change, width)
         yield from _flat("operator", change.ops, change, width)
         yield from _flat("phase", change.phases, change, width)
+    yield from _ranks(change, width)
     yield from _findings(change, width)
     if change.caveats:
         yield styled()
@@ -252,6 +256,23 @@ def _flat(what: str, parts: Sequence[StepPart], change: StepChange, width: int) 
     yield _row(f" by {what}", "before", "after", "change", width, "bold")
     ordered = sorted(moved, key=lambda part: -abs(part.change_ns))
     yield from _rows(ordered, parts, width, most=_OPS)
+
+
+def _ranks(change: StepChange, width: int) -> Iterator[Line]:
+    """The ranks whose own time changed most, and the mean of the others."""
+    paired = paired_ranks(change)
+    if paired is None or not paired.pairs:
+        return
+    yield styled()
+    yield _row(" own time by rank", "before", "after", "change", width, "bold")
+    shown, left = paired.most_changed[:_RANKS], paired.most_changed[_RANKS:]
+    for one in shown:
+        part = StepPart(f"rank {one.rank}", one.own_before_ns, one.own_after_ns)
+        yield _time_row(f"   {part.name}", part, width)
+    if left:
+        ends = [round(mean(getattr(one, end) for one in left)) for end in ("own_before_ns", "own_after_ns")]
+        told = f"   {units.count(len(left))} more, on average"
+        yield _time_row(told, StepPart("", *ends), width, "bright_black")
 
 
 def _findings(change: StepChange, width: int) -> Iterator[Line]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stepscope.compare.ranks import ChangedRank, paired_ranks
 from stepscope.present._markup import Markup, el, joined
 from stepscope.present.diff._sections import (
     both_steps,
@@ -13,10 +14,13 @@ from stepscope.present.diff._sections import (
     recorded,
     verdict,
 )
+from stepscope.tables import Table
+from stepscope.web.grids import grid
 from stepscope.web.links import link
 from stepscope.web.page import page
 
 if TYPE_CHECKING:
+    from stepscope.compare import Side, StepChange
     from stepscope.web.page import Request
 
 __all__ = ["compare"]
@@ -31,7 +35,7 @@ def compare(request: Request) -> Markup:
         el(
             "section",
             el("h3", name.capitalize(), " ", el("span", side.name, class_="muted")),
-            el("p", recorded(side), class_="small"),
+            el("p", _looked_at(side), recorded(side), class_="small"),
             el(
                 "p",
                 *(
@@ -61,6 +65,31 @@ def compare(request: Request) -> Markup:
                 if change.parts
                 else ()
             ),
+            _ranks(change),
             changed_findings(change),
         ]
+    )
+
+
+def _looked_at(side: Side) -> str:
+    """Of a run, the rank that is compared in depth."""
+    return f"rank {side.report.facts.rank} of {side.ranks.ranks}, " if side.ranks else ""
+
+
+def _ranks(change: StepChange) -> Markup | None:
+    """Every rank that both runs have; None where sides are single ranks."""
+    paired = paired_ranks(change)
+    if paired is None:
+        return None
+    said = (
+        "Ranks are paired by their numbers; what is not on both sides is named above. Times are those of "
+        "the mean step. What stands under the verdict compares one rank in depth."
+    )
+    table = Table.of(ChangedRank, paired.most_changed, ["Times are means over the steps."])
+    return el(
+        "section",
+        el("h2", "Ranks"),
+        el("p", said, class_="note small muted"),
+        grid(table, "changed_ranks"),
+        id="ranks",
     )

@@ -205,4 +205,5 @@ def _guards(trace: Trace) -> Iterator[str]:
         """
     )[0]
     if found["n"]:
-        yield f"Guards: {units.count(found['n'])} lookups in the steps took {units.duration(found['ns'])}."
+        lookups = units.counted(found["n"], "lookup")
+        yield f"Guards: {lookups} in the steps took {units.duration(found['ns'])}."

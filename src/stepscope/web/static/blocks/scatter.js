@@ -38,8 +38,9 @@ function paint(picture, data, wide) {
   const order = [...data.points].sort((one, other) => other.size - one.size);
   /** @type {{ x: number, y: number, wide: number }[]} */
   const taken = [];
-  const labels = order.slice(0, LABELS).flatMap((point) => label(point, across(point.x), up(point.y), right, taken));
-  picture.append(...order.map((point) => dot(point, across(point.x), up(point.y), 3 + 15 * Math.sqrt(point.size / most), data)));
+  const radius = (/** @type {Point} */ point) => 3 + 15 * Math.sqrt(point.size / most);
+  const labels = order.slice(0, LABELS).flatMap((point) => label(point, across(point.x), up(point.y), radius(point), right, taken));
+  picture.append(...order.map((point) => dot(point, across(point.x), up(point.y), radius(point), data)));
   picture.append(...labels);
 }
 
@@ -105,12 +106,14 @@ function dot(point, x, y, radius, data) {
 
 /**
  * The name of a point beside it, where no other name is.
- * @param {Point} point @param {number} x @param {number} y @param {number} right @param {{ x: number, y: number, wide: number }[]} taken
+ * @param {Point} point @param {number} x @param {number} y @param {number} radius @param {number} right
+ * @param {{ x: number, y: number, wide: number }[]} taken
  */
-function label(point, x, y, right, taken) {
+function label(point, x, y, radius, right, taken) {
   const name = point.name.length > 34 ? `${point.name.slice(0, 33)}…` : point.name;
   const wide = name.length * 6.3;
-  const left = x + wide + 14 > right ? x - wide - 12 : x + 12;
+  const away = radius + 5;
+  const left = x + wide + away > right ? x - wide - away : x + away;
   for (const shift of [4, -10, 18]) {
     if (taken.some((one) => Math.abs(one.y - y - shift) < 12 && left < one.x + one.wide && one.x < left + wide)) continue;
     taken.push({ x: left, y: y + shift, wide });

@@ -108,7 +108,12 @@ export function drawCounter(on, row, y, view, colours) {
   on.font = "10px system-ui, sans-serif";
   on.textBaseline = "top";
   on.textAlign = "right";
-  on.fillStyle = colours.css.muted;
+  // A rim of the ground keeps it readable on a curve that is as high.
+  on.strokeStyle = colours.css.panel;
+  on.lineWidth = 4;
+  on.lineJoin = "round";
+  on.strokeText(amount(top, series.unit), view.width - 5, y + 4);
+  on.fillStyle = colours.css.text;
   on.fillText(amount(top, series.unit), view.width - 5, y + 4);
   on.textAlign = "left";
 }

@@ -24,6 +24,7 @@ from typing import (
 )
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.showing import InNotebook
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _ARROW_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "bo
 _TYPE_NAMES: dict[object, ColumnType] = {int: "int", float: "float", str: "str", bool: "bool"}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column of a table: what it is called, what it holds and what that means."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import struct
 import zipfile
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 
 __all__ = ["Member", "open_member"]
 

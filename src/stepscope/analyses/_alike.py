@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from stepscope.analyses._batches import PASS_COLUMNS, Passes, passes_of
 from stepscope.analyses._in_steps import STEP_COLUMNS, begun_in_steps
 from stepscope.analyses.iterations import Iteration, iterations
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
 __all__ = ["ALIKE_READS", "Like", "Member", "Traits", "like_steps"]

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 
 from stepscope.costs.tensor_shapes import UnknownCostError, inputs_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
 __all__ = ["PASS_COLUMNS", "Batch", "Passes", "passes_of"]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from stepscope.records import dataclass
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["BLAME_READS", "Caller", "callers"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import _native, units
@@ -13,6 +12,7 @@ from stepscope.analyses.devices import devices
 from stepscope.analyses.idle_gaps import SpentIn, idle_gaps
 from stepscope.analyses.start_ups import CODE_LOADING, start_ups
 from stepscope.analyses.step_classes import step_classes
+from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.marks import MOST_STEPS
 from stepscope.store.steps import queued_until

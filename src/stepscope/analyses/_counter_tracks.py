@@ -7,10 +7,10 @@ mean is exact, no peak is lost, and an answer is as long as the window is wide.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyses._range_totals import times_of_work
+from stepscope.records import dataclass
 from stepscope.store.arrow_sql import ask
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stepscope import _native
 from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
+from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyses._idle import CAUSES, IDLE_READS, Division, side_of
+from stepscope.records import dataclass
 from stepscope.store.arrow_sql import ask
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
 from stepscope.analyses._windows import windows_of_steps
+from stepscope.records import dataclass
 from stepscope.schema import STANDS_STILL_NS
 from stepscope.simulation.device_calls import WAITING_CALLS, WAITING_READS, call_names
 from stepscope.store.call_tree import handing_threads

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope import _native
 from stepscope.analyses._windows import DRIVING
+from stepscope.records import dataclass
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Reads, Trace
 

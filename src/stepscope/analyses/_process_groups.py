@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stepscope.costs.collectives import listed_ranks
+from stepscope.records import dataclass
 
 __all__ = ["Groups"]
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from stepscope.records import dataclass
 
 __all__ = ["Load", "load_of", "together"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._memory import DEVICE_NAME
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.simulation.device_calls import call_names
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._allocators import LIFE_READS, history_notes, lives_sql, missing
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
@@ -13,6 +12,7 @@ from stepscope.analyses._masks import Mask, causal_sizes, masks_of
 from stepscope.costs.attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import is_side_kernel, operands, precision_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, ChangeName
 from stepscope.simulation.simulator import NO_STEPS, SIMULATION_READS, simulator_of
 from stepscope.store.trace import Trace

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope.analyses import analysis
@@ -20,6 +19,7 @@ from stepscope.analyses._exposed import EXPOSED_READS, exposed
 from stepscope.analyses._process_groups import Groups
 from stepscope.analyses._windows import how_steps_were_found, reads_of_all
 from stepscope.costs.collectives import collective_of, ranks_text, splits_of
+from stepscope.records import dataclass
 from stepscope.schema import COMMUNICATION_RANGE, NOT_HOST
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
@@ -21,6 +20,7 @@ from stepscope.analyses._collectives import (
 from stepscope.analyses._device_time import NUMBERED, STEPS, spent_by_group, step_windows
 from stepscope.costs.collectives import Collective, bus_factor, collective_of
 from stepscope.hardware import Link, recognised
+from stepscope.records import dataclass
 from stepscope.schema import COMMUNICATION_RANGE
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

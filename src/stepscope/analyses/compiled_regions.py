@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope import units
@@ -12,6 +11,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._regions import NAMED, REGION, REGION_NUMBER, ROOTS, TIMED
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.compilations import compilations
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, spent_by_group, step_windows, whole_span
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

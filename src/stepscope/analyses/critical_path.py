@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
 from stepscope.simulation.critical_path import KINDS, PATH_STEPS, path_sums, walk_of
 from stepscope.simulation.dependencies import DEPENDENCY_READS

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.simulation.critical_path import KINDS, ON_DEVICE, PATH_STEPS, path_sums, walk_of
 from stepscope.simulation.dependencies import DEPENDENCY_READS
 from stepscope.store.trace import Trace

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import NUMBERED, Windows
 from stepscope.costs.occupancy import LaunchShape, Multiprocessor, occupancy_share
+from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

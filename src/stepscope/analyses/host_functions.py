@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
+from stepscope.records import dataclass
 from stepscope.simulation.recording_cost import RECORDING_READS, Moment
 from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.columns import arrays, view

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import units
@@ -11,6 +10,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._blame import BLAME_READS, callers
 from stepscope.analyses._idle import IDLE_READS, idle_time
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.simulation.device_calls import WAITING_CALLS, CallNames, call_names
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import units
@@ -21,6 +20,7 @@ from stepscope.analyses._idle import (
     side_of,
 )
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Reads, Trace
 from stepscope.tables import Table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
@@ -18,6 +17,7 @@ from stepscope.analyses._in_steps import (
 from stepscope.analyses._serving import Load, load_of, together
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.costs.tensor_shapes import UnknownCostError, inputs_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, spent_by_group, step_windows
 from stepscope.costs.families import family_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import spent_by_group, whole_span
 from stepscope.costs.families import family_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

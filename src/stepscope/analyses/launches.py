@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native, units
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.simulation.device_calls import call_names
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace

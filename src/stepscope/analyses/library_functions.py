@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._step_tree import BY_PLACE, READS, rows_of, step_tree
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

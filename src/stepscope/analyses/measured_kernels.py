@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Annotated, Any
 
 from stepscope import units
 from stepscope.analyses import analysis
+from stepscope.records import dataclass
 from stepscope.schema.kernel_names import function_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

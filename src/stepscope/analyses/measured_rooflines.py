@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope import units
@@ -11,6 +10,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses.measured_kernels import NO_COUNTERS, MeasuredKernel, measured_kernels
 from stepscope.costs.op_work import READS, work_of_ops
 from stepscope.costs.roofs import Device, Priced, priced
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

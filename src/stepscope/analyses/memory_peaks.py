@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._memory import COLUMNS, EVENTS, STEP_COLUMNS, STEPS, missing, parameters
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import units
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import LAUNCHED, LAUNCHED_READS, PLACED, how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from stepscope import _native, units
 from stepscope.analyses import analysis
+from stepscope.records import dataclass
 from stepscope.store.columns import record_batch, view
 from stepscope.store.links import Run, sweep_thread
 from stepscope.store.trace import Trace

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import DRIVING, LAUNCHED, LAUNCHED_READS, claimed, how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.schema import DATALOADER_RANGE, OPTIMIZER_RANGE
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

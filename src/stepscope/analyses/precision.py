@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
@@ -18,6 +17,7 @@ from stepscope.costs.precision import (
     operands,
     precision_of,
 )
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import DRIVING, how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS
 from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.trace import Trace

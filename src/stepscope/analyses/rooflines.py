@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from stepscope import units
@@ -11,6 +10,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.costs.op_work import READS, work_of_ops
 from stepscope.costs.roofs import Device, Priced, Total, device_of, priced
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

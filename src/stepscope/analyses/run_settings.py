@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._rank_file import NO_RANK_FILE, mapping, mappings, rank_file_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

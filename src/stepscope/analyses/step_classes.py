@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._alike import ALIKE_READS, TOLERANCE, Like, like_steps
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from stepscope import _native
@@ -14,6 +13,7 @@ from stepscope.analyses._windows import claimed
 from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn, idle_gaps
 from stepscope.analyses.steps import Step, steps
 from stepscope.costs.families import family_of
+from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._exposed import EXPOSED_READS, NUMBERED_CALLS, driving_threads, exposed
 from stepscope.analyses._own_causes import CAUSE_READS, causes_of
 from stepscope.analyses._windows import how_steps_were_found, reads_of_all
+from stepscope.records import dataclass
 from stepscope.schema import NOT_HOST
 from stepscope.store.trace import Trace
 from stepscope.tables import Table

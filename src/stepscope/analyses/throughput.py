@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._alike import ALIKE_READS, Member, like_steps
 from stepscope.analyses._batches import Batch
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.analyses._parts import PART_READS, PARTS, parts_of
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

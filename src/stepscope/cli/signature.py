@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -13,6 +12,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, 
 from stepscope import registry
 from stepscope.cli import output
 from stepscope.present._printable import printable
+from stepscope.records import dataclass
 
 __all__ = ["Argument", "NameIn", "Rest", "Written", "arguments", "call", "with_flags", "with_options_of"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +10,7 @@ from stepscope import units
 from stepscope.cli._quick_arrow import quick_arrow
 from stepscope.cli.output import notice
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.cluster.opening import EngineName, Where

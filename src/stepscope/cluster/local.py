@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from stepscope import interrupts, memory
 from stepscope.cluster import worker
 from stepscope.cluster.engine import ATTEMPTS, DOING, Outcome
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.cluster.tasks import RankTask

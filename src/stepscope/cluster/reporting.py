@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 from stepscope.cluster.opening import open_run
 from stepscope.findings.build import build_report, judged, report_of
 from stepscope.opening import judged_passes, open_trace, report_on_run
+from stepscope.records import dataclass
 from stepscope.runs.choosing import choose_rank
 from stepscope.runs.finding import run_of
 from stepscope.runs.judging import judged_run

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs.needs import needed_by_analysis
 from stepscope.store import cache
 from stepscope.tables import Table

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from stepscope.findings import Finding
 from stepscope.findings.report import Report
+from stepscope.records import dataclass
 from stepscope.showing import InNotebook
 from stepscope.store.measured import MeasuredStep
 

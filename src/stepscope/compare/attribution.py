@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
 from stepscope.compare import StepPart
 from stepscope.compare.matching import KernelCost, Match, matched
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["ELSEWHERE", "OUTSIDE", "PARTS", "Spent", "by_op", "by_part", "by_phase", "rounded"]

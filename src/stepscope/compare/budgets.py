@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from stepscope import registry, units
 from stepscope.compare import Side
 from stepscope.errors import StepscopeError
 from stepscope.findings.thresholds import found_above, toml_of
+from stepscope.records import dataclass
 
 __all__ = ["FIGURES", "GROUPS", "Budget", "Figure", "budget_of", "budgets_in", "nearest_budgets"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from stepscope import units
@@ -14,6 +13,7 @@ from stepscope.compare.budgets import FIGURES, SEVERITIES, Budget, budget_of
 from stepscope.compare.intervals import spread_of
 from stepscope.errors import StepscopeError
 from stepscope.findings.overview import NO_STEPS
+from stepscope.records import dataclass
 
 __all__ = ["SCHEMA", "CheckResult", "Outcome", "checked"]
 

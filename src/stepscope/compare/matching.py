@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from stepscope.compare import State
+from stepscope.records import dataclass
 
 __all__ = ["KernelCost", "Match", "matched"]
 

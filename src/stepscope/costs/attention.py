@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 
 from stepscope.costs.precision import operands
+from stepscope.records import dataclass
 
 __all__ = ["UNKNOWN_BACKEND", "Sizes", "backend_of", "is_backward", "product_sizes", "sizes_of"]
 

@@ -9,10 +9,10 @@ counts twice its forward.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 
 from stepscope.costs.tensor_shapes import Inputs, Tensor, UnknownCostError
+from stepscope.records import dataclass
 
 __all__ = ["MEMORY_OPS", "MemoryCost"]
 

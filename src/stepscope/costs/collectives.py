@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+from stepscope.records import dataclass
 
 __all__ = [
     "UNKNOWN",

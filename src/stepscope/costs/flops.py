@@ -10,10 +10,10 @@ Bytes are the least that has to be moved: every input read once, every output wr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from stepscope.costs.tensor_shapes import Inputs, Tensor, UnknownCostError
+from stepscope.records import dataclass
 
 __all__ = ["MATRIX_OPS", "MatrixCost"]
 

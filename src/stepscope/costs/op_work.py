@@ -6,12 +6,12 @@ A convolution that converts its input calls `aten::copy_`: that kernel is the co
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from stepscope.costs.families import family_of
 from stepscope.costs.operators import COUNTED_OPS, MATRIX_FAMILIES
 from stepscope.costs.precision import is_side_kernel
+from stepscope.records import dataclass
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["READS", "OpWork", "work_of_ops"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from stepscope.costs.bytes import MEMORY_OPS
 from stepscope.costs.families import family_of
 from stepscope.costs.flops import MATRIX_OPS
 from stepscope.costs.tensor_shapes import UnknownCostError, inputs_of
+from stepscope.records import dataclass
 
 __all__ = ["COUNTED_OPS", "MATRIX_FAMILIES", "Cost", "cost_of"]
 

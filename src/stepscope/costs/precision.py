@@ -11,8 +11,9 @@ import functools
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from stepscope.records import dataclass
 
 __all__ = ["ALIGNMENT", "UNKNOWN", "Used", "is_misaligned", "is_side_kernel", "operands", "precision_of"]
 

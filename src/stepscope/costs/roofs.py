@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from stepscope.costs.op_work import OpWork
 from stepscope.costs.operators import Cost, cost_of
 from stepscope.costs.precision import UNKNOWN, operands, precision_of
 from stepscope.hardware import Accelerator, named, recognised, with_peaks
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
 __all__ = ["Device", "Priced", "Total", "device_of", "priced"]

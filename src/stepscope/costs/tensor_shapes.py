@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from math import prod
 from typing import Any
+
+from stepscope.records import dataclass
 
 __all__ = ["Inputs", "Tensor", "UnknownCostError", "element_bytes", "inputs_of"]
 

@@ -6,8 +6,9 @@ crashes takes nothing else with it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from stepscope.records import dataclass
 
 __all__ = ["SCHEMA", "Check", "Checkup", "State"]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from stepscope.doctor.probe import MARK
+from stepscope.records import dataclass
 
 __all__ = ["Answer", "ask"]
 

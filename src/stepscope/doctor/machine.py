@@ -6,8 +6,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from stepscope.records import dataclass
 
 __all__ = ["Machine", "look"]
 

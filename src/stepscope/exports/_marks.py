@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope import units
@@ -12,6 +11,7 @@ from stepscope.analyses.critical_path import critical_path
 from stepscope.analyses.idle_gaps import idle_gaps
 from stepscope.errors import StepscopeError
 from stepscope.findings.build import build_report
+from stepscope.records import dataclass
 from stepscope.sources.pftrace import OWN_CATEGORY
 
 if TYPE_CHECKING:

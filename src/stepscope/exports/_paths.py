@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from stepscope.analyses.call_paths import call_paths
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.store.export import Export, end_file, output_file
 from stepscope.store.trace import Trace
 

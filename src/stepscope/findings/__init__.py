@@ -12,11 +12,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, cast
 
 from stepscope.findings.claims import Claim
+from stepscope.records import dataclass
 
 __all__ = [
     "UNKNOWN_GAIN",

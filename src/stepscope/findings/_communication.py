@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.costs.collectives import UNKNOWN, kind_of_operation
 from stepscope.findings._phrases import times
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.collective_kinds import CollectiveKind

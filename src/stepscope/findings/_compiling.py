@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.compilations import Compilation

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.findings.facts import DeviceFacts
+from stepscope.records import dataclass
 
 __all__ = ["LARGE_BYTES", "Bus", "Trips", "bus_of", "large", "moving", "starved_by", "trips_of"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.findings import NotKnown
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.memory import DeviceMemory

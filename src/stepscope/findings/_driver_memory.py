@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.findings import Bounds
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.allocations import Allocation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope import units
@@ -13,6 +12,7 @@ from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings._waits import of_shares
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import Length
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.host_functions import HostFunction

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.steps import Step
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 
 __all__ = ["Ran", "product_of", "ran_in_steps"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope import units
 from stepscope.findings import Location, locations_of
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.loops import Loop

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Bounds, Location, locations_of
 from stepscope.findings._phrases import often
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.kernel_families import KernelFamily

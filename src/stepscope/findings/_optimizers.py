@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Literal
 
 from stepscope.findings import Bounds, Saving
 from stepscope.findings._op_costs import OpCost, cost_of, waits_of
 from stepscope.findings.fixes import Change, FixLine, line
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.annotations import Annotation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.copies import Copy
@@ -13,6 +12,7 @@ from stepscope.findings._copying import Bus, bus_of, moving, starved_by, trips_o
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import Bound, Length, MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["CLAIMS", "LOADER", "OWN", "Pageable", "pageable"]

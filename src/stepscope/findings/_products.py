@@ -9,7 +9,6 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.precision import Precision
@@ -18,6 +17,7 @@ from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import DeviceFacts
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 
 __all__ = [
     "NARROW",

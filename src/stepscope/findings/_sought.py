@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyses._every_gap import largest_gap
 from stepscope.analyses._idle import CAUSES, SpentIn
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import operands, precision_of
+from stepscope.records import dataclass
 from stepscope.schema import COMMUNICATION_KERNEL, KERNELS
 from stepscope.simulation.simulator import is_cold
 from stepscope.store.places import places_of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.analyses.idle_gaps import Side, SpentIn
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.cpu_pauses import CpuPause

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +11,7 @@ from stepscope import units
 from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings._phrases import if_idle, often, times
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.copies import Copy

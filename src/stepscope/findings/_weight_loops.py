@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Saving
 from stepscope.findings._communication import buffers_broadcast
 from stepscope.findings._op_costs import cost_of, part_of, python_beside, waits_of
 from stepscope.findings._optimizers import merged_device_ns, turns_of
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.analyses.starving_phases import StarvingPhase

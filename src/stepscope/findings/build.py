@@ -6,7 +6,6 @@ import contextlib
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from stepscope.findings.start_up_time import start_up_ns, without_start_up
 from stepscope.findings.thresholds import Thresholds
 from stepscope.findings.verdict import verdict_of
 from stepscope.memory import is_lack_of_memory
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.streams import Progress
 from stepscope.tables import Table

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
 from stepscope import hardware
 from stepscope.findings.program import Framework, Vendor, frameworks_of, vendor_of
+from stepscope.records import dataclass
 from stepscope.store.meta import SourceMeta
 from stepscope.store.trace import Trace
 

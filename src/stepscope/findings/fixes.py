@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepscope.findings._variants import (
@@ -21,6 +21,7 @@ from stepscope.findings._variants import (
     Change,
 )
 from stepscope.findings.program import Program, Vendor
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.findings import Advice

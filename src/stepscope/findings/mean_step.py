@@ -11,7 +11,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.analyses.step_limits import MOST_ERROR, error_of
 from stepscope.findings import Bounds, Gain, Saving
+from stepscope.records import dataclass
 from stepscope.simulation.changes import PACE_SETTERS, PaceSetter
 from stepscope.simulation.simulator import is_cold
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope import units
 from stepscope.findings._without_steps import is_cut
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 if TYPE_CHECKING:

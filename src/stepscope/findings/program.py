@@ -6,10 +6,10 @@ Both decide what a user can change: who serves with vLLM has flags, not a loop.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
 __all__ = ["SERVERS", "Framework", "Program", "Vendor", "frameworks_of", "vendor_of"]

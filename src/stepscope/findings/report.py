@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from stepscope.analyses.trust import Caveat
 from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
 from stepscope.findings.pictures import Picture
+from stepscope.records import dataclass
 from stepscope.showing import InNotebook
 from stepscope.store.measured import MeasuredStep
 from stepscope.tables import Table

@@ -13,12 +13,12 @@ import dataclasses
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 
 __all__ = ["DATA_TYPES", "Accelerator", "Link", "Source", "accelerators", "named", "recognised", "with_peaks"]
 

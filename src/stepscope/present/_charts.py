@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil, floor, log2, log10
 
 from stepscope.present._markup import Markup, el, joined
+from stepscope.records import dataclass
 
 __all__ = [
     "Cell",

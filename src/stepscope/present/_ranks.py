@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from stepscope import units
 from stepscope.findings.report import RunFacts
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["RankLine", "clock_sentence", "rank_lines", "run_figures", "the_rest"]

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from stepscope.records import dataclass
 
 __all__ = ["Needs", "format", "needs_of", "rendered"]
 

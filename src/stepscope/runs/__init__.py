@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
+from stepscope.records import dataclass
 from stepscope.store.measured import MeasuredStep
 
 __all__ = ["FailedRank", "MeasuredStep", "Pass", "PassName", "RankRecord", "Run"]

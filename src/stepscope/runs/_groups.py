@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepscope.records import dataclass
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.rank_lists import ranks_text
 from stepscope.store.arrow_sql import ask

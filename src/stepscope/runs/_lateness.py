@@ -7,9 +7,9 @@ communication in others. The median of the others is what the last one is held a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.records import dataclass
 from stepscope.runs._stages import across_stages
 from stepscope.runs.aligned import Aligned, aligned, on_one_clock, reference_time
 from stepscope.runs.many import ManyRanks

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs.reading import run_folder
 from stepscope.runs.summary import SUMMARY_ENDING
 from stepscope.sources import Input, reader_of

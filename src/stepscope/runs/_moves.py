@@ -7,10 +7,10 @@ change of it moves what follows. All in SQL: a large run has millions of moves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from stepscope.records import dataclass
 from stepscope.runs.aligned import reference_time
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.summary import CAUSES

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs.summary import HEAD_BYTES, is_summary, summary_facts
 from stepscope.sources import Input, reader_of
 from stepscope.store import cache

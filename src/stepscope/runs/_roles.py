@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from stepscope.records import dataclass
 from stepscope.runs.matching import MatchedGroup
 from stepscope.runs.rank_lists import stride_of
 from stepscope.units import percent, tally

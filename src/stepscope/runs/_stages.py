@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
+from stepscope.records import dataclass
 from stepscope.runs.aligned import Aligned
 from stepscope.store.arrow_sql import ask
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from stepscope.records import dataclass
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.rank_lists import ranks_text
 

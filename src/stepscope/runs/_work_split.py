@@ -7,9 +7,9 @@ that, how slow it is. Work that no other rank does is taken to be as slow as the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import median
 
+from stepscope.records import dataclass
 from stepscope.runs.many import ManyRanks
 from stepscope.store.arrow_sql import ask
 

@@ -7,9 +7,9 @@ more than the clocks may be wrong, the calls are not one collective.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.records import dataclass
 from stepscope.runs.clock_fit import ClockFit, clock_fit
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.matching import TOGETHER, MatchedGroup, matched

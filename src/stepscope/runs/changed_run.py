@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs.simulation import Bound, RankChange
 from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, ChangeName, combined
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs import Pass, PassName, RankRecord, Run
 
 __all__ = ["ChosenRank", "choose_pass", "choose_rank"]

@@ -11,12 +11,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from glob import has_magic
 from pathlib import Path
 
 from stepscope import units
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs import FailedRank, Pass, RankRecord, Run
 from stepscope.runs._listing import Listed, listed
 from stepscope.runs._peeking import Peek, peek, rank_in_name

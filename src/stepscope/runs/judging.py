@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from stepscope.findings import Advice, Finding, Rule, analysis_of
@@ -11,6 +10,7 @@ from stepscope.findings.build import loaded_rules, replaced, rule_id, run_rule
 from stepscope.findings.ranking import ranked
 from stepscope.findings.report import NotRun, Replaced
 from stepscope.findings.thresholds import Thresholds
+from stepscope.records import dataclass
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.mean_step import RunFacts, RunMeanStep, run_facts_of, run_mean_step_of
 from stepscope.tables import Table

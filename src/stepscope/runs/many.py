@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stepscope import registry
+from stepscope.records import dataclass
 from stepscope.runs import FailedRank
 from stepscope.runs.summary import SUMMARY_TABLES, RankSummary
 from stepscope.showing import InNotebook

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.records import dataclass
 from stepscope.runs._groups import GroupFinder, MatchedGroup
 from stepscope.runs._splitting import split_groups
 from stepscope.runs._step_numbers import StepShifts, step_shifts

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from stepscope.findings import Bounds, Gain, Saving
+from stepscope.records import dataclass
 from stepscope.runs.many import ManyRanks
 from stepscope.runs.simulation import RankChange, RunSimulator, simulator_of
 

@@ -8,7 +8,7 @@ what makes it late. Where no rank is late, the usual one is the one in depth.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -20,6 +20,7 @@ from stepscope.findings.build import Judged
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.report import Report, RunFacts, Verdict, Word
+from stepscope.records import dataclass
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.judging import JudgedRun
 from stepscope.runs.many import ManyRanks

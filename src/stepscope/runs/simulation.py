@@ -9,13 +9,14 @@ of a step, all calls have ended which ended in it. Unchanged, this gives back th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal
 
 from stepscope._native import CoupledPlay
 from stepscope.errors import StepscopeError
 from stepscope.findings._simulated import DOUBT
+from stepscope.records import dataclass
 from stepscope.runs._moves import Moves, moves_of, shift_table
 from stepscope.runs.aligned import Aligned, aligned, reference_time
 from stepscope.runs.many import ManyRanks

@@ -10,7 +10,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Annotated, Any
 
 from stepscope.analyses._own_causes import CAUSES
@@ -19,6 +19,7 @@ from stepscope.analyses.exposed_parts import ExposedPart
 from stepscope.analyses.step_pieces import StepPiece
 from stepscope.analyses.work_shapes import WorkShape
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.runs.packing import packed, unpacked
 from stepscope.tables import Table
 

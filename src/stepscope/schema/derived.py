@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from stepscope.records import dataclass
 from stepscope.schema.events import EVERY_EVENT, Column, StoredTable
 
 __all__ = ["DERIVED", "DerivedTables", "derived_table"]

@@ -8,7 +8,7 @@ kept twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from stepscope.records import dataclass
 
 __all__ = [
     "COMMUNICATION_KERNEL",

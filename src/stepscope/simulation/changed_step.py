@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.simulation.changes import UNCHANGED, Change
 
 if TYPE_CHECKING:

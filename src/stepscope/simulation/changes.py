@@ -7,10 +7,11 @@ them as `--by`, and rules ask for `changed_steps_by_NAME`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 from typing import Literal
+
+from stepscope.records import dataclass
 
 __all__ = [
     "CHANGES",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
 __all__ = ["WAITING_CALLS", "WAITING_READS", "CallNames", "call_names"]

@@ -7,9 +7,8 @@ come out within 20 % (eight of ten from recordings with all options).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope import units
+from stepscope.records import dataclass
 from stepscope.store.trace import Reads, Trace
 
 __all__ = ["COSTS_NS", "COST_KINDS", "RECORDING_READS", "Moment", "moment_of"]

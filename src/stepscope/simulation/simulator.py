@@ -27,7 +27,6 @@ of device work or launches, after one step that only leads in.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
@@ -35,6 +34,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
+from stepscope.records import dataclass
 from stepscope.schema import DATALOADER_RANGE, STANDS_STILL_NS
 from stepscope.simulation.calibration import calibrated
 from stepscope.simulation.changes import UNCHANGED, Change, WorkKind

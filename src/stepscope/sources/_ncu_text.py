@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+
+from stepscope.records import dataclass
 
 __all__ = ["Launch", "Measured", "TextPage"]
 

@@ -12,11 +12,11 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from stepscope import _native
+from stepscope.records import dataclass
 from stepscope.store.meta import Damage
 
 if TYPE_CHECKING:

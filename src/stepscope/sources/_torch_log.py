@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
+
+from stepscope.records import dataclass
 
 __all__ = ["PREFIX", "Entry", "entries", "looks_like_log"]
 

@@ -8,10 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.schema import FORMAT
 from stepscope.store import leftovers
 from stepscope.store.layout import META, explained, is_store, read_meta, remove

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.schema import STEP_MARK, STORED
 from stepscope.store.export import Selection
 

@@ -12,12 +12,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.schema import STORED, StoredTable, native_tables
 from stepscope.store.columns import view
 from stepscope.store.leftovers import scratch

@@ -11,9 +11,10 @@ A profile without such work pays for one look at its longest durations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
+from stepscope.records import dataclass
 from stepscope.schema import COMMUNICATION_KERNEL
 
 if TYPE_CHECKING:

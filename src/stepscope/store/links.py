@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
+from stepscope.records import dataclass
 from stepscope.schema import StoredTable
 from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.stretches import WrittenRows, merge_runs

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from stepscope.records import dataclass
 
 __all__ = ["LEAST_SHARE", "LEAST_TIMES", "MOST_STEPS", "Mark", "numbered"]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope import units
+from stepscope.records import dataclass
 
 __all__ = ["MeasuredStep"]
 

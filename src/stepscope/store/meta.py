@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from typing import Any
 
+from stepscope.records import dataclass
 from stepscope.schema import FORMAT, SIDE, STORED
 
 __all__ = ["NO_RANK", "Damage", "SourceMeta", "TraceMeta"]

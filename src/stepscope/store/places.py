@@ -9,10 +9,10 @@ to look into, whatever the size of the trace.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.schema import NOT_HOST, STORED
 from stepscope.store.tree import host_skeletons
 

@@ -11,11 +11,11 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope import _native
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.schema import EVERY_EVENT, SIDE, STORED, StoredTable
 from stepscope.store.columns import arrow_schema, view
 

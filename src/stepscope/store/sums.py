@@ -11,11 +11,11 @@ import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

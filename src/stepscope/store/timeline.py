@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stepscope import _native, interrupts
 from stepscope.errors import StepscopeError
 from stepscope.memory import release_freed
+from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.layout import locked
 from stepscope.store.sums import say

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.records import dataclass
 from stepscope.schema import NOT_HOST
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from stepscope.records import dataclass
 from stepscope.schema import (
     COMMUNICATION_KERNEL,
     COPIES,

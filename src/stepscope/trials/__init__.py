@@ -6,8 +6,9 @@ they are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from stepscope.records import dataclass
 
 __all__ = ["SCHEMA", "Agreement", "Estimate", "Kept", "Likeness", "Measurement", "Promise", "Trial", "Word"]
 

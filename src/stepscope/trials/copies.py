@@ -12,11 +12,11 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope import units
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.trials import git
 
 __all__ = ["Code", "code_of", "copied", "moved", "moved_paths"]

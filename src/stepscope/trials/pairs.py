@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from stepscope.capture.run_folder import merge
 from stepscope.capture.settings import Settings
+from stepscope.records import dataclass
 from stepscope.trials import Estimate, Measurement
 from stepscope.trials.estimates import estimate, is_enough, order
 from stepscope.trials.running import Side, measured_in, run_side

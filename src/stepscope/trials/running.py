@@ -9,12 +9,13 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import IO, Any
 
 from stepscope.capture.settings import Settings
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.trials import Measurement
 
 __all__ = ["RunError", "Side", "measured_in", "run_side"]

@@ -8,11 +8,11 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from stepscope.capture.launching import command_of
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.trials import git
 from stepscope.trials.arguments import settings_of
 from stepscope.trials.copies import Code, code_of, copied, moved, moved_paths

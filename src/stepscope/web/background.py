@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from stepscope import interrupts
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.streams import Progress

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from stepscope import units
@@ -12,6 +11,7 @@ from stepscope.present._markup import Markup, el, joined
 from stepscope.present._pieces import title_of
 from stepscope.present._printable import printable
 from stepscope.present.grids import _IDENTIFIERS, _INSTANTS, _PROSE
+from stepscope.records import dataclass
 from stepscope.tables import Column, Table
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from stepscope.findings.thresholds import Thresholds
 from stepscope.opening import check_pipes, open_pass, open_trace, recordings_of, report_on_run
 from stepscope.present.formats import needs_of
 from stepscope.present.report.html import html
+from stepscope.records import dataclass
 from stepscope.runs.choosing import choose_pass, choose_rank
 from stepscope.runs.finding import run_of
 from stepscope.store.timeline import prepare_timeline

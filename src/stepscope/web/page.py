@@ -7,10 +7,11 @@ ranks, or two traces. It returns the content; the frame around it is the same fo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from stepscope import registry
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.present._markup import Markup

@@ -11,13 +11,13 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from stepscope import interrupts
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 from stepscope.web.server import Told, application
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     from stepscope.tables import Table

@@ -16,12 +16,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stepscope import interrupts, memory
 from stepscope.errors import StepscopeError
+from stepscope.records import dataclass
 
 if TYPE_CHECKING:
     import pyarrow as pa

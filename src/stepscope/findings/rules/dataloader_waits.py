@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
@@ -19,6 +18,7 @@ from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["dataloader_waits"]

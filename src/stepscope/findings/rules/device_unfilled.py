@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.graph_replays import GraphReplay
@@ -20,6 +19,7 @@ from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["device_unfilled"]

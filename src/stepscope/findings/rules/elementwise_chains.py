@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.kernel_families import KernelFamily
@@ -19,6 +18,7 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["elementwise_chains"]

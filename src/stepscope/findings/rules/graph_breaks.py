@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.compiled_regions import CompiledRegion
@@ -19,6 +18,7 @@ from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["graph_breaks"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
@@ -32,6 +32,7 @@ from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["launch_bound"]

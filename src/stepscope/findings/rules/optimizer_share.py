@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
@@ -27,6 +27,7 @@ from stepscope.findings._optimizers import (
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["optimizer_share"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
@@ -15,6 +14,7 @@ from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings._phrases import if_idle, often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["scatter_heavy"]

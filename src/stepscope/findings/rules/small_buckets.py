@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope import units
 from stepscope.analyses.collective_kinds import CollectiveKind
 from stepscope.analyses.kernel_families import KernelFamily
@@ -23,6 +21,7 @@ from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["small_buckets"]

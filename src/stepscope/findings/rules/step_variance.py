@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from statistics import mean, median, stdev
 
 from stepscope import units
@@ -17,6 +17,7 @@ from stepscope.findings._host_work import HostWork, host_works, saving_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["step_variance"]

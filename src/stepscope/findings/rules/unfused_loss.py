@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.copies import Copy
@@ -15,6 +14,7 @@ from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["unfused_loss"]

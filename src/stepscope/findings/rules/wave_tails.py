@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.kernels import Kernel
@@ -16,6 +15,7 @@ from stepscope.findings._products import claims_of, off_device
 from stepscope.findings.facts import DeviceFacts, Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["wave_tails"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from stepscope import units
 from stepscope.analyses.ops import OpOfShape
@@ -17,6 +16,7 @@ from stepscope.findings._phrases import if_idle, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["weight_casts"]

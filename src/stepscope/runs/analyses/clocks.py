@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from stepscope.records import dataclass
 from stepscope.runs.analyses import run_analysis
 from stepscope.runs.clock_fit import clock_fit
 from stepscope.runs.many import ManyRanks

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from stepscope.costs.collectives import bus_factor
+from stepscope.records import dataclass
 from stepscope.runs._links import link_gb_per_s
 from stepscope.runs.aligned import Aligned, aligned
 from stepscope.runs.analyses import run_analysis

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from stepscope.records import dataclass
 from stepscope.runs.aligned import aligned, on_one_clock, reference_time
 from stepscope.runs.analyses import run_analysis
 from stepscope.runs.analyses.rank_steps import rank_steps

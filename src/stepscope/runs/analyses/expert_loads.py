@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from stepscope.records import dataclass
 from stepscope.runs._exchanges import told_sizes
 from stepscope.runs.aligned import aligned
 from stepscope.runs.analyses import run_analysis

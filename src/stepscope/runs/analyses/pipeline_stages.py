@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
+from stepscope.records import dataclass
 from stepscope.runs._stages import Chain, across_stages, chains
 from stepscope.runs.aligned import Aligned, aligned
 from stepscope.runs.analyses import run_analysis

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+from stepscope.records import dataclass
 from stepscope.runs._roles import GroupUse, role_of
 from stepscope.runs.aligned import aligned
 from stepscope.runs.analyses import run_analysis

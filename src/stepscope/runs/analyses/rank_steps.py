@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from stepscope.records import dataclass
 from stepscope.runs.aligned import aligned, on_one_clock, reference_time
 from stepscope.runs.analyses import run_analysis
 from stepscope.runs.many import ManyRanks

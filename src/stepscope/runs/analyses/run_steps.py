@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
+from stepscope.records import dataclass
 from stepscope.runs.analyses import run_analysis
 from stepscope.runs.analyses.rank_steps import rank_steps
 from stepscope.runs.many import ManyRanks

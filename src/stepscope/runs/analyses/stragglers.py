@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+from stepscope.records import dataclass
 from stepscope.runs._lateness import Lateness, lateness
 from stepscope.runs._work_split import WorkSplit, work_splits
 from stepscope.runs.aligned import Aligned, aligned

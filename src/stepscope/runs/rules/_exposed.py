@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stepscope.records import dataclass
 from stepscope.store.arrow_sql import ask
 from stepscope.tables import Table
 

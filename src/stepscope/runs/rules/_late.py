@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from stepscope import units
 from stepscope.findings import Figure, Location, Saving
 from stepscope.findings._simulated import DOUBT
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.records import dataclass
 from stepscope.runs.simulation import RankChange
 
 if TYPE_CHECKING:

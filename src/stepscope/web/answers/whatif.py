@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from stepscope.errors import StepscopeError
 from stepscope.present.changed_steps import lines, lines_of_run
+from stepscope.records import dataclass
 from stepscope.runs.changed_run import AskedOfRun, changed_run, profiles_for
 from stepscope.simulation.changed_step import changed_step, factor
 from stepscope.simulation.changes import CHANGES, UNCHANGED, Change, ChangeName, combined

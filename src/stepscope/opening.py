@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import os
 import stat
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -86,7 +85,7 @@ def open_trace(
     stamps = cache.stamps(words)
     known = _known(words)
     # What cannot be recognised again, as a pipe, is stored once and not found again.
-    unknown = where / f"stream-{uuid.uuid4().hex[:16]}"
+    unknown = where / f"stream-{os.urandom(8).hex()}"
     target = cache.folder_for(words[0], where, known) or unknown
     check_place(target)
     if store is None:

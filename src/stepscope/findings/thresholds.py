@@ -7,7 +7,6 @@ import os
 import re
 import reprlib
 import stat
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,8 @@ def thresholds_in(file: Path) -> Thresholds:
 
 def toml_of(file: Path) -> dict[str, Any]:
     """The content of a TOML file: of a plain file of a size and depth that people write."""
+    import tomllib
+
     try:
         protect(file)
         if not stat.S_ISREG(file.stat().st_mode):

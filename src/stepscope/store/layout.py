@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -174,7 +173,7 @@ def _same_tables(old: Path, new: Path) -> bool:
 
 def put_file(place: Path, content: bytes) -> None:
     """Puts a small file into a finished store, whole: it can be made again, and its reader checks it."""
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.partial")
+    aside = place.with_name(f".{place.name}.{os.urandom(4).hex()}.partial")
     try:
         aside.write_bytes(content)
         aside.replace(place)
@@ -204,7 +203,7 @@ def _put_in_place(partial: Path, target: Path) -> None:
 
 def remove(folder: Path) -> None:
     """Takes a store away at once and then deletes it: whoever looks sees all of it or nothing."""
-    aside = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}{REMOVED}")
+    aside = folder.with_name(f".{folder.name}.{os.urandom(4).hex()}{REMOVED}")
     try:
         folder.rename(aside)
     except FileNotFoundError:

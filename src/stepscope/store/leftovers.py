@@ -15,7 +15,6 @@ import shutil
 import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -53,7 +52,7 @@ def _machine() -> bytes:
 def _claimed(prefix: str, suffix: str, place: Path) -> tuple[Path, int | None]:
     """A new folder and the handle of its lock, None where the disk has no locks."""
     # Under its name it is seen with its lock only: nobody can take it for left.
-    name = uuid.uuid4().hex[:12]
+    name = os.urandom(6).hex()
     hidden, folder = place / f".{name}.new{suffix}", place / f"{prefix}{name}{suffix}"
     hidden.mkdir(mode=0o700)
     try:
@@ -113,7 +112,7 @@ def scratch() -> Path:
 
 def spill_folder() -> Path:
     """A name for what does not fit in memory; the folder is made by who needs it, which few do."""
-    name = f"spill-{uuid.uuid4().hex[:12]}"
+    name = f"spill-{os.urandom(6).hex()}"
     try:
         return scratch() / name
     except OSError:  # no room for a folder: most questions need none

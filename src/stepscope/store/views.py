@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VIEWS", "View"]
 
+_STORED_NAME = re.compile(r"\bstored\.(\w+)")
 _NUMBERED = ("thread", "name", "skeleton", "start_ns", "dur_ns", "event")
 
 
@@ -286,4 +287,5 @@ VIEWS = (
 def tables_of(view: View) -> tuple[str, ...]:
     """The stored tables that a view reads, beside those made at first use."""
     text = " ".join((view.source, view.where, *(join for _, join in view.joins)))
-    return tuple(table.name for table in (*STORED, *SIDE) if re.search(rf"\bstored\.{table.name}\b", text))
+    named = set(_STORED_NAME.findall(text))
+    return tuple(table.name for table in (*STORED, *SIDE) if table.name in named)

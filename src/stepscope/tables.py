@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from copy import copy
+from functools import cache
 from importlib import import_module
 from types import ModuleType, NoneType, UnionType
 from typing import (
@@ -75,14 +76,14 @@ class Table(InNotebook, Generic[Row]):
 
         given = list(rows)
         arrays = []
-        for column in _kinds_of(row):
+        for column, kind in zip(_kinds_of(row), _schema(row).types, strict=True):
             values = [getattr(one, column.name) for one in given]
             # To look at few values costs less than to ask Arrow about them.
             absent = values.count(None)
             _check(
                 row, column, absent, [value for value in values if value is not None] if absent else values
             )
-            arrays.append(pa.array(values, _arrow_type(column)))
+            arrays.append(pa.array(values, kind))
         table = cls.__new__(cls)
         table._row, table._notes = row, tuple(notes)  # noqa: SLF001  # its own class
         table._arrow = pa.Table.from_arrays(arrays, schema=_schema(row))  # noqa: SLF001
@@ -222,9 +223,10 @@ def _conform(row: type, arrow: pa.Table) -> pa.Table:
     if arrow.column_names != wanted:
         raise TypeError(f"{row.__name__} has the columns {wanted}, the table has {arrow.column_names}")
     arrays = []
-    for column in columns:
+    for column, kind in zip(columns, _schema(row).types, strict=True):
+        array = arrow.column(column.name)
         try:
-            array = arrow.column(column.name).cast(_arrow_type(column))
+            array = array if array.type == kind else array.cast(kind)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TypeError(f"{row.__name__}.{column.name}: {error}") from error
         floats = array.drop_null().to_pylist() if column.type == "float" else ()
@@ -241,6 +243,7 @@ def _check(row: type, column: _Kind, absent: int, values: Iterable[Any]) -> None
         raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
 
 
+@cache
 def _schema(row: type) -> pa.Schema:
     import pyarrow as pa
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from stepscope.analyses._windows import DRIVING
+from stepscope.analyses._windows import threads_that_drive
 from stepscope.schema import COMMUNICATION_RANGE, NOT_HOST
 from stepscope.store.trace import Reads, Trace
 
@@ -140,5 +140,5 @@ def exposed(trace: Trace) -> pa.Table:
 
 def driving_threads(trace: Trace) -> list[int]:
     """The threads that drive the work; where nothing tells them, all that run operators."""
-    asked = trace.rows(DRIVING) or trace.rows("SELECT DISTINCT thread FROM ops")
-    return sorted(row["thread"] for row in asked)
+    all_of_them = "SELECT DISTINCT thread FROM ops"
+    return sorted(threads_that_drive(trace) or [row["thread"] for row in trace.rows(all_of_them)])

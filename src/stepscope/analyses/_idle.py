@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from stepscope import _native
-from stepscope.analyses._windows import windows_of_steps
+from stepscope.analyses._windows import launching_threads, windows_of_steps
 from stepscope.records import dataclass
 from stepscope.schema import STANDS_STILL_NS
 from stepscope.simulation.device_calls import WAITING_CALLS, WAITING_READS, call_names
@@ -192,7 +192,6 @@ _MADE_BEFORE = f"""
                  ELSE {_DEVICE} END)::BIGINT
     FROM open g JOIN around b ON b.event = g.before JOIN around a ON a.event = g.after
 """
-_THREADS = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
 _ALLOCATIONS = """
     SELECT thread, start_ns, dur_ns FROM launches WHERE list_contains($allocating, name) AND dur_ns > 0
 """
@@ -251,7 +250,7 @@ class Division:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        self._threads = [row["thread"] for row in self._trace.rows(_THREADS)]
+        self._threads = launching_threads(self._trace)
         host = host_time(self._trace, self._threads, handing_threads(self._trace), self._windows)
         frees = pc.is_in(self._waits["name"], pa.array(self._names.freeing, pa.string()))
         allocations = self._trace.arrow(_ALLOCATIONS, allocating=self._names.allocating).combine_chunks()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stepscope import _native
-from stepscope.analyses._windows import DRIVING
+from stepscope.analyses._windows import threads_that_drive
 from stepscope.records import dataclass
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Reads, Trace
@@ -50,7 +50,7 @@ def own_times(trace: Trace) -> list[OwnTime]:
     is_op = pc.fill_null(tree["is_op"].combine_chunks(), fill_value=False)
     own = pc.if_else(is_op, numbers, pa.scalar(None, pa.int64()))
     nearest = arrays([_native.inherited(view(tree["parent"]), view(own))])[0]
-    driving = pa.array([row["thread"] for row in trace.rows(DRIVING)], tree["thread"].type)
+    driving = pa.array(threads_that_drive(trace), tree["thread"].type)
     named = tree.append_column("op", pc.take(tree["name"], nearest))
     named = named.filter(pc.is_in(named["thread"], driving))
     figures = ("calls", "step_self_ns", "starved_ns")

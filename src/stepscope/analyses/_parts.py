@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stepscope.analyses._windows import claimed
+from stepscope.analyses._windows import claimed, launching_threads
 from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
 from stepscope.store.trace import Reads, Trace
 
@@ -13,7 +13,6 @@ __all__ = ["PARTS", "PART_READS", "parts_of"]
 PARTS = ("kernel", "memcpy", "memset", "communication", "runtime", "dataloader", "cpu")
 """In the order in which they claim an instant; the rest of a step is another part."""
 
-_LAUNCHING = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
 # Without device work and without marks, the thread with the most time in operators is the one that drives.
 _BUSIEST = "SELECT thread FROM ops GROUP BY thread ORDER BY sum(self_ns) DESC NULLS LAST, thread LIMIT 1"
 # Where operators nest without crossing, the outermost cover all others, and there are far fewer of them.
@@ -59,7 +58,7 @@ PART_READS: Reads = {
 def parts_of(trace: Trace, windows: list[dict[str, Any]]) -> list[list[int]]:
     """The time of each part in each window (in order; rows with start_ns, end_ns, thread), and the rest."""
     # Only threads that drive the work: a thread that pins memory would hide that the others wait.
-    launching = [row["thread"] for row in trace.rows(_LAUNCHING)]
+    launching = launching_threads(trace)
     threads = sorted({*launching, *(window["thread"] for window in windows if window["thread"] is not None)})
     threads = threads or [row["thread"] for row in trace.rows(_BUSIEST)]
     nested = trace.rows(_NESTED, threads=threads)

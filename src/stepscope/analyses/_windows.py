@@ -8,7 +8,16 @@ from stepscope import _native
 from stepscope.store.columns import view
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["DRIVING", "LAUNCHED", "LAUNCHED_READS", "PLACED", "claimed", "how_steps_were_found"]
+__all__ = [
+    "DRIVING",
+    "LAUNCHED",
+    "LAUNCHED_READS",
+    "PLACED",
+    "claimed",
+    "how_steps_were_found",
+    "launching_threads",
+    "threads_that_drive",
+]
 __all__ += ["reads_of_all", "windows_of_steps"]
 
 DRIVING = """
@@ -77,6 +86,18 @@ def reads_of_all(*reads: Reads) -> Reads:
         table: tuple(dict.fromkeys(column for one in reads for column in one.get(table, ())))
         for table in tables
     }
+
+
+def threads_that_drive(trace: Trace) -> list[int]:
+    """The threads of `DRIVING`, which says what is read."""
+    rows = trace.once("driving threads", lambda: trace.rows(DRIVING))
+    return [row["thread"] for row in rows]
+
+
+def launching_threads(trace: Trace) -> list[int]:
+    """The threads that launch device work; reads `thread` and `work_events` of `launches`."""
+    asked = "SELECT DISTINCT thread FROM launches WHERE work_events > 0"
+    return [row["thread"] for row in trace.once("launching threads", lambda: trace.rows(asked))]
 
 
 def windows_of_steps(trace: Trace) -> list[dict[str, Any]]:

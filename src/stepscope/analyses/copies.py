@@ -71,6 +71,7 @@ _GROUPS = f"""
                            - greatest(start_ns, call_start_ns)))::BIGINT AS blocked_ns
     FROM copied LEFT JOIN asked USING (grouped) GROUP BY grouped ORDER BY grouped
 """
+_ANY = "SELECT 1 AS one FROM device_work WHERE kind = 'memcpy' LIMIT 1"
 _TIMES = f"""
     SELECT device_name, start_ns, dur_ns, {_GROUPED} AS grouped FROM ({_COPIES})
     UNION ALL
@@ -98,7 +99,8 @@ def copies(
     """Sums up the copies that began inside the steps: bytes, bandwidth, and how much was exposed."""
     windows = step_windows(trace)
     place, joins = _PLACES[by]
-    groups = trace.rows(_GROUPS.format(place=place, joins=joins))
+    any_copy = trace.once("any copy", lambda: trace.rows(_ANY))
+    groups = trace.rows(_GROUPS.format(place=place, joins=joins)) if any_copy else []
     numbers = {group["grouped"]: number for number, group in enumerate(groups)}
     spent = spent_by_group(trace, _TIMES.format(place=place, joins=joins), numbers, whole_span(trace))
     rows = [_row(group, time) for group, time in zip(groups, spent, strict=True)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._windows import DRIVING, LAUNCHED, LAUNCHED_READS, claimed, how_steps_were_found
+from stepscope.analyses._windows import LAUNCHED, LAUNCHED_READS, how_steps_were_found, threads_that_drive
 from stepscope.records import dataclass
 from stepscope.schema import DATALOADER_RANGE, OPTIMIZER_RANGE
+from stepscope.store.columns import view
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -57,11 +59,11 @@ _CALLS = f"""
                                             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS last_end
         FROM timed),
     claims AS (
-        SELECT start_ns, dur_ns, phase FROM timed
+        SELECT start_ns, dur_ns, phase, false AS is_pause FROM timed
         UNION ALL
-        SELECT last_end, start_ns - last_end, phase FROM following
-        WHERE $pauses AND phase = last_phase AND last_end < start_ns)
-    SELECT start_ns, dur_ns, (CASE phase {_NUMBER} END)::BIGINT AS label FROM claims
+        SELECT last_end, start_ns - last_end, phase, true FROM following
+        WHERE phase = last_phase AND last_end < start_ns)
+    SELECT start_ns, dur_ns, (CASE phase {_NUMBER} END)::BIGINT AS label, is_pause FROM claims
     WHERE dur_ns > 0 AND start_ns < $until AND start_ns + dur_ns > $since ORDER BY start_ns
 """
 _DEVICE = f"""
@@ -92,8 +94,7 @@ def phases(trace: Trace) -> Table[Phase]:
         return Table.of(Phase, [], ["The profile holds no events with a time."])
     device = {(row["step"], row["phase"]): row for row in trace.rows(_DEVICE)}
     rows: list[Phase] = []
-    both = zip(windows, _host(trace, windows, pauses=False), _host(trace, windows, pauses=True), strict=True)
-    for window, host, stretches in both:
+    for window, host, stretches in zip(windows, *_host(trace, windows), strict=True):
         names = (*PHASES, "other")
         launched = [device.get((window["step"], name), {}) for name in names]
         work = sum(one.get("device_ns", 0) for one in launched)
@@ -115,7 +116,17 @@ def phases(trace: Trace) -> Table[Phase]:
     return Table.of(Phase, rows, how_steps_were_found(trace))
 
 
-def _host(trace: Trace, windows: list[dict[str, Any]], *, pauses: bool) -> list[list[int]]:
-    """For each window the time of each phase and the rest."""
-    threads = [row["thread"] for row in trace.rows(DRIVING)]
-    return claimed(trace, _CALLS, windows, len(PHASES), threads=threads, pauses=pauses)
+def _host(trace: Trace, windows: list[dict[str, Any]]) -> tuple[list[list[int]], list[list[int]]]:
+    """For each window the time of each phase and the rest; the same with pauses between its calls."""
+    import pyarrow.compute as pc
+
+    starts, ends = [window["start_ns"] for window in windows], [window["end_ns"] for window in windows]
+    calls, stretches = (_native.PrioritySweep(starts, ends, len(PHASES)) for _ in range(2))
+    asked = {"threads": threads_that_drive(trace), "since": starts[0], "until": ends[-1]}
+    for batch in trace.batches(_CALLS, **asked):
+        without = batch.filter(pc.invert(batch["is_pause"]))
+        for sweep, rows in ((calls, without), (stretches, batch)):
+            sweep.push(*(view(rows[column]) for column in ("start_ns", "dur_ns", "label")))
+    calls.finish()
+    stretches.finish()
+    return calls.by_window_ns, stretches.by_window_ns

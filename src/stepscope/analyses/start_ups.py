@@ -76,13 +76,27 @@ def start_ups(trace: Trace) -> Table[StartUp]:
     """
     if not trace.has("launches"):
         return Table.of(StartUp, (), ("The profile has no runtime calls.",))
-    found = trace.query(StartUp, _SQL.format(frame="NULL::VARCHAR", place=""))
+    found = Table.of(StartUp, ())
+    if _is_possible(trace):
+        found = trace.query(StartUp, _SQL.format(frame="NULL::VARCHAR", place=""))
     if len(found) and trace.has("python_frames"):  # where it was called from is costly to ask
         found = trace.query(StartUp, _SQL.format(frame="f.name", place=_PLACE))
     nothing = [] if len(found) else ["Nothing that a program does once, when it starts, is in the profile."]
     return found.with_notes([*nothing, *how_steps_were_found(trace)])
 
 
+def _is_possible(trace: Trace) -> bool:
+    """A cheap look before an expensive question: whether anything took long, or loads code by its name."""
+    if trace.may_have_name(f"{_LOADS}|{CODE_LOADING}"):
+        return True
+    longest = trace.rows(_LONGEST)[0]
+    return (longest["call_ns"] or 0) >= LONG_NS or (longest["op_ns"] or 0) >= LONG_OP_NS
+
+
+_LONGEST = """
+    SELECT (SELECT max(dur_ns) FROM launches) AS call_ns,
+           (SELECT max(self_no_runtime_ns) FROM ops WHERE device_self_ns > 0) AS op_ns
+"""
 _PLACE = """
     LEFT JOIN call_sites p ON p.event = k.event LEFT JOIN call_tree f ON f.node = p.user_frame
 """

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import cache
 from typing import Any, Literal, Protocol, cast
 
 from stepscope.findings.claims import Claim
@@ -224,6 +225,7 @@ def rule(
     return mark
 
 
+@cache
 def wanted_by(function: Callable[..., Any]) -> tuple[dict[str, tuple[str, dict[str, str]]], dict[str, Any]]:
     """What a rule wants to see, by parameter: an analysis and its options; and its thresholds."""
     tables: dict[str, tuple[str, dict[str, str]]] = {}

@@ -252,6 +252,7 @@ class _Tables:
         self._trace = trace
         self._progress = progress
         self._found: dict[str, Table[Any] | Exception] = {}
+        self._one_line: dict[str, Table[Any]] = {}
 
     def work_out(self, names: Iterable[str]) -> None:
         """Works out all of these: one thread waits for its database while the other one computes."""
@@ -283,7 +284,9 @@ class _Tables:
         found = self._found[name]
         if isinstance(found, Exception):
             raise found
-        return found.one_line()  # what a rule writes may be code of several lines
+        if name not in self._one_line:
+            self._one_line[name] = found.one_line()  # what a rule writes may be code of several lines
+        return self._one_line[name]
 
     def known(self, names: Iterable[str], failed: list[NotRun]) -> dict[str, Table[Any]]:
         """Those of the tables that could be worked out; the others are said."""

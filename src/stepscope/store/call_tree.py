@@ -333,8 +333,11 @@ def _late_stretches(trace: Trace) -> Windows:
 
 def handing_threads(trace: Trace) -> dict[int, int]:
     """For each thread that autograd runs backward on, the thread of its process that called it."""
-    rows = trace.reading(None).rows(
-        """
+    rows = trace.once("handing threads", lambda: trace.reading(None).rows(_HANDING))
+    return {row["worker"]: row["main"] for row in rows}
+
+
+_HANDING = """
         WITH counted AS (
                  SELECT thread, count(*) AS ops, count(*) FILTER (forward_thread > 0) AS backward,
                         count(*) FILTER (sequence IS NOT NULL AND coalesce(forward_thread, 0) = 0) AS forward
@@ -347,9 +350,7 @@ def handing_threads(trace: Trace) -> dict[int, int]:
                       FROM known GROUP BY pid)
         SELECT k.thread AS worker, m.thread AS main FROM known k JOIN main m USING (pid)
         WHERE k.backward > 0 AND k.thread != m.thread
-        """
-    )
-    return {row["worker"]: row["main"] for row in rows}
+"""
 
 
 # ---------------------------------------------------------------- writing

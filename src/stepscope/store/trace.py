@@ -37,6 +37,7 @@ Analyst = Callable[["Trace", str], "pa.Table"]
 """Answers for the tables `analyses.NAME` of a query."""
 
 _WORDS = re.compile(r"[a-z_]+")
+_IN_STORED = re.compile(r"\bstored\.[a-z_]+")
 _STORED = re.compile(r"\bstored\w*\"?\s*\.")
 _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 _DERIVED = tuple(name for tables in DERIVED for name in tables.names)
@@ -60,10 +61,12 @@ def _named_in(sql: str) -> _Named:
     """Looks once at the words of a query: most are asked of every trace in the same words."""
     text = sql.lower()
     words = set(_WORDS.findall(text))
+    # `stored.ops` is the table: who names nothing else needs no view of it.
+    bare = set(_WORDS.findall(_IN_STORED.sub(" ", text)))
     any_table = bool(_BY_TEXT.search(text))
     return _Named(
         tuple(name for name in _DERIVED if name in words),
-        tuple(view.name for view in VIEWS if view.name in words),
+        tuple(view.name for view in VIEWS if view.name in bare),
         tuple(name for name in _STORED_NAMES if any_table or name in words),
         bool(_STORED.search(text)),
     )

@@ -60,12 +60,14 @@ def whole_span(trace: Trace) -> Windows:
     return Windows([], []) if span["start_ns"] is None else Windows([span["start_ns"]], [span["end_ns"]])
 
 
-def spent_by_group(trace: Trace, sql: str, groups: Mapping[str, int], windows: Windows) -> list[Spent]:
+def spent_by_group(
+    trace: Trace, sql: str, groups: Mapping[str, int], windows: Windows, **asked: Any
+) -> list[Spent]:
     """Time on all devices by the number of a group.
 
     The query has the columns device_name, start_ns, dur_ns and grouped: a text that `groups` gives a number,
     from 0 on; work of another group, or of none, only runs beside the others. What began first is decided by
-    length and group, too, so that the order of events in the file never matters.
+    length and group, too, so that the order of events in the file never matters. `asked` are its parameters.
     """
     numbers = max(groups.values(), default=-1) + 1
     sums = [[0, 0, 0, 0] for _ in range(numbers)]
@@ -74,7 +76,7 @@ def spent_by_group(trace: Trace, sql: str, groups: Mapping[str, int], windows: W
         FROM ({sql}) LEFT JOIN {NUMBERED} USING (grouped)
         WHERE device_name = $device ORDER BY start_ns, dur_ns DESC, number
     """
-    params: dict[str, Any] = {"groups": list(groups), "numbers": list(groups.values())}
+    params: dict[str, Any] = {**asked, "groups": list(groups), "numbers": list(groups.values())}
     for row in trace.once("devices with work", lambda: trace.rows(_DEVICES)) if numbers else ():
         device = row["device_name"]
         sweep = _native.ExclusiveSweep(windows.starts, windows.ends, numbers)

@@ -36,13 +36,16 @@ _MADE = f"SELECT DISTINCT name, args::VARCHAR AS args FROM ops WHERE name IN {_T
 _COMBINES = r"^aten::(logical_and|logical_or|bitwise_and|bitwise_or|__and__|__or__|__iand__|__ior__)_?$"
 
 
-def masks_of(trace: Trace, stretches: str) -> Iterable[tuple[str, str | None, str | None, Mask | None]]:
+def masks_of(
+    trace: Trace, stretches: str, **params: Any
+) -> Iterable[tuple[str, str | None, str | None, Mask | None]]:
     """For each kind of stretch (its kind, first operator and arguments), what masks it; None if not known.
 
-    `stretches` is SQL of attention that is written out, each with its thread, low, high, kind, op and args.
+    `stretches` is SQL of attention that is written out, each with its thread, low, high, kind, op and args;
+    `params` are its parameters.
     """
     sql = _MASKS.format(stretches=stretches, masking=_MASKING, added=_ADDED, names=(*_MASKING, *_ADDING))
-    for row in trace.rows(sql):
+    for row in trace.rows(sql, **params):
         # What baddbmm adds to the product, and what a generated kernel does, its inputs do not tell.
         unclear = row["op"] == "aten::baddbmm" or row["masks"] == 1
         mask: Mask | None = "some" if row["masks"] == 2 else None if unclear else "none"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
@@ -113,9 +113,38 @@ _ON_HOST = """
 """
 
 
-def _kernels(stretches: bool) -> str:
+class _Stretches(NamedTuple):
+    """SQL of all stretches, and its parameters."""
+
+    sql: str
+    params: dict[str, list[Any]]
+
+
+_TYPES = {
+    "thread": "INTEGER", "low": "BIGINT", "high": "BIGINT", "op": "VARCHAR", "args": "VARCHAR",
+    "kind": "VARCHAR", "written": "BOOLEAN",
+}  # fmt: skip
+_FEW = 2000
+"""So many stretches are looked for once and then handed over; more are looked for in each question."""
+
+
+def _stretches(trace: Trace) -> _Stretches | None:
+    """The stretches of attention that is written out; None where there are none."""
+    if not all(map(trace.may_have_name, _STRETCH_NAMES)):
+        return None
+    asked = f"SELECT {', '.join(_TYPES)} FROM ({_STRETCHES}) LIMIT {_FEW + 1}"
+    rows = trace.once("stretches of attention", lambda: trace.rows(asked))
+    if not rows:
+        return None
+    if len(rows) > _FEW:
+        return _Stretches(_STRETCHES, {})
+    lists = ", ".join(f"unnest($stretch_{name}::{kind}[]) AS {name}" for name, kind in _TYPES.items())
+    return _Stretches(f"SELECT {lists}", {f"stretch_{name}": [row[name] for row in rows] for name in _TYPES})
+
+
+def _kernels(stretches: _Stretches | None) -> str:
     """SQL of all kernels with the operator that launched them, and the stretch of attention they are in."""
-    if not stretches:
+    if stretches is None:
         inside = """
             SELECT k.*, NULL AS kind, NULL AS of_op, NULL AS of_args, false AS backward, false AS exponential
             FROM launched k
@@ -139,7 +168,7 @@ def _kernels(stretches: bool) -> str:
             FROM (SELECT name, device_name, start_ns, dur_ns, launch, op FROM device_work
                   WHERE kind = 'kernel') k
             LEFT JOIN (SELECT event, name, args::VARCHAR AS args FROM ops) o ON o.event = k.op),
-        stretches AS ({_STRETCHES}), inside AS ({inside})
+        {f"stretches AS ({stretches.sql})," if stretches else ""} inside AS ({inside})
         SELECT *, concat_ws(chr(31), name, op_name) AS pair,
                concat_ws(chr(31), name, op_name, coalesce(args, chr(0)), kind,
                          if(kind IS NULL, NULL,
@@ -194,14 +223,13 @@ def attention(trace: Trace) -> Table[Attention]:
 
 def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
     """What kernels took part in attention."""
-    stretches = 0
-    if all(map(trace.may_have_name, _STRETCH_NAMES)):
-        stretches = trace.rows(f"SELECT count(*) AS stretches FROM ({_STRETCHES})")[0]["stretches"]
+    stretches = _stretches(trace)
     pairs = trace.rows(_PAIRS)
     named = [pair["pair"] for pair in pairs if family_of(pair["name"], pair["op_name"]) == "attention"]
     if not stretches and not named:
         return
-    kernels = _kernels(stretches=stretches > 0)
+    kernels = _kernels(stretches)
+    params = stretches.params if stretches else {}
     details = trace.rows(
         f"""
         SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,
@@ -211,10 +239,11 @@ def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
         GROUP BY grouped ORDER BY grouped
         """,
         named=named,
+        **params,
     )
     numbers = {one["grouped"]: number for number, one in enumerate(details)}
     timed = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({kernels})"
-    for one, spent in zip(details, spent_by_group(trace, timed, numbers, windows), strict=True):
+    for one, spent in zip(details, spent_by_group(trace, timed, numbers, windows, **params), strict=True):
         if spent.calls:
             yield _part(one, spent)
 
@@ -262,7 +291,8 @@ def _masks(trace: Trace) -> dict[tuple[str, Sizes], Mask | None]:
     """What masks the scores, for each backend and size."""
     causal = causal_sizes(trace)
     found: dict[tuple[str, Sizes], Mask | None] = {}
-    for kind, op, args, mask in masks_of(trace, _STRETCHES):
+    stretches = _stretches(trace)
+    for kind, op, args, mask in masks_of(trace, stretches.sql, **stretches.params) if stretches else ():
         sizes = _sizes(op, args)
         is_causal = mask == "some" and sizes.query_length == sizes.key_length and sizes.key_length in causal
         told: Mask | None = "causal" if is_causal else mask

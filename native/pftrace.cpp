@@ -59,8 +59,7 @@ std::string unit_text(uint64_t unit) {
 
 }  // namespace
 
-const Text* Numbered::find(uint64_t iid) const {
-  if (iid < dense_.size()) return dense_[iid].json.empty() ? nullptr : &dense_[iid];
+const Text* Numbered::find_far(uint64_t iid) const {
   const auto it = sparse_.find(iid);
   return it == sparse_.end() ? nullptr : &it->second;
 }
@@ -242,7 +241,7 @@ const char* PftraceReader::parse(const char* p, const char* end) {
       lost_from_ = here(p++);
       continue;
     }
-    if (key == 10 && !read_packet(body)) note(kDamaged, static_cast<int64_t>(size), here(p));
+    if (key == 10 && !read_quickly(body, end) && !read_packet(body)) note(kDamaged, static_cast<int64_t>(size), here(p));
     p = q + size;
     if (!packed_.empty()) return p;
   }

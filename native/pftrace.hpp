@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -43,11 +44,15 @@ struct Text {
 // Texts by number, as one sequence of packets defines them; an empty one is none.
 class Numbered {
  public:
-  const Text* find(uint64_t iid) const;
+  const Text* find(uint64_t iid) const {
+    if (iid >= dense_.size()) return find_far(iid);
+    return dense_[iid].json.empty() ? nullptr : &dense_[iid];
+  }
   Text& at(uint64_t iid);
   void clear() { dense_.clear(), sparse_.clear(); }
 
  private:
+  const Text* find_far(uint64_t iid) const;
   static constexpr uint64_t kDense = 1 << 16;
   std::vector<Text> dense_;
   std::unordered_map<uint64_t, Text> sparse_;
@@ -111,6 +116,46 @@ struct Slice {
   Slice() {}  // the numbers are set as far as there are any
 };
 
+constexpr int64_t kPlainNumber = 1'000'000'000'000'000'000;  // longer numbers are not put into a column, but kept as text
+inline bool is_plain(double value) { return std::abs(value) < 1e15 && std::abs(value) > 1e-15; }  // no other spelling, either
+
+// The beginning of a record of a slice. Numbers follow if it has a shape, three texts if it has none.
+struct PackedSlice {
+  int64_t time, dur;
+  uint32_t track;
+  int32_t shape, name;  // the size of the name, without a shape
+  uint32_t category;    // its size
+};
+
+constexpr int64_t kIsEnd = kNull + 1, kIsInstant = kNull + 2, kIsOpen = kNull + 3;  // in place of a duration
+
+// The whole record of one with a shape.
+struct SliceRecord {
+  PackedSlice head;
+  std::array<int64_t, kMaxColumns> numbers;
+
+  std::string_view record(size_t count) const { return {reinterpret_cast<const char*>(this), sizeof head + count * sizeof(int64_t)}; }
+};
+
+// What the annotations of a slice look like, but for their numbers: those that look the same have the same shape.
+struct Pattern {
+  struct Piece {
+    uint32_t at, size;    // in the text
+    uint8_t kind;         // of what follows: as in raw_shape_
+    uint64_t word, mask;  // the same of a text of up to eight bytes
+  };
+  uint32_t epoch = 0;
+  int32_t shape = -1, name = -1;
+  bool tied = false;  // an arrow says nothing more about it
+  uint64_t name_iid = 0, category_iid = 0;  // as the sequence numbers them
+  std::vector<Piece> pieces;
+  std::string text;
+  Pattern* chained = nullptr;   // another one of the same name
+  Pattern* follower = nullptr;  // the one that came the last time after this one
+
+  size_t bytes() const { return sizeof *this + pieces.size() * sizeof(Piece) + text.size(); }
+};
+
 // Fields of a track event.
 struct TrackEvent {
   int64_t time = kNull, dur = kNull, correlation = kNull;
@@ -120,6 +165,7 @@ struct TrackEvent {
   double value = 0;
   int32_t name = -1, category = -1;  // -1: in texts, if at all
   std::string_view title, group;     // as JSON: name and category
+  uint64_t name_iid = 0, category_iid = 0;  // 0: not given by number
 };
 
 // How the slices of a track come, and those that are open.
@@ -205,6 +251,16 @@ class PftraceReader {
   bool read_launched(std::string_view message);
   bool makes_up(const TrackEvent& event) const;
   void note_launch(TrackEvent& event, Slice& slice);
+  // -- packets that look like earlier ones: false if they do not, and nothing was read
+  struct Quick;
+  bool read_quickly(std::string_view packet, const char* readable);
+  bool read_event_quickly(Quick& event, const Sequence& sequence, int64_t time);
+  Pattern* find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count);
+  void found_pattern(Pattern* pattern);
+  bool read_same_end(std::string_view packet, const char* readable);
+  void learn_end(std::string_view packet, uint32_t track);
+  bool add_pieces(Pattern& to) const;
+  void learn_pattern(const TrackEvent& event, const Sequence& sequence, const Slice& slice);
   void add_reading(int32_t counter, int64_t time, double value);
   // -- what slices look like
   struct Category {
@@ -229,16 +285,17 @@ class PftraceReader {
   int32_t category_number(std::string_view json, std::string_view text);
   int32_t key_number(std::string_view json, std::string_view text);
   int32_t name_number(std::string_view json);
+  int32_t key_of(const Wire& wire, const Sequence& sequence);
   bool read_shape(TrackEvent& event, Sequence& sequence, Slice& slice);
   bool take_number(std::string_view annotation, TrackEvent& event, const Sequence& sequence, int table, Slice& slice);
   bool new_shape(const TrackEvent& event, const Sequence& sequence, int table, int32_t& shape);
   void spell(Slice& slice) const;
-  bool is_quick(const Slice& slice, const Place& place) const;
-  bool write_quickly(const Slice& slice, const Place& place);
+  bool is_quick(const PackedSlice& slice, const Place& place) const;
+  bool write_quickly(const PackedSlice& slice, const int64_t* numbers, const Place& place);
   void learn(const Slice& slice, Place& place, const Identity& is);
   // -- slices
-  void begin(const Slice& slice);
-  void end(const Slice& slice);
+  void begin(const PackedSlice& head, std::string_view record);
+  void end(const PackedSlice& head, std::string_view record);
   void complete(const Slice& slice);
   void end_group(bool last);
   bool by_position(bool last);
@@ -255,6 +312,7 @@ class PftraceReader {
   bool write_sorted(size_t most);
   bool write_late(size_t most);
   void write(const Slice& slice);
+  void write_record(std::string_view record);
   std::optional<Identity> write_on_device(const Slice& slice, const Place& place);
   std::optional<Identity> put(const Slice& slice, const Place& place, std::string_view category);
   uint32_t track_number(uint64_t uuid);
@@ -302,11 +360,11 @@ class PftraceReader {
   int phase_ = 0;  // of the end: what is written next
   std::vector<std::pair<uint64_t, int64_t>> launched_;  // event of a GPU, and the correlation of its launch
   bool made_up_ = false;  // some launches have a correlation of ours
-  std::string record_;
+  std::string record_, event_record_;  // the second one is not that of a slice of a group before
 
   std::vector<std::string_view> annotations_;
   std::vector<uint64_t> flows_, ids_;
-  std::string title_, group_text_, raw_shape_;
+  std::string title_, group_text_, key_text_, raw_shape_;
   uint32_t epochs_ = 0;
   Interner categories_by_text_, keys_by_text_, names_, raw_shapes_, shapes_by_text_;
   std::vector<Category> categories_;
@@ -314,10 +372,22 @@ class PftraceReader {
   std::vector<Shape> shapes_;
   std::vector<int32_t> raw_shape_ids_, name_ids_;  // shapes; the reader's numbers of names
   uint64_t numbering_ = 0;                          // that these are of
+  std::vector<std::unique_ptr<Pattern>> patterns_;
+  std::vector<Pattern*> patterns_by_name_;  // by number; the one that was met last comes first
+  Pattern* last_pattern_ = nullptr;
+  size_t pattern_bytes_ = 0;
+  // An end that was read: what follows its time, and its track.
+  struct End {
+    size_t size = 0;  // of the whole packet; 0 for none
+    std::array<char, 16> text{};
+    const void* sequence = nullptr;
+    uint32_t track = 0;
+  } last_end_;
+  bool keys_known_ = false;  // of all annotations of the event that was read last
 };
 
 // Records of slices: fixed numbers, and three texts.
-void pack(std::string& to, const Slice& slice);
+PackedSlice pack(std::string& to, const Slice& slice);
 Slice unpack(std::string_view record);
 
 // A text as JSON, a number, or one that may be none, at the end of another.

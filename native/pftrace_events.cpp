@@ -146,7 +146,7 @@ bool PftraceReader::read_legacy(std::string_view message, Sequence& sequence, Tr
   Wire wire(message);
   while (wire.next()) {
     if (wire.field == 1)
-      if (const Text* name = sequence.names.find(wire.number)) event.name = name->number, event.title = name->json;
+      if (const Text* name = sequence.names.find(wire.number)) event.name = name->number, event.title = name->json, event.name_iid = 0;
     if (wire.field == 2) {
       const auto phase = static_cast<char>(wire.number);
       int& type = event.type;
@@ -177,7 +177,8 @@ bool PftraceReader::read_fields(std::string_view message, Sequence& sequence, Tr
         break;
       case 3:
         if (!each_number(wire, [&](uint64_t iid) {
-              if (const Text* text = sequence.categories.find(iid); text && !event.group.data()) event.category = text->number, event.group = text->json;
+              if (const Text* text = sequence.categories.find(iid); text && !event.group.data())
+                event.category = text->number, event.group = text->json, event.category_iid = iid;
             })) return false;
         break;
       case 22:
@@ -185,9 +186,10 @@ bool PftraceReader::read_fields(std::string_view message, Sequence& sequence, Tr
         append_quoted(group_text_, wire.bytes);
         event.group = group_text_;
         event.category = category_number(group_text_, wire.bytes);
+        event.category_iid = 0;
         break;
       case 10:
-        if (const Text* text = sequence.names.find(wire.number)) event.name = text->number, event.title = text->json;
+        if (const Text* text = sequence.names.find(wire.number)) event.name = text->number, event.title = text->json, event.name_iid = wire.number;
         else note("a name that is given by a number without a text", 0, -1);
         break;
       case 23:
@@ -195,6 +197,7 @@ bool PftraceReader::read_fields(std::string_view message, Sequence& sequence, Tr
         title_.clear(), append_quoted(title_, wire.bytes);
         event.title = title_;
         event.name = name_number(title_);
+        event.name_iid = 0;
         break;
       case 4:
         if (!wire.has_bytes()) return false;
@@ -261,6 +264,7 @@ bool PftraceReader::read_track_event(std::string_view message, Sequence& sequenc
     const bool driver = title.size() > 3 && title.substr(0, 3) == "\"cu" && std::isupper(static_cast<unsigned char>(title[3]));
     event.group = driver ? "\"cuda_driver\"" : "\"cuda_runtime\"";
     event.category = category_number(event.group, event.group.substr(1, event.group.size() - 2));
+    event.category_iid = 0;
   }
   Slice slice;
   slice.time = event.time, slice.dur = event.dur, slice.track = track;
@@ -274,10 +278,23 @@ bool PftraceReader::read_track_event(std::string_view message, Sequence& sequenc
   uncategorised &= event.group.empty();
   note_launch(event, slice);
   ++slices;
-  if (event.type == kBegin) slice.dur = kNull, begin(slice);
-  else if (event.type == kEnd) --slices, end(slice);
-  else if (event.type == kComplete && slice.dur != kNull) complete(slice);
-  else if (event.type == kInstant) slice.dur = kNull, complete(slice);
+  if (event.type == kBegin) {
+    slice.dur = kNull;
+    const PackedSlice head = pack(event_record_, slice);
+    begin(head, event_record_);
+  } else if (event.type == kEnd) {
+    --slices;
+    Slice ending;
+    ending.time = slice.time, ending.dur = kIsEnd, ending.track = slice.track;
+    ending.args = std::move(slice.args);
+    const PackedSlice head = pack(event_record_, ending);
+    end(head, event_record_);
+  } else if (event.type == kComplete && slice.dur != kNull) {
+    complete(slice);
+  } else if (event.type == kInstant) {
+    slice.dur = kNull;
+    complete(slice);
+  }
   return true;
 }
 

@@ -41,7 +41,8 @@ bool PftraceReader::feed_packed(const char* bytes, size_t size) {
     }
     if (length > static_cast<uint64_t>(end - q)) break;
     unpacking_ = true;
-    if (key == 10 && !read_packet({q, static_cast<size_t>(length)})) note("a damaged packet, skipped", static_cast<int64_t>(length), -1);
+    const std::string_view packet(q, static_cast<size_t>(length));
+    if (key == 10 && !read_quickly(packet, end) && !read_packet(packet)) note("a damaged packet, skipped", static_cast<int64_t>(length), -1);
     unpacking_ = false;
     p = q + length;
   }

@@ -2,7 +2,6 @@
 // the columns without being written as text.
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "pftrace.hpp"
 
@@ -11,8 +10,6 @@ namespace stepscope {
 namespace {
 
 constexpr size_t kMostBytes = 32 << 20, kMostCategories = 1 << 12, kMostKeys = 1 << 14, kMostShapes = 1 << 17, kLongest = 1 << 14;
-constexpr int64_t kPlain = 1'000'000'000'000'000'000;  // longer numbers are not put into a column, but kept as text
-constexpr double kPlainReal = 1e15;
 constexpr int32_t kUnknown = -2;  // the reader's number of a name
 
 bool contains(const std::vector<std::string>& texts, std::string_view quoted) {
@@ -67,22 +64,33 @@ int32_t PftraceReader::key_number(std::string_view json, std::string_view text) 
 
 // ---- reading
 
+// The number of an annotation's key, which comes first in it, by number or as text; -1 if it has none.
+int32_t PftraceReader::key_of(const Wire& wire, const Sequence& sequence) {
+  if (wire.field == 1 && wire.is(WireType::varint)) {
+    const Text* text = sequence.keys.find(wire.number);
+    return text ? text->number : -1;
+  }
+  if (wire.field != 10 || !wire.has_bytes()) return -1;
+  key_text_.clear();
+  append_quoted(key_text_, wire.bytes);
+  return key_number(key_text_, wire.bytes);
+}
+
 // Adds an annotation to raw_shape_: of a number that has a column its key alone. False if it is damaged.
 bool PftraceReader::take_number(std::string_view annotation, TrackEvent& event, const Sequence& sequence, int table, Slice& slice) {
   Wire wire(annotation);
-  const bool keyed = wire.next() && wire.field == 1 && wire.is(WireType::varint);
-  const uint64_t iid = wire.number;
-  const Text* text = keyed ? sequence.keys.find(iid) : nullptr;
-  const Key* key = text && text->number >= 0 ? &keys_[static_cast<size_t>(text->number)] : nullptr;
+  const int32_t key_is = wire.next() ? key_of(wire, sequence) : -1;
+  const Key* key = key_is >= 0 ? &keys_[static_cast<size_t>(key_is)] : nullptr;
   const bool one = key && wire.next() && wire.p == wire.end;
+  keys_known_ &= key != nullptr;
   if (one && (wire.field == 3 || wire.field == 4) && wire.is(WireType::varint)) {
     const int64_t value = wire.whole();
     const int8_t column = key->columns[static_cast<size_t>(table)];
     if (key->correlation) event.correlation = value;
-    const bool plain = wire.field == 3 ? wire.number < static_cast<uint64_t>(kPlain) : value < kPlain && value > -kPlain;
+    const bool plain = wire.field == 3 ? wire.number < static_cast<uint64_t>(kPlainNumber) : value < kPlainNumber && value > -kPlainNumber;
     if (column >= 0 && plain && slice.count < kMaxColumns && !events_.table(table).columns[static_cast<size_t>(column)].is_float) {
       slice.numbers[slice.count++] = value;
-      const auto number = static_cast<uint32_t>(text->number);
+      const auto number = static_cast<uint32_t>(key_is);
       raw_shape_.push_back(static_cast<char>(1));
       raw_shape_.append(reinterpret_cast<const char*>(&number), sizeof number);
       return true;
@@ -90,10 +98,9 @@ bool PftraceReader::take_number(std::string_view annotation, TrackEvent& event, 
   } else if (one && wire.field == 5 && wire.is(WireType::fixed64)) {
     const double value = wire.real();
     const int8_t column = key->columns[static_cast<size_t>(table)];
-    const bool plain = std::isfinite(value) && std::abs(value) < kPlainReal && std::abs(value) > 1 / kPlainReal;
-    if (column >= 0 && plain && slice.count < kMaxColumns && events_.table(table).columns[static_cast<size_t>(column)].is_float) {
+    if (column >= 0 && is_plain(value) && slice.count < kMaxColumns && events_.table(table).columns[static_cast<size_t>(column)].is_float) {
       slice.numbers[slice.count++] = std::bit_cast<int64_t>(value);
-      const auto number = static_cast<uint32_t>(text->number);
+      const auto number = static_cast<uint32_t>(key_is);
       raw_shape_.push_back(static_cast<char>(2));
       raw_shape_.append(reinterpret_cast<const char*>(&number), sizeof number);
       return true;
@@ -126,12 +133,14 @@ bool PftraceReader::read_shape(TrackEvent& event, Sequence& sequence, Slice& sli
   const uint32_t head[] = {static_cast<uint32_t>(event.category), sequence.epoch, static_cast<uint32_t>(event.name >= 0) | (instant ? 2u : 0u)};
   raw_shape_.assign(reinterpret_cast<const char*>(head), sizeof head);
   slice.count = 0;
+  keys_known_ = true;
   for (const std::string_view annotation : annotations_)
     if (!take_number(annotation, event, sequence, table, slice)) return false;
   if (raw_shape_.size() > kLongest) return true;
   const uint64_t hash = hash_bytes(raw_shape_);
   int32_t raw = raw_shapes_.find(raw_shape_, hash);
-  if (raw < 0) {
+  const bool again = raw >= 0;
+  if (!again) {
     int32_t shape = -1;
     if (!new_shape(event, sequence, table, shape)) return false;
     if (raw_shapes_.bytes() > kMostBytes) raw_shapes_.drain(), raw_shape_ids_.clear();
@@ -140,6 +149,7 @@ bool PftraceReader::read_shape(TrackEvent& event, Sequence& sequence, Slice& sli
   }
   slice.shape = raw_shape_ids_[static_cast<size_t>(raw - raw_shapes_.first())];
   slice.name = event.name;
+  if (again && slice.shape >= 0) learn_pattern(event, sequence, slice);
   return true;
 }
 
@@ -203,7 +213,7 @@ void PftraceReader::spell(Slice& slice) const {
 }
 
 // Whether its text would have nothing in it but what its shape, name and place say, and plain numbers.
-bool PftraceReader::is_quick(const Slice& slice, const Place& place) const {
+bool PftraceReader::is_quick(const PackedSlice& slice, const Place& place) const {
   const Shape& shape = shapes_[static_cast<size_t>(slice.shape)];
   const bool on_device = place.device != kNull && slice.dur != kNull;
   if (shape.odd) return false;
@@ -212,7 +222,7 @@ bool PftraceReader::is_quick(const Slice& slice, const Place& place) const {
   return place.plain && start < kFarthest / 4 && start > -kFarthest / 4 && slice.dur < kFarthest / 4;
 }
 
-bool PftraceReader::write_quickly(const Slice& slice, const Place& place) {
+bool PftraceReader::write_quickly(const PackedSlice& slice, const int64_t* numbers, const Place& place) {
   if (numbering_ != events_.numberings()) {
     numbering_ = events_.numberings();
     for (Shape& shape : shapes_) shape.skeleton = -1;
@@ -224,7 +234,7 @@ bool PftraceReader::write_quickly(const Slice& slice, const Place& place) {
   if (shape.skeleton < 0 || thread < 0 || name == kUnknown) return false;
   std::array<int64_t, kMaxColumns> values;
   values.fill(kNull);
-  for (size_t i = 0; i < shape.columns.size(); ++i) values[shape.columns[i]] = slice.numbers[i];
+  for (size_t i = 0; i < shape.columns.size(); ++i) values[shape.columns[i]] = numbers[i];
   events_.add({shape.table, thread, name, shape.skeleton}, slice.time - origin_, slice.dur, values.data());
   return true;
 }

@@ -8,16 +8,10 @@ namespace stepscope {
 
 namespace {
 
-constexpr int64_t kIsEnd = kNull + 1, kIsInstant = kNull + 2, kIsOpen = kNull + 3;  // in place of a duration
 constexpr std::string_view kRange = "\"user_annotation\"";
 constexpr size_t kDeepest = 4096;      // slices of one track inside one another
 
-struct Packed {
-  int64_t time, dur;
-  uint32_t track;
-  int32_t shape, name;  // the size of the name, without a shape
-  uint32_t category;    // its size
-};
+using Packed = PackedSlice;
 
 Packed head_of(std::string_view record) {
   Packed head;
@@ -42,18 +36,19 @@ std::string_view category_by_arguments(std::string_view name, std::string_view a
 
 }  // namespace
 
-void pack(std::string& to, const Slice& slice) {
+PackedSlice pack(std::string& to, const Slice& slice) {
   const bool shaped = slice.shape >= 0;
   const Packed head{slice.time, slice.dur, slice.track, slice.shape, shaped ? slice.name : static_cast<int32_t>(slice.title.size()),
                     static_cast<uint32_t>(slice.category.size())};
   to.assign(reinterpret_cast<const char*>(&head), sizeof head);
   if (shaped) {
     to.append(reinterpret_cast<const char*>(slice.numbers.data()), slice.count * sizeof(int64_t));
-    return;
+    return head;
   }
   to += slice.title;
   to += slice.category;
   to += slice.args;
+  return head;
 }
 
 Slice unpack(std::string_view record) {
@@ -76,29 +71,24 @@ Slice unpack(std::string_view record) {
 
 // ---- groups: a stretch of begins and the stretch of ends that follows it
 
-void PftraceReader::begin(const Slice& slice) {
+void PftraceReader::begin(const PackedSlice& head, std::string_view record) {
   if (ends_.size()) end_group(false);
-  Line& line = lines_[slice.track];
-  line.in_order &= slice.time >= line.latest;
-  line.latest = std::max(line.latest, slice.time);
-  line.reached = line.group == group_ ? std::max(line.reached, slice.time) : slice.time;
+  Line& line = lines_[head.track];
+  line.in_order &= head.time >= line.latest;
+  line.latest = std::max(line.latest, head.time);
+  line.reached = line.group == group_ ? std::max(line.reached, head.time) : head.time;
   line.group = group_;
-  pack(record_, slice);
-  begins_.add(record_);
+  begins_.add(record);
 }
 
-void PftraceReader::end(const Slice& slice) {
-  Line& line = lines_[slice.track];
-  line.in_order &= slice.time >= line.latest;
-  line.latest = std::max(line.latest, slice.time);
+void PftraceReader::end(const PackedSlice& head, std::string_view record) {
+  Line& line = lines_[head.track];
+  line.in_order &= head.time >= line.latest;
+  line.latest = std::max(line.latest, head.time);
   if (line.group != group_) line.reached = 0, line.group = group_;
-  group_in_order_ &= slice.time >= line.reached;
-  line.reached = std::max(line.reached, slice.time);
-  Slice ending;
-  ending.time = slice.time, ending.dur = kIsEnd, ending.track = slice.track;
-  if (!slice.args.empty()) ending.args = slice.args;
-  pack(record_, ending);
-  ends_.add(record_);
+  group_in_order_ &= head.time >= line.reached;
+  line.reached = std::max(line.reached, head.time);
+  ends_.add(record);
 }
 
 // What is complete waits if it is not known yet where it is shown, or what it is.
@@ -166,15 +156,12 @@ void PftraceReader::write_paired(bool last) {
 }
 
 void PftraceReader::sort_group() {
-  for (Spool* spool : {&begins_, &ends_}) {
-    Spool::Pass pass(*spool);
-    std::string_view record;
-    while (pass.next(record)) {
+  for (Spool* spool : {&begins_, &ends_})
+    spool->each([this](std::string_view record) {
       const Packed head = head_of(record);
       if (streaming_ && streams(head.track)) step(lines_[head.track], record);
       else sorter_.add({head.track, head.time, 0, order_++}, record);
-    }
-  }
+    });
   if (!streaming_ && sorter_.in_memory() >= spec_.streams_after) stream_tracks();
 }
 
@@ -217,7 +204,7 @@ bool PftraceReader::streams(uint32_t track) {
 
 // What is as long as what is in it comes first, or it would be taken to be inside.
 void PftraceReader::release(Line& line) {
-  for (size_t i = line.holds; i-- > 0;) write(unpack(line.held[i]));
+  for (size_t i = line.holds; i-- > 0;) write_record(line.held[i]);
   line.holds = 0;
 }
 
@@ -284,7 +271,7 @@ void PftraceReader::step(Line& line, std::string_view record) {
     instant.dur = kNull;
     write(instant);
   } else if (head.dur != kNull) {
-    write(unpack(record));
+    write_record(record);
   } else if (line.depth >= kDeepest) {
     note("slices that are nested over 4,096 deep, left out", 0, -1);
     ++line.too_deep;
@@ -335,14 +322,31 @@ bool PftraceReader::write_late(size_t most) {
 
 // ---- as events
 
+// One that looks like others goes into the columns from where it lies.
+void PftraceReader::write_record(std::string_view record) {
+  const Packed head = head_of(record);
+  if (head.shape >= 0) {
+    const Place& place = place_of(head.track);
+    std::array<int64_t, kMaxColumns> numbers;
+    std::memcpy(numbers.data(), record.data() + sizeof head, record.size() - sizeof head);
+    const bool kept = !categories_[static_cast<size_t>(shapes_[static_cast<size_t>(head.shape)].category)].left_out;
+    if (kept && is_quick(head, place) && write_quickly(head, numbers.data(), place)) {
+      latest_ = std::max(latest_, saturating_add(head.time, head.dur));
+      return;
+    }
+  }
+  write(unpack(record));
+}
+
 void PftraceReader::write(const Slice& slice) {
   const bool shaped = slice.shape >= 0;
   if (shaped ? categories_[static_cast<size_t>(shapes_[static_cast<size_t>(slice.shape)].category)].left_out
              : !spec_.left_out.empty() && slice.category == spec_.left_out) return;
   Place& place = place_of(slice.track);
   latest_ = std::max(latest_, slice.dur == kNull ? slice.time : saturating_add(slice.time, slice.dur));
-  const bool quick = shaped && is_quick(slice, place);
-  if (quick && write_quickly(slice, place)) return;
+  const PackedSlice head{slice.time, slice.dur, slice.track, slice.shape, slice.name, 0};
+  const bool quick = shaped && is_quick(head, place);
+  if (quick && write_quickly(head, slice.numbers.data(), place)) return;
   std::optional<Identity> is;
   Slice spelled = slice;
   spell(spelled);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,6 +49,22 @@ class Spool {
     size_t used_ = 0;
     size_t in_memory_ = 0;
   };
+
+  // The same with a function, which adds nothing to it.
+  template <class Each>
+  void each(Each&& each) {
+    std::string_view record;
+    if (on_disk_) {
+      Pass pass(*this);
+      while (pass.next(record)) each(record);
+      return;
+    }
+    uint32_t size;
+    for (size_t at = 0; at < memory_.size(); at += sizeof size + size) {
+      std::memcpy(&size, memory_.data() + at, sizeof size);
+      each(std::string_view(memory_.data() + at + sizeof size, size));
+    }
+  }
 
  private:
   friend class Pass;

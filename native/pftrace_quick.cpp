@@ -1,0 +1,268 @@
+// Packets of a Perfetto trace that look like earlier ones: a begin whose annotations differ from those of an earlier slice of
+// the same name in nothing but numbers, or a plain end. They are read in one go, without a look at what the parts mean.
+// Whatever is unusual about a packet is left to the other reader, before anything of it is taken.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "pftrace.hpp"
+
+namespace stepscope {
+
+namespace {
+
+constexpr size_t kMostPatternBytes = 24 << 20;
+constexpr ptrdiff_t kRoom = 10;  // bytes that may be looked at for a number
+constexpr size_t kStamp = 10;    // bytes of a time and its tag
+constexpr int kBegin = 1, kEnd = 2;
+
+constexpr unsigned tag_of(unsigned field, WireType type) { return field << 3 | static_cast<unsigned>(type); }
+constexpr unsigned kAnnotation = tag_of(4, WireType::bytes);
+
+}  // namespace
+
+// A message, and up to where bytes may be looked at behind it.
+struct PftraceReader::Quick {
+  const char* p;
+  const char* end;
+  const char* readable;
+  // What was found of an event.
+  uint64_t type = 0, track = 0, name = 0, category = 0;
+  bool tracked = false, flows = false;
+
+  bool at(unsigned tag) const { return p < end && static_cast<unsigned char>(*p) == tag; }
+
+  bool varint(uint64_t& out) { return readable - p >= kRoom ? read_varint_quickly(p, out) && p <= end : read_varint(p, end, out); }
+
+  // The end of what has a length and begins at p; nullptr if it runs over the end.
+  const char* length() {
+    uint64_t size;
+    return read_varint(p, end, size) && size <= static_cast<uint64_t>(end - p) ? p + size : nullptr;
+  }
+
+  bool read_fields() {
+    while (p < end && static_cast<unsigned char>(*p) != kAnnotation) {
+      bool fine = true;
+      switch (static_cast<unsigned char>(*p++)) {
+        case tag_of(9, WireType::varint): fine = varint(type); break;
+        case tag_of(11, WireType::varint): fine = tracked = varint(track); break;
+        case tag_of(10, WireType::varint): fine = name == 0 && varint(name) && name; break;
+        case tag_of(3, WireType::varint): fine = category == 0 && varint(category) && category; break;
+        case 0xf9:  // an arrow: field 47, in eight bytes
+          if (end - p < 9 || *p != 2) return false;
+          flows = true;
+          p += 9;
+          break;
+        default: return false;
+      }
+      if (!fine) return false;
+    }
+    return tracked;
+  }
+
+  bool follows(const Pattern::Piece& piece, const std::string& text) const {
+    if (piece.size <= 8 && readable - p >= 8) return ((load64(p) ^ piece.word) & piece.mask) == 0;
+    return same_bytes(p, text.data() + piece.at, piece.size);
+  }
+
+  // The numbers of annotations that look like the pattern's, and of nothing else.
+  bool read_numbers(const Pattern& pattern, int64_t* numbers, size_t& count) {
+    count = 0;
+    for (const Pattern::Piece& piece : pattern.pieces) {
+      if (!at(kAnnotation)) return false;
+      ++p;
+      const char* after = length();
+      if (!after || after - p < static_cast<ptrdiff_t>(piece.size) || !follows(piece, pattern.text)) return false;
+      p += piece.size;
+      if (piece.kind == 1) {
+        uint64_t value;
+        if (!varint(value) || value >= static_cast<uint64_t>(kPlainNumber)) return false;  // negative ones are rare
+        numbers[count++] = static_cast<int64_t>(value);
+      } else if (piece.kind == 2) {
+        if (after - p != 8) return false;
+        std::memcpy(&numbers[count], p, 8);
+        if (!is_plain(std::bit_cast<double>(numbers[count++]))) return false;
+        p = after;
+      }
+      if (p != after) return false;
+    }
+    return p == end;
+  }
+};
+
+// An end is like the one before it but for the time, which comes first and takes nine bytes since the year 1973.
+bool PftraceReader::read_same_end(std::string_view packet, const char* readable) {
+  const End& last = last_end_;
+  const char* p = packet.data();
+  if (packet.size() != last.size || readable - p < 32 || last.sequence != last_sequence_) return false;
+  if (static_cast<unsigned char>(*p) != tag_of(8, WireType::varint)) return false;
+  uint64_t stamp;
+  ++p;
+  if (!read_varint_quickly(p, stamp) || p != packet.data() + kStamp || !same_padded(p, last.text.data(), last.size - kStamp)) return false;
+  const uint32_t clock = last_sequence_->second.default_clock;
+  if (stamp > static_cast<uint64_t>(kFarthest) || (clock && clock != primary_clock_)) return false;
+  const auto time = static_cast<int64_t>(stamp);
+  ++packets;
+  latest_ = std::max(latest_, time);
+  const PackedSlice head{time, kIsEnd, last.track, -1, 0, 0};
+  end(head, {reinterpret_cast<const char*>(&head), sizeof head});
+  return true;
+}
+
+void PftraceReader::learn_end(std::string_view packet, uint32_t track) {
+  last_end_.size = 0;
+  Wire wire(packet);
+  if (!wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp || packet.size() > kStamp + last_end_.text.size()) return;
+  while (wire.next())
+    if (wire.field == 8) return;  // the last one counts
+  last_end_.size = packet.size();
+  last_end_.text.fill(0);
+  std::copy(packet.begin() + kStamp, packet.end(), last_end_.text.begin());
+  last_end_.sequence = last_sequence_;
+  last_end_.track = track;
+}
+
+bool PftraceReader::read_quickly(std::string_view packet, const char* readable) {
+  if (read_same_end(packet, readable)) return true;
+  Quick all{packet.data(), packet.data() + packet.size(), readable}, event{};
+  uint64_t stamp = 0, number = 0, flags = 0;
+  bool stamped = false;
+  while (all.p < all.end) {
+    bool fine = true;
+    switch (static_cast<unsigned char>(*all.p++)) {
+      case tag_of(8, WireType::varint): fine = stamped = all.varint(stamp); break;
+      case tag_of(10, WireType::varint): fine = all.varint(number); break;
+      case tag_of(13, WireType::varint): fine = all.varint(flags); break;
+      case tag_of(11, WireType::bytes): {
+        const char* after = all.length();
+        if (!after) return false;
+        event = {all.p, after, readable};
+        all.p = after;
+        break;
+      }
+      default: return false;
+    }
+    if (!fine) return false;
+  }
+  if (!event.p || !stamped || flags & 1 || stamp > static_cast<uint64_t>(kFarthest)) return false;
+  if (!last_sequence_ || last_sequence_->first != static_cast<uint32_t>(number)) {
+    const auto it = sequences_.find(static_cast<uint32_t>(number));
+    if (it == sequences_.end()) return false;
+    last_sequence_ = &*it;
+  }
+  const Sequence& sequence = last_sequence_->second;
+  if (!sequence.epoch || (sequence.default_clock && sequence.default_clock != primary_clock_)) return false;
+  if (!event.read_fields() || !read_event_quickly(event, sequence, static_cast<int64_t>(stamp))) return false;
+  if (event.type == kEnd && any_track_ && last_uuid_ == event.track) learn_end(packet, last_track_);
+  return true;
+}
+
+bool PftraceReader::read_event_quickly(Quick& event, const Sequence& sequence, int64_t time) {
+  SliceRecord slice;
+  slice.head = {time, kIsEnd, 0, -1, 0, 0};
+  size_t count = 0;
+  if (event.type == kEnd) {
+    if (event.name || event.category || event.flows || event.p < event.end) return false;
+  } else {
+    Pattern* found = event.type == kBegin && event.name && event.category ? find_pattern(event, sequence, slice, count) : nullptr;
+    if (!found) return false;
+    slice.head.dur = kNull, slice.head.shape = found->shape, slice.head.name = found->name;
+    found_pattern(found);
+    uncategorised = false;
+    ++slices;
+  }
+  ++packets;
+  if (origin_ == kNull) origin_ = time;
+  latest_ = std::max(latest_, time);
+  slice.head.track = track_number(event.track);
+  if (event.type == kEnd) end(slice.head, slice.record(0));
+  else begin(slice.head, slice.record(count));
+  return true;
+}
+
+// The pattern that followed the last one before, or another one of the name.
+Pattern* PftraceReader::find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count) {
+  constexpr size_t kMostTried = 8;
+  const auto fits = [&](const Pattern& pattern) {
+    if (pattern.category_iid != event.category || pattern.epoch != sequence.epoch || (event.flows && !pattern.tied)) return false;
+    Quick annotations{event.p, event.end, event.readable};
+    return annotations.read_numbers(pattern, slice.numbers.data(), count);
+  };
+  Pattern* expected = last_pattern_ ? last_pattern_->follower : nullptr;
+  if (expected && expected->name_iid == event.name && fits(*expected)) return expected;
+  const Text* text = sequence.names.find(event.name);
+  if (!text || static_cast<size_t>(text->number) >= patterns_by_name_.size()) return nullptr;
+  Pattern*& first = patterns_by_name_[static_cast<size_t>(text->number)];
+  Pattern** from = &first;
+  for (size_t tried = 0; *from && tried < kMostTried; ++tried, from = &(*from)->chained) {
+    Pattern* pattern = *from;
+    if (pattern == expected || pattern->name_iid != event.name || !fits(*pattern)) continue;
+    *from = pattern->chained;
+    pattern->chained = first;
+    return first = pattern;
+  }
+  return nullptr;
+}
+
+void PftraceReader::found_pattern(Pattern* pattern) {
+  if (last_pattern_) last_pattern_->follower = pattern;
+  last_pattern_ = pattern;
+}
+
+// Keeps what the slice that was just read looks like, by raw_shape_.
+void PftraceReader::learn_pattern(const TrackEvent& event, const Sequence& sequence, const Slice& slice) {
+  constexpr size_t kMostChained = 256;
+  const bool usual = event.type == kBegin && event.name >= 0 && event.name_iid && event.category_iid && keys_known_ && ids_.empty();
+  if (!usual) return;
+  auto made = std::make_unique<Pattern>();
+  made->epoch = sequence.epoch;
+  made->name_iid = event.name_iid, made->category_iid = event.category_iid;
+  made->shape = slice.shape, made->name = event.name;
+  made->tied = event.correlation != kNull || !categories_[static_cast<size_t>(event.category)].runtime;
+  if (!add_pieces(*made)) return;
+  if (pattern_bytes_ + made->bytes() > kMostPatternBytes) {  // the trace has gone on to other slices
+    patterns_by_name_.clear(), patterns_.clear();
+    pattern_bytes_ = 0;
+    last_pattern_ = nullptr;
+  }
+  if (patterns_by_name_.size() <= static_cast<size_t>(event.name)) patterns_by_name_.resize(static_cast<size_t>(event.name) + 1);
+  Pattern*& first = patterns_by_name_[static_cast<size_t>(event.name)];
+  size_t others = 0;
+  for (Pattern* one = first; one; one = one->chained, ++others)  // it may be there, behind those that are tried
+    if (one->epoch == made->epoch && one->shape == made->shape && one->text == made->text && one->category_iid == made->category_iid &&
+        one->name_iid == made->name_iid)
+      return found_pattern(one);
+  if (others >= kMostChained) return;
+  made->chained = first;
+  first = made.get();
+  pattern_bytes_ += made->bytes();
+  found_pattern(first);
+  patterns_.push_back(std::move(made));
+}
+
+// What its annotations look like; false if a number is not written as usual.
+bool PftraceReader::add_pieces(Pattern& to) const {
+  size_t at = 12;  // behind the head of raw_shape_
+  for (const std::string_view annotation : annotations_) {
+    const auto kind = static_cast<uint8_t>(raw_shape_[at]);
+    std::string_view kept = annotation;
+    if (kind) {
+      Wire wire(annotation);
+      wire.next();
+      const auto value = static_cast<size_t>(wire.p - annotation.data()) + 1;
+      const unsigned tag = value < annotation.size() ? static_cast<unsigned char>(annotation[value - 1]) : 0;
+      if (tag != tag_of(3, WireType::varint) && tag != tag_of(4, WireType::varint) && tag != tag_of(5, WireType::fixed64)) return false;
+      kept = annotation.substr(0, value);
+    }
+    at += kind ? 5 : 5 + annotation.size();
+    Pattern::Piece piece{static_cast<uint32_t>(to.text.size()), static_cast<uint32_t>(kept.size()), kind, 0, 0};
+    std::memcpy(&piece.word, kept.data(), std::min<size_t>(kept.size(), 8));
+    piece.mask = kept.size() >= 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * kept.size()) - 1;
+    to.text += kept;
+    to.pieces.push_back(piece);
+  }
+  return true;
+}
+
+}  // namespace stepscope

@@ -23,6 +23,7 @@ constexpr size_t kMostRecord = 4 << 20;     // what is looked at of one row
 constexpr size_t kMostText = 1 << 16;       // what is kept of one text
 constexpr size_t kMostBatchText = 64 << 20;  // then a batch ends early
 constexpr size_t kDeepest = 64;
+constexpr size_t kBehind = 8;  // bytes behind a page that are looked at
 
 uint32_t big16(const unsigned char* p) { return static_cast<uint32_t>(p[0]) << 8 | p[1]; }
 uint32_t big32(const unsigned char* p) { return big16(p) << 16 | big16(p + 2); }
@@ -48,6 +49,13 @@ constexpr std::array<size_t, 12> kSizes = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0};
 
 // Bytes of a value; a text of a size that cannot be has none of it within any record.
 uint64_t size_of(uint64_t type) { return type < kSizes.size() ? kSizes[type] : (type - 12) / 2; }
+
+// The same where eight bytes from p on may be read.
+int64_t big_int_quickly(const unsigned char* p, size_t size) {
+  uint64_t value;
+  std::memcpy(&value, p, sizeof value);
+  return static_cast<int64_t>(__builtin_bswap64(value)) >> (64 - 8 * size);
+}
 
 int64_t big_int(const unsigned char* p, size_t size) {
   int64_t value = static_cast<signed char>(p[0]);
@@ -186,6 +194,7 @@ void SqliteScan::open_leaf(const unsigned char* page, uint32_t number) {
   }
   // Its own copy: following a row's other pages may drop this one from the file's chunks.
   leaf_.assign(page, page + file.usable);
+  leaf_.resize(file.usable + kBehind);
   leaf_number_ = number;
   cells_ = cells;
   cell_ = 0;
@@ -242,7 +251,9 @@ bool SqliteScan::read_row(size_t cell) {
   const uint64_t whole_page = file.usable - 35;
   if (payload <= whole_page) {
     if (payload > static_cast<uint64_t>(end - p)) return false;
-    return take(p, static_cast<size_t>(payload), payload, static_cast<int64_t>(rowid));
+    const auto size = static_cast<size_t>(payload);
+    if (take_alike(p, size, static_cast<int64_t>(rowid))) return true;
+    return take(p, size, payload, static_cast<int64_t>(rowid));
   }
   // The file format's rule of how much of a long row stays on its page.
   const uint64_t least = (file.usable - 12) * 32 / 255 - 23;
@@ -290,6 +301,7 @@ bool SqliteScan::take(const unsigned char* record, size_t size, uint64_t whole, 
     at += size_of(types[count]);
     if (at > whole) return false;
   }
+  if (count == last_place_ && at <= size) learn(record, static_cast<size_t>(type_at - record), at);
   at = header;
   for (size_t place = 0; place < last_place_; ++place) {
     const bool there = place < count;
@@ -302,6 +314,37 @@ bool SqliteScan::take(const unsigned char* record, size_t size, uint64_t whole, 
       put(column, there ? types[place] : 0, record + std::min<uint64_t>(at, size), here, fits, rowid);
     }
     at += long_;
+  }
+  return true;
+}
+
+// Keeps what follows from the types at the beginning of a row whose wanted values are all there.
+void SqliteScan::learn(const unsigned char* record, size_t head, uint64_t end) {
+  alike_.assign(record, record + head);
+  alike_end_ = end;
+  steps_.clear();
+  uint64_t header = 0, type = 0;
+  const unsigned char* type_at = record + varint(record, record + head, header);
+  for (size_t place = 0, at = static_cast<size_t>(header); place < last_place_; ++place) {
+    type_at += varint(type_at, record + head, type);
+    const auto size = static_cast<size_t>(size_of(type));
+    if (wanted_[place] >= 0) {
+      const auto column = static_cast<size_t>(wanted_[place]);
+      steps_.push_back({column, type, at, size, columns[column].kind == SqliteKind::kInt && type >= 1 && type <= 6});
+    }
+    at += size;
+  }
+}
+
+// A row of the leaf that begins as the last one did; false if it does not, and nothing was taken.
+bool SqliteScan::take_alike(const unsigned char* record, size_t size, int64_t rowid) {
+  if (alike_.empty() || size < alike_.size() || size < alike_end_) return false;
+  if (std::memcmp(record, alike_.data(), alike_.size()) != 0) return false;
+  for (const Step& step : steps_) {
+    SqliteColumn& column = columns[step.column];
+    const unsigned char* value = record + step.at;
+    if (step.whole_number) column.ints[batch_] = big_int_quickly(value, step.size);
+    else put(column, step.type, value, step.size, true, rowid);
   }
   return true;
 }

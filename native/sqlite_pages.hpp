@@ -70,6 +70,13 @@ class SqliteScan {
   uint64_t bad_pages = 0, bad_rows = 0, odd_values = 0, cut_texts = 0;
 
  private:
+  // Where a value of rows that begin alike lies, and what it is.
+  struct Step {
+    size_t column;
+    uint64_t type;
+    size_t at, size;
+    bool whole_number;  // for a column of such
+  };
   struct Level {
     std::vector<uint32_t> children;
     size_t at = 0;
@@ -80,6 +87,8 @@ class SqliteScan {
   bool read_row(size_t cell);
   bool gather(const unsigned char* at, size_t local, size_t most);
   bool take(const unsigned char* record, size_t size, uint64_t whole, int64_t rowid);
+  bool take_alike(const unsigned char* record, size_t size, int64_t rowid);
+  void learn(const unsigned char* record, size_t head, uint64_t end);
   void put(SqliteColumn& column, uint64_t type, const unsigned char* value, size_t size, bool whole, int64_t rowid);
   void put_text(SqliteColumn& column, const unsigned char* value, size_t size);
   void put_null(SqliteColumn& column);
@@ -90,6 +99,10 @@ class SqliteScan {
   uint32_t leaf_number_ = 0;
   size_t cells_ = 0, cell_ = 0, header_ = 0, batch_ = 0, text_bytes_ = 0;
   size_t last_place_ = 0;
+  // Types of one row after the other are mostly the same: how the last one began, and what followed from it.
+  std::vector<unsigned char> alike_;
+  std::vector<Step> steps_;
+  uint64_t alike_end_ = 0;  // of its last value
   std::vector<int> wanted_;  // by place in the record: the first column, or -1
 };
 

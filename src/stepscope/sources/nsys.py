@@ -126,8 +126,9 @@ def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMet
         metadata = metadata_of(tables)
         units = {one["id"]: one.get("numSms", 0) for one in metadata.get("deviceProperties", ())}
         events = NsysEvents(tables, writer)
-        NsysRows(events, units).read()
-        read_ranges(events)
+        with writer.beside():
+            NsysRows(events, units).read()
+            read_ranges(events)
         counted = events.counted
         unread = unread_metrics(tables, gpus_read="counters" in counted)
         damage = (*tables.damage, *events.times.damage)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import astuple, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from stepscope.store.rows import SHARED, PlainRows, batches_of, shown, stored_ta
 from stepscope.store.side_rows import SideRows
 from stepscope.store.sizes import BelievedSizes
 from stepscope.store.stretches import WrittenRows
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from stepscope._native import Batch
 
 __all__ = ["StoreWriter", "TableTaken"]
+
+_WAITING = 2  # batches that may wait to be encoded
 
 
 class TableTaken(StepscopeError):  # noqa: N818  # as OutOfMemory: it says what is wrong
@@ -57,6 +61,16 @@ class StoreWriter:
         self._plain = PlainRows(self._keep)
         self._side = SideRows(folder)
         self._sizes = {table.name: BelievedSizes() for table in STORED}
+        self._aside: BackgroundWorker | None = None
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Within this, what is added with `add_rows` is encoded in another thread, in order."""
+        try:
+            with BackgroundWorker(_WAITING) as self._aside:  # leaving it waits for all of them
+                yield
+        finally:
+            self._aside = None
 
     def open_files(self) -> None:
         """Imports pyarrow and opens the files, which the first rows would do otherwise."""
@@ -92,6 +106,14 @@ class StoreWriter:
             self.rows[table] += batch.num_rows
 
     def _keep(
+        self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
+    ) -> None:
+        if self._aside is None:
+            self._keep_now(table, records, runs)
+        else:
+            self._aside.run(partial(self._keep_now, table, records, runs))
+
+    def _keep_now(
         self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
     ) -> None:
         records = self._sizes[table.name].of(records)

@@ -67,7 +67,7 @@ def draw(path: Path, size: int) -> int:
     names = [(number, f"void at::native::kernel_{number}<{'x' * 60}>(float*)") for number in range(50, 700)]
     opened.executemany("INSERT INTO StringIds VALUES (?, ?)", calls + names)
     for table, (columns, _, _) in _TABLES.items():
-        kinds = (f"{one} {'TEXT' if 'ext' in one else 'INTEGER'}" for one in columns.split())
+        kinds = (f"{one} {'TEXT' if one.lower().endswith('text') else 'INTEGER'}" for one in columns.split())
         opened.execute(f"CREATE TABLE {table} ({', '.join(kinds)})")
     for first in range(0, kernels, _AT_ONCE):
         for table, (_, times, values) in _TABLES.items():

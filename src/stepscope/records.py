@@ -7,15 +7,13 @@ and the others are closures. To the type checker, and to whoever uses one, it is
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["cheap_dataclasses", "dataclass"]
+__all__ = ["dataclass"]
 
 Methods = dict[str, Any]
-_standard = dataclasses.dataclass
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
@@ -30,26 +28,11 @@ else:
         return made if cls is None else made(cls)
 
 
-@contextmanager
-def cheap_dataclasses() -> Iterator[None]:
-    """Libraries that are imported meanwhile declare theirs as cheaply; for our programs, nobody else's."""
-
-    def declared(cls: Any = None, /, **options: Any) -> Any:
-        known = options.keys() <= {"frozen", "slots", "eq"}
-        return (dataclass if known else _standard)(cls, **options)
-
-    dataclasses.dataclass = declared
-    try:
-        yield
-    finally:
-        dataclasses.dataclass = _standard
-
-
 def _made(plain: type, *, frozen: bool, slots: bool, eq: bool) -> Any:
     written = set(vars(plain))
     if plain.__doc__ is None:
         plain.__doc__ = plain.__name__  # else it would be made of the signature, which is not there yet
-    cls: Any = _standard(init=False, repr=False, eq=False, slots=slots)(plain)
+    cls: Any = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots)(plain)
     fields = dataclasses.fields(cls)
     if any(one.kw_only or not one.init or one.hash is not None for one in fields):
         raise TypeError(f"{cls.__name__}: such fields need dataclasses.dataclass")

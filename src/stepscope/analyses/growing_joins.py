@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 

@@ -1,4 +1,4 @@
-"""Imports pyarrow without what takes long and helps no command: pandas, documentation, threads."""
+"""Imports pyarrow without what takes long and helps no command: pandas, threads for linear algebra."""
 
 from __future__ import annotations
 
@@ -40,19 +40,11 @@ def _one_blas_thread() -> Iterator[None]:
         del os.environ[_BLAS_THREADS]
 
 
-def _no_documentation() -> None:
-    """What `pyarrow.compute` parses as it is imported, for the help of its functions, has no parameters."""
-    silent = ModuleType("pyarrow.vendored.docscrape")
-    silent.NumpyDocString = lambda _: {"Parameters": ()}  # type: ignore[attr-defined]
-    sys.modules.setdefault(silent.__name__, silent)
-
-
 def quick_arrow() -> None:
     """Imports pyarrow, and makes its first array, at which it looks once for pandas, while there is none.
 
     What needs pandas later still finds it: `to_pandas()` looks again.
     """
-    _no_documentation()
     with _one_blas_thread():
         import pyarrow as pa
     if "pandas" in sys.modules:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from stepscope.compare import RankOfSide, RanksOfSide, StepChange
+from stepscope.records import dataclass
 
 __all__ = ["ChangedRank", "PairedRanks", "paired_ranks"]
 

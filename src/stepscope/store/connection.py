@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from stepscope import interrupts
 from stepscope.errors import OutOfMemoryError, StepscopeError
 from stepscope.memory import address_space, is_lack_of_memory, not_enough, share_for_database
-from stepscope.records import cheap_dataclasses
 from stepscope.schema import DICTIONARIES
 from stepscope.store.layout import check_place
 from stepscope.store.leftovers import spill_folder
@@ -35,7 +34,6 @@ __all__ = [
     "few",
     "lock",
     "names_of",
-    "quick_duckdb",
     "run",
     "unlocked",
 ]
@@ -60,12 +58,6 @@ _INTERRUPTED = re.compile(r"^Query interrupted$|^INTERRUPT Error")
 
 SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
-
-
-def quick_duckdb() -> None:
-    """Imports DuckDB, of whose import half the time goes into data classes."""
-    with cheap_dataclasses():
-        import duckdb  # noqa: F401
 
 
 def connect(files: StoreFiles, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:

@@ -98,12 +98,10 @@ def _on_trace(
     from stepscope.cli.progress import ProgressLine
     from stepscope.findings.build import build_report, import_all
     from stepscope.findings.thresholds import nearest_thresholds
-    from stepscope.store.connection import quick_duckdb
     from stepscope.threads import BackgroundWorker
 
     thresholds = nearest_thresholds(here())
     quick_arrow()  # before the thread: where an import fails in one thread, another gets half a module
-    quick_duckdb()
     with BackgroundWorker() as beside:
         beside.run(import_all)
         opened = open_with_progress(trace, also=also, store=store, demo=demo, wanted=wanted)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from stepscope import units
 from stepscope.analyses.loops import Loop
 from stepscope.analyses.step_classes import StepClass
@@ -14,6 +12,7 @@ from stepscope.findings._loops import NamedLoop, named_loops
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["repeated_calls"]

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from copy import copy
-from functools import cache
 from importlib import import_module
 from types import ModuleType, NoneType, UnionType
 from typing import (
@@ -163,6 +162,7 @@ class Table(InNotebook, Generic[Row]):
 
 _known: dict[type, tuple[Column, ...]] = {}
 _kinds: dict[type, tuple[_Kind, ...]] = {}
+_schemas: dict[type, pa.Schema] = {}
 _PLAIN = re.compile(r"""Annotated\[\s*(int|float|str|bool)(\s*\|\s*None)?\s*,\s*['"]""")
 
 
@@ -243,10 +243,11 @@ def _check(row: type, column: _Kind, absent: int, values: Iterable[Any]) -> None
         raise ValueError(f"{row.__name__}.{column.name}: a value is not finite")
 
 
-@cache
 def _schema(row: type) -> pa.Schema:
     import pyarrow as pa
 
-    return pa.schema(
-        [pa.field(column.name, _arrow_type(column), column.nullable) for column in _kinds_of(row)]
-    )
+    if row not in _schemas:
+        _schemas[row] = pa.schema(
+            [pa.field(column.name, _arrow_type(column), column.nullable) for column in _kinds_of(row)]
+        )
+    return _schemas[row]

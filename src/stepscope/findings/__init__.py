@@ -14,7 +14,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
-from functools import cache
 from typing import Any, Literal, Protocol, cast
 
 from stepscope.findings.claims import Claim
@@ -225,9 +224,18 @@ def rule(
     return mark
 
 
-@cache
-def wanted_by(function: Callable[..., Any]) -> tuple[dict[str, tuple[str, dict[str, str]]], dict[str, Any]]:
+Wanted = tuple[dict[str, tuple[str, dict[str, str]]], dict[str, Any]]
+_wanted: dict[Any, Wanted] = {}
+
+
+def wanted_by(function: Callable[..., Any]) -> Wanted:
     """What a rule wants to see, by parameter: an analysis and its options; and its thresholds."""
+    if function not in _wanted:
+        _wanted[function] = _parameters_of(function)
+    return _wanted[function]
+
+
+def _parameters_of(function: Callable[..., Any]) -> Wanted:
     tables: dict[str, tuple[str, dict[str, str]]] = {}
     thresholds: dict[str, Any] = {}
     for name, parameter in inspect.signature(function).parameters.items():

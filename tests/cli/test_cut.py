@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.drawing import Drawing
 from tests.oracle import Oracle
+from tests.samples import tiered
 
 import stepscope
 from stepscope.cli.commands.cut import _nanoseconds
@@ -34,11 +35,6 @@ def read(path: Path) -> dict[str, Any]:
 
 def names(path: Path) -> list[str]:
     return [event["name"] for event in read(path)["traceEvents"] if event["ph"] != "M"]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
 
 
 def cut(source: Path, window: str, tmp_path: Path) -> Path:
@@ -72,7 +68,7 @@ OPS_OF_STEP = """
 """
 
 
-@pytest.mark.parametrize("name", STEPPED)
+@pytest.mark.parametrize("name", tiered(STEPPED, STEPPED[:4:2]))
 class TestSteps:
     def test_each_step_alone_says_what_the_whole_says(self, name: str, tmp_path: Path) -> None:
         source = DATA / f"{name}.pt.trace.json.gz"
@@ -132,7 +128,9 @@ def stepped() -> Drawing:
 
 class TestDrawn:
     @pytest.fixture
-    def source(self, tmp_path: Path) -> Path:
+    def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        # A store remembers where its profile lay: this one is not that of another test.
+        monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
         path = tmp_path / "drawn.json"
         path.write_text(stepped().json(), encoding="utf-8")
         return path

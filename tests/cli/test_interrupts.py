@@ -56,7 +56,7 @@ def run(command: tuple[str, ...], cache: Path, number: int = 0, after_s: float =
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", some([(command,) for command in COMMANDS], 2), ids=lambda command: "-".join(command[::2])[:20]
+    "command", some([(command,) for command in COMMANDS], 1), ids=lambda command: "-".join(command[::2])[:20]
 )
 def test_a_signal_at_any_moment(command: tuple[str, ...], tmp_path: Path) -> None:
     whole = run(command, tmp_path / "whole" / "cache")

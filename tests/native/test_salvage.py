@@ -63,7 +63,7 @@ def said_something(reading: Reading) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "layout", some([*LISTS, *OBJECTS], 3), ids=lambda layout: f"{layout.root}-{layout.style}"
+    "layout", some([OBJECTS[0], *LISTS, *OBJECTS[1:]], 2), ids=lambda layout: f"{layout.root}-{layout.style}"
 )
 def test_a_file_may_be_cut_anywhere(layout: Layout) -> None:
     text = drawn(6).json(layout)
@@ -145,7 +145,7 @@ def as_python(raw: bytes) -> list[Event] | None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "layout", some([*LISTS, *OBJECTS], 3), ids=lambda layout: f"{layout.root}-{layout.style}"
+    "layout", some([OBJECTS[0], *LISTS, *OBJECTS[1:]], 2), ids=lambda layout: f"{layout.root}-{layout.style}"
 )
 def test_a_wrong_byte_costs_one_event(layout: Layout) -> None:
     text = drawn(1).json(layout).lstrip()

@@ -47,6 +47,9 @@ struct Batch {
 
   // Where each thread's rows begin in a sorted batch, and its end.
   std::vector<int64_t> thread_bounds() const;
+
+ private:
+  void sort_thread(uint32_t* first, uint32_t* last) const;
 };
 
 }  // namespace stepscope

@@ -150,6 +150,15 @@ struct Pattern {
   uint64_t name_iid = 0, category_iid = 0;  // as the sequence numbers them
   std::vector<Piece> pieces;
   std::string text;
+  // The packet around it, as it was written the last time: between the time and the length of the event, from there to the
+  // annotations, and behind the event. `track` is what the second one says; without a track nothing of it is known.
+  struct Around {
+    std::array<char, 16> before{}, behind{};
+    std::array<char, 32> head{};
+    uint8_t before_size = 0, behind_size = 0, head_size = 0;
+    int64_t track = -1;
+    const void* sequence = nullptr;
+  } around;
   Pattern* chained = nullptr;   // another one of the same name
   Pattern* follower = nullptr;  // the one that came the last time after this one
 
@@ -257,6 +266,8 @@ class PftraceReader {
   bool read_event_quickly(Quick& event, const Sequence& sequence, int64_t time);
   Pattern* find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count);
   void found_pattern(Pattern* pattern);
+  bool read_expected(std::string_view packet, const char* readable);
+  void learn_around(std::string_view packet, const Quick& event);
   bool read_same_end(std::string_view packet, const char* readable);
   void learn_end(std::string_view packet, uint32_t track);
   bool add_pieces(Pattern& to) const;

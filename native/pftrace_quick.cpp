@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMostPatternBytes = 24 << 20;
 constexpr ptrdiff_t kRoom = 10;  // bytes that may be looked at for a number
 constexpr size_t kStamp = 10;    // bytes of a time and its tag
+constexpr size_t kLookedAt = 32;  // bytes behind a packet that are looked at
 constexpr int kBegin = 1, kEnd = 2;
 
 constexpr unsigned tag_of(unsigned field, WireType type) { return field << 3 | static_cast<unsigned>(type); }
@@ -27,6 +28,7 @@ struct PftraceReader::Quick {
   const char* p;
   const char* end;
   const char* readable;
+  const char* first = p;
   // What was found of an event.
   uint64_t type = 0, track = 0, name = 0, category = 0;
   bool tracked = false, flows = false;
@@ -95,7 +97,7 @@ struct PftraceReader::Quick {
 bool PftraceReader::read_same_end(std::string_view packet, const char* readable) {
   const End& last = last_end_;
   const char* p = packet.data();
-  if (packet.size() != last.size || readable - p < 32 || last.sequence != last_sequence_) return false;
+  if (packet.size() != last.size || last.sequence != last_sequence_) return false;
   if (static_cast<unsigned char>(*p) != tag_of(8, WireType::varint)) return false;
   uint64_t stamp;
   ++p;
@@ -123,8 +125,68 @@ void PftraceReader::learn_end(std::string_view packet, uint32_t track) {
   last_end_.track = track;
 }
 
+// A begin as it is expected after the last one: the whole packet is compared but for the time, a length and the numbers.
+bool PftraceReader::read_expected(std::string_view packet, const char* readable) {
+  const Pattern* expected = last_pattern_ ? last_pattern_->follower : nullptr;
+  if (!expected || expected->around.track < 0 || expected->around.sequence != last_sequence_) return false;
+  const Pattern::Around& around = expected->around;
+  const Sequence& sequence = last_sequence_->second;
+  const char* end = packet.data() + packet.size();
+  Quick all{packet.data() + 1, end, readable};
+  uint64_t stamp;
+  if (static_cast<unsigned char>(packet[0]) != tag_of(8, WireType::varint) || !all.varint(stamp) || all.p != packet.data() + kStamp) return false;
+  if (!same_padded(all.p, around.before.data(), around.before_size)) return false;
+  all.p += around.before_size;
+  if (all.p >= end) return false;
+  const char* event_end = all.length();
+  if (!event_end || end - event_end != around.behind_size || event_end - all.p < around.head_size) return false;
+  if (!same_padded(all.p, around.head.data(), around.head_size) || !same_padded(event_end, around.behind.data(), around.behind_size)) return false;
+  if (stamp > static_cast<uint64_t>(kFarthest) || expected->epoch != sequence.epoch) return false;
+  if (sequence.default_clock && sequence.default_clock != primary_clock_) return false;
+  SliceRecord slice;
+  size_t count;
+  Quick annotations{all.p + around.head_size, event_end, readable};
+  if (!annotations.read_numbers(*expected, slice.numbers.data(), count)) return false;
+  const auto time = static_cast<int64_t>(stamp);
+  slice.head = {time, kNull, static_cast<uint32_t>(around.track), expected->shape, expected->name, 0};
+  ++packets, ++slices;
+  uncategorised = false;
+  latest_ = std::max(latest_, time);
+  last_pattern_ = last_pattern_->follower;
+  begin(slice.head, slice.record(count));
+  return true;
+}
+
+// Keeps how the packet of a begin that was just read is written around its annotations.
+void PftraceReader::learn_around(std::string_view packet, const Quick& event) {
+  if (last_pattern_->around.track == last_track_ && last_pattern_->around.sequence == last_sequence_) return;
+  Pattern::Around around;
+  Wire wire(packet);
+  if (event.flows || !wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp) return;
+  size_t events = 0;
+  const char* length = nullptr;  // where that of the event begins
+  for (const char* at = wire.p; wire.next(); at = wire.p) {
+    if (wire.field == 8) return;  // the last one counts
+    if (wire.field == 11) ++events, length = at + 1;
+  }
+  if (events != 1) return;
+  const char *from = packet.data() + kStamp, *end = packet.data() + packet.size();
+  const auto keep = [](auto& to, uint8_t& size, const char* first, const char* last) {
+    if (last - first > static_cast<ptrdiff_t>(to.size())) return false;
+    std::copy(first, last, to.begin());
+    size = static_cast<uint8_t>(last - first);
+    return true;
+  };
+  if (!keep(around.before, around.before_size, from, length) || !keep(around.behind, around.behind_size, event.end, end) ||
+      !keep(around.head, around.head_size, event.first, event.p)) return;
+  around.track = last_track_;
+  around.sequence = last_sequence_;
+  last_pattern_->around = around;
+}
+
 bool PftraceReader::read_quickly(std::string_view packet, const char* readable) {
-  if (read_same_end(packet, readable)) return true;
+  const bool room = packet.size() > kStamp && readable - packet.data() >= static_cast<ptrdiff_t>(packet.size() + kLookedAt);
+  if (room && (read_same_end(packet, readable) || read_expected(packet, readable))) return true;
   Quick all{packet.data(), packet.data() + packet.size(), readable}, event{};
   uint64_t stamp = 0, number = 0, flags = 0;
   bool stamped = false;
@@ -154,7 +216,9 @@ bool PftraceReader::read_quickly(std::string_view packet, const char* readable) 
   const Sequence& sequence = last_sequence_->second;
   if (!sequence.epoch || (sequence.default_clock && sequence.default_clock != primary_clock_)) return false;
   if (!event.read_fields() || !read_event_quickly(event, sequence, static_cast<int64_t>(stamp))) return false;
-  if (event.type == kEnd && any_track_ && last_uuid_ == event.track) learn_end(packet, last_track_);
+  if (!any_track_ || last_uuid_ != event.track) return true;
+  if (event.type == kEnd) learn_end(packet, last_track_);
+  else learn_around(packet, event);
   return true;
 }
 

@@ -232,10 +232,7 @@ bool PftraceReader::write_quickly(const PackedSlice& slice, const int64_t* numbe
   const int32_t thread = place.threads[place.device != kNull && slice.dur != kNull];
   const int32_t name = slice.name < 0 ? -1 : name_ids_[static_cast<size_t>(slice.name)];
   if (shape.skeleton < 0 || thread < 0 || name == kUnknown) return false;
-  std::array<int64_t, kMaxColumns> values;
-  values.fill(kNull);
-  for (size_t i = 0; i < shape.columns.size(); ++i) values[shape.columns[i]] = numbers[i];
-  events_.add({shape.table, thread, name, shape.skeleton}, slice.time - origin_, slice.dur, values.data());
+  events_.add({shape.table, thread, name, shape.skeleton}, slice.time - origin_, slice.dur, shape.columns, numbers);
   return true;
 }
 

@@ -75,6 +75,7 @@ void make_reader(Reader* self, const std::vector<std::pair<std::string, Columns>
   set("batch_rows", spec.batch_rows);
   if (options.contains("most_apart_ns")) spec.most_apart_ns = nb::cast<int64_t>(options["most_apart_ns"]);
   if (options.contains("most_summed_ns")) spec.most_summed_ns = nb::cast<int64_t>(options["most_summed_ns"]);
+  if (options.contains("from_day_before")) spec.from_day_before = nb::cast<bool>(options["from_day_before"]);
   if (options.contains("templates")) spec.templates = nb::cast<bool>(options["templates"]);
   if (options.contains("check_every")) spec.check_every = nb::cast<unsigned>(options["check_every"]);
   new (self) Reader(std::move(spec));
@@ -158,6 +159,7 @@ void bind_reader(nb::module_& m) {
       .def_ro("known_hits", &Reader::known_hits)
       .def_ro("template_hits", &Reader::template_hits)
       .def_ro("template_checks", &Reader::template_checks)
+      .def_prop_ro("origin", &Reader::origin)
       .def_ro("template_mismatches", &Reader::template_mismatches);
 }
 

@@ -326,8 +326,6 @@ void Reader::note_repairs(unsigned repairs, int64_t offset) {
 
 // ---- handing over
 
-std::vector<std::unique_ptr<Batch>> Reader::take_batches() { return std::exchange(ready_, {}); }
-
 void Texts::take(const std::vector<std::string_view>& texts) {
   size_t size = 0;
   for (const std::string_view text : texts) size += text.size();

@@ -31,6 +31,8 @@ struct ReaderSpec {
   // written by a broken clock. And all durations together leave room for sums of sums.
   int64_t most_apart_ns = int64_t{10} * 24 * 3600 * 1'000'000'000;
   int64_t most_summed_ns = int64_t{1} << 57;
+  // Scripts count exactly up to 2^53 ns, which is 104 days: times since 1970 are counted from the day before instead.
+  bool from_day_before = false;
   bool templates = true;
   unsigned check_every = 1024;  // of so many template hits one is read again by the general path
 };
@@ -87,6 +89,7 @@ class Reader {
   uint64_t numberings() const { return numberings_; }  // numbers of names and skeletons hold until this changes
 
   std::vector<std::unique_ptr<Batch>> take_batches();
+  int64_t origin() const { return origin_; }  // what the times of all batches count from
   // Never before it is settled which times are believed: what was counted for a skeleton may still change.
   bool dictionary_full() const { return settled_ && dictionary_exceeded(); }
   bool dictionary_exceeded() const { return skeletons_.bytes() + spellings_.bytes() > spec_.dictionary_bytes || names_full(); }
@@ -196,6 +199,7 @@ class Reader {
   // Times are judged by those of the first full batch: until it is there, all are taken.
   bool settled_ = false;
   uint64_t earliest_ = static_cast<uint64_t>(-kFarthest), span_ = 2 * static_cast<uint64_t>(kFarthest);
+  int64_t origin_ = 0;
   int64_t summed_ = 0;  // of all durations
   const char* not_admitted_ = "";
   std::optional<Identity> alike_;  // of the event stored last, if others may be added as the same

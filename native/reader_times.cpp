@@ -1,12 +1,15 @@
 // Which times are believed. A clock that was read wrongly writes numbers that are years away, and one of them would make
 // the trace years long: such events are set aside and counted, the others stand.
 #include <algorithm>
+#include <utility>
 
 #include "reader.hpp"
 
 namespace stepscope {
 
 namespace {
+
+constexpr int64_t kDay = int64_t{24} * 3600 * 1'000'000'000, kExact = int64_t{1} << 53;
 
 template <class T>
 void keep_rows(Column<T>& column, const std::vector<uint32_t>& rows) {
@@ -50,6 +53,7 @@ void Reader::settle() {
   std::nth_element(starts.begin(), middle, starts.end());
   earliest_ = static_cast<uint64_t>(*middle) - static_cast<uint64_t>(spec_.most_apart_ns);
   span_ = 2 * static_cast<uint64_t>(spec_.most_apart_ns);
+  if (spec_.from_day_before && *middle > kExact && *middle < kFarthest) origin_ = *middle / kDay * kDay - kDay;
   std::vector<int64_t> dropped;
   for (auto& batch : open_)
     if (batch) drop_far(*batch, dropped);
@@ -60,6 +64,14 @@ void Reader::settle() {
   for (auto& batch : open_)
     for (size_t i = 0; batch && i < batch->count; ++i)
       batch->event[i] -= std::lower_bound(dropped.begin(), dropped.end(), batch->event[i]) - dropped.begin();
+}
+
+// All times, also those of names of threads that mean nothing: added to the origin they are what was written.
+std::vector<std::unique_ptr<Batch>> Reader::take_batches() {
+  for (auto& batch : ready_)
+    for (size_t i = 0; origin_ && i < batch->count; ++i)
+      if (batch->start[i] != kNull) batch->start[i] -= origin_;
+  return std::exchange(ready_, {});
 }
 
 void Reader::drop_far(Batch& batch, std::vector<int64_t>& dropped) {

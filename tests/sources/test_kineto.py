@@ -150,3 +150,32 @@ def test_two_documents_in_one_file_say_that_one_base_time_counts(tmp_path: Path)
     trace = stepscope.open(file, store=tmp_path / "stores")
     assert trace.meta.events == 2
     assert any("2 base times" in one.reason for one in trace.meta.damage)
+
+
+NOON_NS = 1_700_049_600_000_000_000
+"""A noon; multiples of 256 ns are all that scripts could tell apart of such times."""
+
+
+def since_1970(*ns: int, more: str = "") -> str:
+    """A trace as older profilers wrote it: without a base time, in µs since 1970."""
+    events = [
+        f'{{"ph":"X","cat":"cpu_op","name":"a","pid":1,"tid":2,"ts":{at // 1000}.{at % 1000:03},"dur":0.001}}'
+        for at in ns
+    ]
+    name = '{"ph":"M","name":"thread_name","pid":1,"tid":2,"ts":0,"args":{"name":"main"}}'
+    return f'{{{more}"traceEvents":[{",".join([*events, name])}]}}'
+
+
+def test_times_since_1970_count_from_the_day_before_and_stay_what_they_are(tmp_path: Path) -> None:
+    times = [NOON_NS + 1, NOON_NS + 258, NOON_NS - 86_400_000_000_000 - 3]
+    trace = opened(tmp_path, since_1970(*times))
+    assert trace.meta.base_ns == NOON_NS - 36 * 3600 * 10**9
+    assert trace.arrow("SELECT start_ns FROM ops ORDER BY event")["start_ns"].to_pylist() == times
+    stored = trace.reading(None).rows("SELECT start_ns FROM stored.ops ORDER BY event")
+    assert [row["start_ns"] + trace.meta.base_ns for row in stored] == times
+    assert all(0 < row["start_ns"] < 1 << 53 for row in stored)
+
+
+def test_a_base_time_and_times_since_1970_are_added_as_they_were(tmp_path: Path) -> None:
+    trace = opened(tmp_path, since_1970(NOON_NS + 7, more='"baseTimeNanoseconds":1000,'))
+    assert trace.arrow("SELECT start_ns FROM ops")["start_ns"].to_pylist() == [NOON_NS + 1007]

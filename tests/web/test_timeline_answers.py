@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.boxes import boxes_of
-from tests.web.windows import Window
+from tests.web.windows import Window, window
 
 pytestmark = pytest.mark.slow
 
@@ -107,3 +109,29 @@ def test_what_cannot_be_asked(demo: Window, path: str) -> None:
     assert answer.status == 400
     assert answer.json["problem"]
     assert answer.json["hint"]
+
+
+def test_times_since_1970_are_told_to_the_nanosecond(tmp_path: Path) -> None:
+    # Numbers of scripts are exact up to 2^53; times since 1970 are larger, and would be rounded to 256 ns.
+    noon, late = 1_700_049_600_000_000_000, [1, 258, 1_000_003]
+    events = [
+        {"ph": "X", "cat": "cpu_op", "name": f"op {at}", "pid": 1, "tid": 2, "dur": 0.1, "ts": "TS"}
+        for at in late
+    ]
+    text = json.dumps({"traceEvents": events})
+    for at in late:
+        text = text.replace('"TS"', f"{(noon + at) // 1000}.{(noon + at) % 1000:03}", 1)
+    (tmp_path / "old.json").write_text(text, encoding="utf-8")
+    with window(str(tmp_path / "old.json")) as opened:
+        opened.wait()
+        while (told := opened.ask("/api/tracks").json)["made"] < 1:
+            time.sleep(0.05)
+        base, (track,) = int(told["base"]), told["tracks"]
+        index = told["first_ns"] // (told["width_ns"] * told["tile_pixels"])
+        tiles = [opened.ask(f"/api/tile?track={track['id']}&level=0&index={index + more}") for more in (0, 1)]
+        boxes = {box.event: box for tile in tiles for box in boxes_of(tile.body)}
+        assert sorted(base + box.start - noon for box in boxes.values()) == late
+        for number, box in boxes.items():
+            event = opened.ask(f"/api/event?event={number}").json
+            # As a script reads it: every number is a double.
+            assert int(float(event["start_ns"])) == event["start_ns"] == box.start

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-FORMAT = 17
+FORMAT = 18
 """The number of this layout. A store with another one is made anew from its profile."""
 
 KERNELS = ("kernel", "mtia_ccp_events", "Kernel")

@@ -28,7 +28,7 @@ def _looks_like_json(given: Input) -> bool:
 def kineto(given: Input, writer: StoreWriter) -> SourceMeta:
     """Reads a Kineto trace: the JSON that the PyTorch profiler writes."""
     begins_a_trace(given, writer, "a Kineto trace")
-    stream, reader = given.stream, new_reader()
+    stream, reader = given.stream, new_reader(from_day_before=True)
     read_events(given, writer, reader, reader, lambda: _refuse(stream, reader))
     if reader.events and not any(writer.phases):
         raise _not_a_trace(stream, "none of its objects has the phase of an event")
@@ -60,7 +60,8 @@ def _meta(stream: ByteStream, reader: _native.Reader) -> SourceMeta:
         damage.append(Damage(f"{len(bases)} base times in one file: all times are taken from the last"))
     rank, rank_source = rank_of(metadata, stream.name)
     return SourceMeta(
-        base_ns=_integer(metadata.get("baseTimeNanoseconds")) or 0,
+        base_ns=(_integer(metadata.get("baseTimeNanoseconds")) or 0) + reader.origin,
+        taken_off_ns=reader.origin,
         rank=rank,
         rank_source=rank_source,
         damage=tuple(damage),

@@ -64,8 +64,9 @@ def export(trace: Trace, path: str, selection: Selection | None = None) -> Expor
     with output_file(path) as (file, raw), tempfile.TemporaryDirectory(dir=scratch()) as folder:
         stretches = _Stretches(folder, trace.meta.events)
         writer = event_writer(trace)
+        taken_off_ns = trace.meta.sources[0].taken_off_ns
         for number, table in enumerate(STORED):
-            for batch in trace.batches(selected(table, selection)):
+            for batch in trace.batches(selected(table, selection, later_ns=taken_off_ns)):
                 stretches.add(batch["event"], _texts(writer, number, batch))
         if stretches.events <= selection.always:
             raise StepscopeError(
@@ -128,9 +129,11 @@ def _arrow_text(column: pa.Array) -> tuple[memoryview, memoryview]:
     )
 
 
-def selected(table: StoredTable, selection: Selection, *, more: str = "") -> str:
+def selected(table: StoredTable, selection: Selection, *, more: str = "", later_ns: int = 0) -> str:
     """SQL for the selected events of a table, which it calls `t`; `more` columns come after the stored."""
     columns = ", ".join(f"t.{column.name}" for column in table.read_columns)
+    if later_ns:
+        columns = columns.replace("t.start_ns", f"t.start_ns + {later_ns} AS start_ns")
     if table.name == "device_work":  # what is written is what was read, impossible or not
         columns = columns.replace("t.dur_ns", "coalesce(t.recorded_ns, t.dur_ns) AS dur_ns")
     prelude = f"WITH {selection.prelude} " if selection.prelude else ""

@@ -39,6 +39,8 @@ class SourceMeta:
     events: int = 0
     base_ns: int = 0
     """What `start_ns` counts from, in ns since 1970; that of the first source holds for the trace."""
+    taken_off_ns: int = 0
+    """The part of `base_ns` that was taken off the times of the file, so that scripts can count with them."""
     rank: int = 0
     rank_source: str = NO_RANK
     damage: tuple[Damage, ...] = ()

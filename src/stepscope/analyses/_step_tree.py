@@ -35,7 +35,8 @@ BY_PLACE = ("name", "user_frame", "library_frame", "module", "within")
 _TREE = """
     WITH begun AS (
         SELECT p.node, count(*) AS calls, coalesce(sum(l.work_ns), 0) AS device_ns,
-               count(*) FILTER (l.work_events > 0) AS launches, mode(p.user_frame) AS user_frame{modes}
+               count(*) FILTER (l.work_events > 0) AS launches,
+               mode(p.user_frame ORDER BY p.user_frame) AS user_frame{modes}
         FROM call_sites p ANTI JOIN memory_events m ON m.event = p.event
         LEFT JOIN launches l ON l.event = p.event WHERE p.step IS NOT NULL GROUP BY p.node)
     SELECT t.parent, t.stored_in = 'ops' AND t.recursive = 0 AS counts, t.stored_in = 'ops' AS is_op, t.name,
@@ -45,7 +46,8 @@ _TREE = """
     FROM call_tree t LEFT JOIN begun b ON b.node = t.node
     LEFT JOIN call_tree f ON f.node = coalesce(b.user_frame, t.user_frame) ORDER BY t.node
 """
-_MODES = ", mode(p.library_frame) AS library, mode(p.module) AS module"
+_MODES = """, mode(p.library_frame ORDER BY p.library_frame) AS library,
+    mode(p.module ORDER BY p.module) AS module"""
 _PLACES = """, coalesce(b.library, t.library_frame) AS library, coalesce(b.module, t.module) AS module,
     t.module AS around, t.stored_in = 'launches' AS is_call"""
 _MODULE = r"^nn\.Module: (.*?)(_\d+)?$"

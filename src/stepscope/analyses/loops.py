@@ -84,7 +84,7 @@ _CALLED = """
         FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
         WHERE o.depth = 0 AND o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
           AND p.phase IN ('forward', 'other')),
-    most AS (SELECT mode(thread) AS thread FROM called)
+    most AS (SELECT mode(thread ORDER BY thread) AS thread FROM called)
     SELECT c.* FROM called c JOIN most m ON m.thread = c.thread ORDER BY c.start_ns, c.event LIMIT $most
 """
 _RANGES = """

@@ -64,6 +64,7 @@ class Loop:
     host_ns: Annotated[int, "From the first operator to the end of the last."]
     host_share: Annotated[float, "The same as a part of the step on this thread."]
     op_share: Annotated[float, "Part of the operators of the step outside of backward and optimizer."]
+    has_backward: Annotated[bool, "Whether a backward pass of the step begins after it does."]
     idle_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
     launches: Annotated[int, "Launches of device work in it."]
     launch_share: Annotated[float, "The same as a part of the launches of the step on this thread."]
@@ -84,8 +85,13 @@ _CALLED = """
         FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
         WHERE o.depth = 0 AND o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
           AND p.phase IN ('forward', 'other')),
-    most AS (SELECT mode(thread ORDER BY thread) AS thread FROM called)
-    SELECT c.* FROM called c JOIN most m ON m.thread = c.thread ORDER BY c.start_ns, c.event LIMIT $most
+    most AS (SELECT mode(thread ORDER BY thread) AS thread FROM called),
+    back AS (
+        SELECT min(o.start_ns) AS backward_ns
+        FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
+        WHERE p.phase = 'backward')
+    SELECT c.*, b.backward_ns FROM called c JOIN most m ON m.thread = c.thread CROSS JOIN back b
+    ORDER BY c.start_ns, c.event LIMIT $most
 """
 _RANGES = """
     WITH ranges AS (
@@ -173,7 +179,9 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
         "ends": ends,
         "firsts": [starts[first + period].as_py() for first, period, _ in found],
     }
-    step, thread, since, until = (called[name][0].as_py() for name in ("step", "thread", "since", "until"))
+    step, thread, since, until, backward = (
+        called[name][0].as_py() for name in ("step", "thread", "since", "until", "backward_ns")
+    )
     limits = {"tiny": _TINY_NS, "short": _SHORT_NS, "inputs": _INPUTS, "least": _LEAST_INPUT}
     asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **limits, **ranges)
     launched = {row.pop("number"): row for row in asked}
@@ -194,6 +202,7 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
             host_ns=host_ns,
             host_share=min(1.0, host_ns / max(1, until - since)),
             op_share=length / len(called),
+            has_backward=backward is not None and ranges["starts"][number] < backward,
             **launched.get(number, _NO_LAUNCHES),
             **_told(inside, number, period),
         )

@@ -12,6 +12,8 @@ from stepscope.records import dataclass
 if TYPE_CHECKING:
     from stepscope.analyses.loops import Loop
     from stepscope.analyses.step_classes import StepClass
+    from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings.mean_step import MeanStep
 
 __all__ = ["NamedLoop", "named_loops", "takes_most"]
 
@@ -169,6 +171,20 @@ class NamedLoop:
         """Whether no repetition needs the result of another: so it is if each has an input of its own."""
         return self.kind.can_merge or all(_has_input(row) for row in self.rows)
 
+    @property
+    def has_backward(self) -> bool:
+        """Whether there is a backward pass for its operators that is not in it."""
+        return self.rows[0].has_backward and not self.kind.with_backward
+
+    def host_part(self, mean_step: MeanStep, step_ops: Iterable[StepOp]) -> float:
+        """The part of the host's time in a step that goes if all repetitions become one."""
+        part = self.merged(lambda row: row.host_share)
+        if self.has_backward:
+            ns = sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
+            behind = self.merged(lambda row: min(row.op_share, row.launch_share))
+            part += behind * mean_step.share(mean_step.per_step(ns))
+        return min(1.0, part)
+
     def merged(self, figure: Callable[[Loop], float]) -> float:
         """What goes of a figure of the loop if all repetitions become one."""
         return sum(figure(row) * (1 - 1 / row.repeats) for row in self.rows)
@@ -185,9 +201,10 @@ def named_loops(loops: Iterable[Loop], step_classes: Iterable[StepClass]) -> lis
     return sorted(found, key=lambda one: -sum(row.host_ns for row in one.rows))
 
 
-def takes_most(loops: Iterable[NamedLoop]) -> bool:
-    """Whether one of them can become one call, and takes most of the host's time in a step."""
-    return any(loop.can_merge and loop.merged(lambda row: row.host_share) >= _MOST for loop in loops)
+def takes_most(loops: Iterable[NamedLoop], mean_step: MeanStep, step_ops: Iterable[StepOp]) -> bool:
+    """Whether one of them can become one call, which would save most of the host's time in a step."""
+    ops = list(step_ops)
+    return any(loop.can_merge and loop.host_part(mean_step, ops) >= _MOST for loop in loops)
 
 
 def _has_input(row: Loop) -> bool:

@@ -105,7 +105,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
         return None
     if any(row.launched_by == "graph" for row in iterations) or count.median_ns > count.operator_ns:
         return None
-    if takes_most(named_loops(loops, step_classes)):
+    if takes_most(named_loops(loops, step_classes), mean_step, step_ops):
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
     starved = starvation_of(mean_step, idle_gaps)

@@ -61,14 +61,10 @@ class _Merged:
     @classmethod
     def of(cls, mean_step: MeanStep, loop: NamedLoop, step_ops: Table[StepOp]) -> _Merged:
         """What is saved if all repetitions become one."""
-        part = loop.merged(lambda row: row.host_share)
-        tiny, short = loop.merged(lambda row: row.tiny_ns), loop.merged(lambda row: row.short_ns)
-        backward = sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
-        if backward and not loop.kind.with_backward:
-            behind = loop.merged(lambda row: min(row.op_share, row.launch_share))
-            part += behind * mean_step.share(mean_step.per_step(backward))
-            tiny, short = 2 * tiny, 2 * short  # takes as long on the GPU as the forward pass, or longer
-        part = min(1.0, part)
+        part = loop.host_part(mean_step, step_ops)
+        times = 2 if loop.has_backward else 1  # it takes as long on the GPU as the forward pass, or longer
+        tiny = times * loop.merged(lambda row: row.tiny_ns)
+        short = times * loop.merged(lambda row: row.short_ns)
         if not loop.can_merge:
             return cls(loop, part, fewer_calls(mean_step, (0.0, part), (0.0, short)))
         return cls(loop, part, fewer_calls(mean_step, (_LEAST * part, part), (tiny, short)))

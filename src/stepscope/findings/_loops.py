@@ -51,6 +51,7 @@ _FOREACH = {
 }
 """Operators that torch also has for a list of tensors."""
 _MOST_FOREACH = 3
+_NAMED = 3
 _GATHERS = {"aten::index", "aten::index_select", "aten::gather", "aten::masked_select"}
 
 
@@ -148,7 +149,9 @@ class NamedLoop:
         )
         share = units.share(sum(one.launch_share for one in self.rows))
         shapes = {True: ", always with the same shapes", False: ", with shapes that differ", None: ""}
-        begin = "" if row.ops == 1 else f" ({', '.join(row.first_ops.split(', ')[:3])}, …)"
+        named = dict.fromkeys(name for name in row.first_ops.split(", ") if not name.startswith("aten::_"))
+        more = ", …" if row.ops > len(named) or len(named) > _NAMED else ""
+        begin = "" if row.ops == 1 else f" ({', '.join([*named][:_NAMED])}{more})"
         return (
             f"A loop calls {ops}{begin} {often} times a step{shapes[row.same_shapes]}: {share} of the "
             "launches outside of backward and optimizer."

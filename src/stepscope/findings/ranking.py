@@ -76,28 +76,32 @@ def _expected(advice: Advice, gain: Gain) -> float:
 def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
     """What all of them save together, with overlapping time counted once.
 
-    Findings that overlap save at least what the largest of them saves, and at most the sum of all, but no
-    more than the time that there is.
+    Findings that overlap save at least what the surest of them saves, and at most the sum of all, but no more
+    than the time that there is.
     """
-    sums = {name: _component(findings, name) for name in ("starved_ns", "device_ns", "waited_ns")}
+    groups = _overlapping(findings)
+    sure = [max(group, key=lambda one: one.gain.low_ns) for group in groups]
+
+    def summed(name: str) -> Bounds:
+        low = sum(getattr(one.advice.saving, name)[0] for one in sure)
+        return low, sum(getattr(one.advice.saving, name)[1] for one in findings)
+
     return Saving(
-        starved_ns=_capped(sums["starved_ns"], mean_step.starved_ns),
-        device_ns=_capped(sums["device_ns"], mean_step.busy_ns),
-        waited_ns=_capped(sums["waited_ns"], mean_step.step_ns),
+        starved_ns=_capped(summed("starved_ns"), mean_step.starved_ns),
+        device_ns=_capped(summed("device_ns"), mean_step.busy_ns),
+        waited_ns=_capped(summed("waited_ns"), mean_step.step_ns),
     )
 
 
-def _component(findings: Sequence[Finding], name: str) -> Bounds:
-    groups: list[tuple[list[Finding], float, float]] = []
+def _overlapping(findings: Sequence[Finding]) -> list[list[Finding]]:
+    """The findings in groups that have no time in common with one another."""
+    groups: list[list[Finding]] = []
     for finding in findings:
-        low, high = getattr(finding.advice.saving, name)
         claims = finding.advice.claims
-        alike = [group for group in groups if any(overlap(one.advice.claims, claims) for one in group[0])]
+        alike = [group for group in groups if any(overlap(one.advice.claims, claims) for one in group)]
         groups = [group for group in groups if group not in alike]
-        members = [finding, *(one for group in alike for one in group[0])]
-        low = max([low, *(group[1] for group in alike)])
-        groups.append((members, low, high + sum(group[2] for group in alike)))
-    return sum(group[1] for group in groups), sum(group[2] for group in groups)
+        groups.append([*(one for group in alike for one in group), finding])
+    return groups
 
 
 def _capped(bounds: Bounds, most: float) -> Bounds:

@@ -14,9 +14,8 @@ from stepscope.tables import Table
 __all__ = ["growing_tensors"]
 
 _FIX = """\
-parts.append(x)           # in the loop
-joined = torch.cat(parts)    # once, after it
-parts.append(logits.argmax(-1))    # or keep what is needed of each, not all of it"""
+parts.append(logits.argmax(-1))    # in the loop: keep what is needed of each, not all of it
+chosen = torch.cat(parts)          # once, after the loop"""
 
 
 @rule(category=Category.MEMORY, yields_to=("cache_copies",))

@@ -75,8 +75,8 @@ def _advice(merged: _Merged) -> Advice:
     doubt = " Whether a call needs the result of the one before is not in the profile."
     return Advice(
         title=loop.title,
-        because=f"{loop.story} They take {units.share(merged.host_part)} of the host's time in a step that "
-        f"one call for all would not.{'' if loop.can_merge else doubt}",
+        because=f"{loop.story} One call for all would save {units.share(merged.host_part)} of the host's "
+        f"time in a step.{'' if loop.can_merge else doubt}",
         saving=merged.saving,
         certainty="likely" if loop.can_merge else "possible",
         fix=fix_of(loop.kind.fix, line(Change.COMPILE, _FALLBACK)),
@@ -89,6 +89,6 @@ def _advice(merged: _Merged) -> Advice:
             "host_share": merged.host_part,
             "can_merge": loop.can_merge,
         },
-        claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),
+        claims=frozenset({Claim(Time.STARVED)}),
         locations=loop.locations,
     )

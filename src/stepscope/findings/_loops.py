@@ -154,7 +154,7 @@ class NamedLoop:
         begin = "" if row.ops == 1 else f" ({', '.join([*named][:_NAMED])}{more})"
         return (
             f"A loop calls {ops}{begin} {often} times a step{shapes[row.same_shapes]}: {share} of the "
-            "launches outside of backward and optimizer."
+            "launches of its thread."
         )
 
     @property

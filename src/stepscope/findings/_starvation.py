@@ -20,6 +20,7 @@ _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
 _COMPUTES_NS = 50_000
 """An operator that launches nothing and takes as long computes: views and checks take microseconds."""
+_MUCH = 0.05
 
 
 def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
@@ -34,10 +35,17 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
     ]
 
 
-def around_computing(cpu_pauses: Iterable[CpuPause], mean_step: MeanStep) -> int:
-    """Idle time of the busiest GPU beside operators on the CPU, in pauses that are mostly theirs."""
+def around_computing(
+    cpu_pauses: Iterable[CpuPause], computed: Iterable[StepOp], mean_step: MeanStep
+) -> float:
+    """Idle time of the busiest GPU in a mean step beside these operators, in pauses that are mostly theirs.
+
+    Where they take little of the steps it is nothing: an operator that took long once was interrupted.
+    """
+    if mean_step.share(mean_step.per_step(sum(row.starved_ns for row in computed))) < _MUCH:
+        return 0.0
     rows = [row for row in cpu_pauses if row.device == mean_step.device]
-    return sum(row.idle_ns - row.computing_ns for row in rows)
+    return mean_step.per_step(sum(row.idle_ns - row.computing_ns for row in rows))
 
 
 @dataclass(frozen=True, slots=True)

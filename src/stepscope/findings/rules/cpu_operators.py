@@ -42,7 +42,7 @@ def cpu_operators(
     """
     found = computed_on_host(step_ops)
     starved = mean_step.per_step(sum(row.starved_ns for row in found))
-    around = mean_step.per_step(around_computing(cpu_pauses, mean_step))
+    around = around_computing(cpu_pauses, found, mean_step)
     if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
         return None
     rows = sorted(found, key=lambda row: (-row.starved_ns, str(row.name)))

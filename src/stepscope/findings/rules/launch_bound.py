@@ -109,11 +109,12 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
     starved = starvation_of(mean_step, idle_gaps)
-    computed = mean_step.per_step(sum(row.starved_ns for row in computed_on_host(step_ops)))
-    around = mean_step.per_step(around_computing(cpu_pauses, mean_step))
+    computed = computed_on_host(step_ops)
+    computed_ns = mean_step.per_step(sum(row.starved_ns for row in computed))
+    around = around_computing(cpu_pauses, computed, mean_step)
     starved = replace(
         starved,
-        dispatch_ns=max(0.0, starved.dispatch_ns - computed),
+        dispatch_ns=max(0.0, starved.dispatch_ns - computed_ns),
         python_ns=max(0.0, starved.python_ns - around),
     )
     bounds = _saved(starved, count, starving_phases, ready=not blockers)

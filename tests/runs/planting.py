@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.commands import without_compiler
-
 __all__ = ["STEPS", "planted"]
 
 PROGRAM = Path(__file__).parent / "planted" / "training.py"
@@ -25,7 +23,7 @@ def planted(folder: Path, *, ranks: int, late: int, fault: str, ms: float) -> Pa
         text=True,
         timeout=600,
         check=False,
-        env=os.environ | without_compiler() | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])

@@ -21,11 +21,6 @@ SLOW_ITEM = DATA / "h200_slow_item.pt.trace.json.gz"
 _CAPBSET_DROP, _DAC_OVERRIDE, _DAC_READ_SEARCH = 24, 1, 2
 
 
-def without_compiler() -> dict[str, str]:
-    """What a program's environment has besides, so that torch does not import its compiler."""
-    return {"PYTHONPATH": str(Path(__file__).parent / "without_compiler")}
-
-
 def environment(cache: Path, **more: str) -> dict[str, str]:
     """The environment of a child: stores go to this cache."""
     return {**os.environ, "STEPSCOPE_CACHE": str(cache), **more}

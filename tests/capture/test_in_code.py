@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from tests.capture.profiles import calls_in_steps, passes_of, rank_of
-from tests.commands import without_compiler
 
 import stepscope
 from stepscope.errors import StepscopeError
@@ -82,7 +81,7 @@ def run(program: str, *words: object, folder: Path, **variables: str) -> subproc
     return subprocess.run(
         [sys.executable, *map(str, words), str(script)],
         cwd=folder,
-        env={**os.environ, **without_compiler(), **variables},
+        env={**os.environ, **variables},
         capture_output=True,
         encoding="utf-8",
         check=False,

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import without_compiler
 
 PROGRAMS = Path(__file__).parent / "programs"
 STEPSCOPE = [sys.executable, "-m", "stepscope", "run", "--no-report"]
@@ -55,8 +54,8 @@ class Ran:
         return sorted(found, key=lambda mark: int(mark.partition("#")[2]))
 
 
-def ran(folder: Path, *words: str, stdin: str = "", cwd: Path | None = None, whole: bool = False) -> Ran:
-    """Runs a program of ours, or a whole command, to its end; with all of torch, or without its compiler."""
+def ran(folder: Path, *words: str, stdin: str = "", cwd: Path | None = None) -> Ran:
+    """Runs a program of ours, or a whole command, to its end."""
     run = folder / "run"
     done = subprocess.run(
         [*STEPSCOPE, "--out", str(run), *words],
@@ -65,7 +64,6 @@ def ran(folder: Path, *words: str, stdin: str = "", cwd: Path | None = None, who
         text=True,
         timeout=240,
         cwd=cwd or folder,
-        env={**os.environ, **({} if whole else without_compiler())},
         check=False,
     )
     return Ran(done.returncode, done.stdout, done.stderr, run)
@@ -76,7 +74,7 @@ def program(name: str) -> str:
 
 
 def test_a_plain_loop_is_measured_and_recorded_twice(tmp_path: Path) -> None:
-    found = ran(tmp_path, program("plain"), "--steps", "200", stdin="typed", whole=True)
+    found = ran(tmp_path, program("plain"), "--steps", "200", stdin="typed")
     assert found.code == 0, found.err
     assert found.out == "steps 200, out '', light False, read 'typed'\n"
     assert found.rank["step"]["sentence"] == "A step is one call of AdamW.step."
@@ -125,23 +123,17 @@ def test_accumulation_with_workers(tmp_path: Path, context: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words, sentence",
+    "name, sentence",
     [
         ("adversarial", "A step is a round of 4 updates by 2 optimizers."),
         ("acting", "A step is a round of 16 calls of Adam.step."),
         ("inferring", "A step is one call of Classifier."),
         ("updating_by_hand", "A step is one call of Linear."),
-        ("compiled aot_eager", "A step is one call of SGD.step."),
-        pytest.param(
-            "compiled inductor",
-            "A step is one call of SGD.step.",
-            marks=pytest.mark.exhaustive,  # what it compiles with a C++ compiler changes no step
-        ),
+        ("compiled", "A step is one call of SGD.step."),
     ],
 )
-def test_what_a_step_is(tmp_path: Path, words: str, sentence: str) -> None:
-    name, *more = words.split()
-    found = ran(tmp_path, program(name), *more, whole=name == "compiled")
+def test_what_a_step_is(tmp_path: Path, name: str, sentence: str) -> None:
+    found = ran(tmp_path, program(name))
     assert found.code == 0, found.err
     assert found.rank["step"]["sentence"] == sentence
     assert set(found.passes) == {"light", "full"}
@@ -208,7 +200,6 @@ def _started(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """A program that goes on meanwhile; nothing of it is left behind."""
     started = subprocess.Popen(
         [*STEPSCOPE, "--out", str(folder / "run"), *words],
-        env={**os.environ, **without_compiler()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -280,10 +271,7 @@ def test_two_ranks_record_the_same_steps(tmp_path: Path, form: str) -> None:
             str(tmp_path / "run"),
             program("distributed"),
         ]
-        env = {**os.environ, **without_compiler()}
-        done = subprocess.run(
-            [*launcher, *words], env=env, capture_output=True, text=True, timeout=240, check=False
-        )
+        done = subprocess.run([*launcher, *words], capture_output=True, text=True, timeout=240, check=False)
         found = Ran(done.returncode, done.stdout, done.stderr, tmp_path / "run")
     assert found.code == 0, found.err
     assert [rank["rank"] for rank in found.run["ranks"]] == [0, 1]
@@ -325,7 +313,7 @@ def test_ranks_of_other_hosts_send_their_profiles(tmp_path: Path) -> None:
         started.append(
             subprocess.Popen(
                 [*STEPSCOPE, "--gather", "--out", str(place / "run"), program("distributed"), "wait"],
-                env={**os.environ, **without_compiler(), **ranks, **address},
+                env={**os.environ, **ranks, **address},
                 stderr=subprocess.PIPE,
                 text=True,
             )
@@ -361,7 +349,7 @@ def test_only_slow_steps_are_kept_with_what_came_before(tmp_path: Path) -> None:
 
 
 def test_generated_tokens_are_steps(tmp_path: Path) -> None:
-    found = ran(tmp_path, program("generating"), whole=True)
+    found = ran(tmp_path, program("generating"))
     assert found.code == 0, found.err
     assert found.rank["step"]["sentence"] == "A step is one call of LlamaForCausalLM."
     assert set(found.passes) == {"light", "full"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.commands import PATIENCE_S, STEPSCOPE, environment, said, stepscope, without_compiler
+from tests.commands import PATIENCE_S, STEPSCOPE, environment, said, stepscope
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def project(tmp_path: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name, value in without_compiler().items():
-        monkeypatch.setenv(name, value)
+def project(tmp_path: Path, torch: Any) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text(TRAIN)

@@ -17,11 +17,12 @@ from stepscope.tables import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Launch", "launches"]
+__all__ = ["SHORT_NS", "Launch", "launches"]
 
 QUEUE_FULL = 1000
 """The queue of a device holds about 1,024 launches; from here on, calls that launch may have to wait."""
 SHORT_NS = 10_000
+"""Shorter work spends more time on starting and on waiting for memory than on computing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found
+from stepscope.analyses.launches import SHORT_NS
 from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
@@ -25,9 +26,7 @@ _LEAST_OPS = 16
 _MOST = 5
 _MOST_OPS = 1 << 18
 _NAMED = 8
-_TINY_NS = 10_000
-"""Shorter work spends more time on starting and on waiting for memory than on computing."""
-_SHORT_NS = 50_000
+_SELDOM_FILLS_NS = 50_000
 _INPUTS = "HtoD|HostToDevice"
 _LEAST_INPUT = 64
 """Bytes of a copy from the host: no more is a number, such as the time of a denoising step."""
@@ -182,7 +181,7 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
     step, thread, since, until, backward = (
         called[name][0].as_py() for name in ("step", "thread", "since", "until", "backward_ns")
     )
-    limits = {"tiny": _TINY_NS, "short": _SHORT_NS, "inputs": _INPUTS, "least": _LEAST_INPUT}
+    limits = {"tiny": SHORT_NS, "short": _SELDOM_FILLS_NS, "inputs": _INPUTS, "least": _LEAST_INPUT}
     asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **limits, **ranges)
     launched = {row.pop("number"): row for row in asked}
     inside = trace.arrow(_INSIDE, thread=thread, **ranges)

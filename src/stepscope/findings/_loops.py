@@ -37,17 +37,8 @@ _MAKES = {"aten::lift_fresh"}
 """Tensors made from lists: rules about copies say it."""
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
 _FOREACH = {
-    *("aten::linalg_vector_norm", "aten::norm", "aten::abs", "aten::neg", "aten::sign", "aten::exp"),
-    *(
-        "aten::add",
-        "aten::sub",
-        "aten::mul",
-        "aten::div",
-        "aten::lerp",
-        "aten::sqrt",
-        "aten::pow",
-        "aten::exp",
-    ),
+    f"aten::{name}"
+    for name in "linalg_vector_norm norm abs neg sign exp pow sqrt add sub mul div lerp".split()  # noqa: SIM905
 }
 """Operators that torch also has for a list of tensors."""
 _MOST_FOREACH = 3

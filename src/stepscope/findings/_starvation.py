@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from stepscope.analyses.cpu_pauses import COMPUTES_NS
 from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.records import dataclass
 
@@ -18,8 +19,6 @@ __all__ = ["Starvation", "around_computing", "computed_on_host", "starvation_of"
 
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
-_COMPUTES_NS = 50_000
-"""An operator that launches nothing and takes as long computes: views and checks take microseconds."""
 _MUCH = 0.05
 
 
@@ -31,7 +30,7 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
         if row.within is None
         and not row.launches
         and row.phase != "dataloader"
-        and row.host_ns >= _COMPUTES_NS * row.calls > 0
+        and row.host_ns >= COMPUTES_NS * row.calls > 0
     ]
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from stepscope import units
 from stepscope.analyses.graph_replays import GraphReplay
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.launches import SHORT_NS
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
@@ -26,8 +27,6 @@ __all__ = ["device_unfilled"]
 
 _MODEL = ("forward", "backward", "recomputation")
 """Phases whose work grows with the batch."""
-_SHORT_NS = 10_000
-"""Shorter kernels spend more time on starting and on waiting for memory than on work."""
 # Kernels that choose the next token, which the next pass needs.
 _CHOOSES = re.compile(r"arg_?max|multinomial|top_?k|top_?p|sampl", re.IGNORECASE)
 _LAUNCH_NS = 200_000
@@ -143,7 +142,7 @@ def _filling(
 def _is_starved(filling: _Filling, mean_step: MeanStep, starved_share: float, most_busy: float) -> bool:
     """Whether nearly always the GPU finishes a kernel before the next one is launched."""
     return (
-        filling.mean_ns < _SHORT_NS
+        filling.mean_ns < SHORT_NS
         and mean_step.share(filling.starved_ns) >= starved_share
         and mean_step.share(mean_step.busy_ns) <= most_busy
     )
@@ -190,7 +189,7 @@ def _saving(
     for one in ran:
         fill = _fill(one, multiprocessors)
         # What does not run in every pass, such as the optimizer's kernels, stays.
-        if one.kernel.calls % filling.passes == 0 and (fill < 1 or one.kernel.mean_ns < _SHORT_NS):
+        if one.kernel.calls % filling.passes == 0 and (fill < 1 or one.kernel.mean_ns < SHORT_NS):
             low += one.ns * min(less, 1 - fill)
             high += one.ns * less
     updates = sum(op.starved_ns for op in step_ops if op.within is None and op.phase == "optimizer")

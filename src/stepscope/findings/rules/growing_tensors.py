@@ -5,7 +5,8 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.growing_joins import GrowingJoins
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Category, Saving, locations_of, rule
+from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
@@ -39,7 +40,6 @@ def growing_tensors(
     if mean_step.device is None or not rows or mean_step.share(copied) < least_share:
         return None
     joins = mean_step.per_step(sum(row.joins for row in rows))
-    callers = sorted((op for op in step_ops if op.name == "aten::cat"), key=lambda op: -op.device_ns)
     return Advice(
         title="A tensor grows by concatenation, and is copied each time",
         because=f"torch.cat runs {often(joins, 'time')} on a tensor that gets longer. The copies take "
@@ -56,7 +56,5 @@ def growing_tensors(
             "last_ns": round(last),
         },
         claims=frozenset({Claim(Time.DEVICE, Part.COPY)}),
-        locations=locations_of(
-            (op.user_frame, often(op.per_step, "torch.cat call"), (op.name,)) for op in callers
-        ),
+        locations=places_of((op for op in step_ops if op.name == "aten::cat"), "torch.cat call"),
     )

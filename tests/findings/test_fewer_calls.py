@@ -67,6 +67,9 @@ def test_no_more_is_gained_than_goes() -> None:
     # 1 ms of 5 on both sides: a fifth if they keep waiting for each other, but 2 ms at the most.
     assert (gain.low_share, gain.high_share) == pytest.approx((0.2, 0.2))
     assert fewer_calls(both, (0.0, 0.0), (0.0, 0.0)) == Saving()
+    # Without the waits both run at once: 4 ms are left.
+    ahead = both.gain(fewer_calls(both, (0.2, 0.2), (1.0 * MS, 1.0 * MS), waits_go=True))
+    assert (ahead.low_share, ahead.high_share) == pytest.approx((0.2, 0.6))
 
 
 def test_an_empty_step_gains_nothing() -> None:

@@ -33,25 +33,32 @@ def host_part(ops: Iterable[StepOp], step_ops: Iterable[StepOp]) -> float:
     return min(1.0, sum(op.host_ns for op in ops) / whole) if whole else 0.0
 
 
-def fewer_calls(mean_step: MeanStep, host_parts: Bounds, device_ns: Bounds) -> Saving:
+def fewer_calls(
+    mean_step: MeanStep, host_parts: Bounds, device_ns: Bounds, *, waits_go: bool = False
+) -> Saving:
     """The gain if this part of the host's work and this much of the GPU's goes.
 
     The slower of the two sets the pace of a step: the host alone, from a simulation with a GPU that takes no
     time, or the GPU alone.
 
     - at most: the step takes as long as the slower of what is left of both, and gets shorter by no more than
-      what goes of both.
+      what goes of both. If the calls wait for the GPU (`waits_go`), it may: after them the host runs ahead
+      of the GPU again.
     - at least: the step stays as far above that as it is above the slower one now, because they wait for each
       other.
     """
     lengths = [length for length in Length if mean_step.unprofiled_ns[length]]
     (least_host, most_host), (least_device, most_device) = host_parts, device_ns
-    low = min((_gain(mean_step, length, least_host, least_device)[0] for length in lengths), default=0.0)
-    high = max((_gain(mean_step, length, most_host, most_device)[1] for length in lengths), default=0.0)
+    lows = (_gain(mean_step, length, least_host, least_device) for length in lengths)
+    highs = (_gain(mean_step, length, most_host, most_device, waits_go=waits_go) for length in lengths)
+    low = min((gain[0] for gain in lows), default=0.0)
+    high = max((gain[1] for gain in highs), default=0.0)
     return of_shares(mean_step, low, max(low, high))
 
 
-def _gain(mean_step: MeanStep, length: Length, host_part: float, device_ns: float) -> Bounds:
+def _gain(
+    mean_step: MeanStep, length: Length, host_part: float, device_ns: float, *, waits_go: bool = False
+) -> Bounds:
     """The part of an unprofiled step that these savings take off it, if it has this length."""
     step, simulated = mean_step.unprofiled_ns[length], mean_step.faster_device
     alone = simulated[-1].left(length) if simulated else mean_step.host_path_share
@@ -59,5 +66,7 @@ def _gain(mean_step: MeanStep, length: Length, host_part: float, device_ns: floa
     saved = host * host_part, min(device_ns, mean_step.busy_ns)
     left = max(host - saved[0], device - saved[1])
     slower = max(host, device, 1.0)
-    most = min(1 - left / max(step, slower), sum(saved) / step)
+    most = 1 - left / max(step, slower)
+    if not waits_go:
+        most = min(most, sum(saved) / step)
     return max(0.0, min(1 - left / slower, most)), max(0.0, most)

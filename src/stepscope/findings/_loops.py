@@ -170,6 +170,11 @@ class NamedLoop:
         """Whether there is a backward pass for its operators that is not in it."""
         return self.rows[0].has_backward and not self.kind.with_backward
 
+    @property
+    def reads(self) -> bool:
+        """Whether the host waits for the GPU in each repetition, to read a result."""
+        return all(not _READS.isdisjoint(row.contains.split(", ")) for row in self.rows)
+
     def host_part(self, mean_step: MeanStep, step_ops: Iterable[StepOp]) -> float:
         """The part of the host's time in a step that goes if all repetitions become one."""
         part = self.merged(lambda row: row.host_share)

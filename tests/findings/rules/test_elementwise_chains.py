@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, me
 
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.product_casts import ProductCasts
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.claims import Claim, Part, Time
@@ -32,6 +33,7 @@ FORWARD = {"name": "aten::mul", "phase": "forward", "user_frame": "m.py(3): f", 
 def found(
     *kernels: dict[str, Any],
     ops: tuple[dict[str, Any], ...] = (FORWARD,),
+    casts: tuple[dict[str, Any], ...] = (),
     step: MeanStep | None = None,
     told: Facts | None = None,
     **more: Any,
@@ -42,6 +44,7 @@ def found(
         drawn(Kernel, *kernels),
         drawn(KernelFamily, *families),
         drawn(StepOp, *ops),
+        drawn(ProductCasts, *casts),
         told or facts(),
         **more,
     )
@@ -51,6 +54,13 @@ def gained(advice: Advice, step: MeanStep | None = None) -> tuple[float, float]:
     """Parts of the step."""
     gain = (step or busy_pace()).gain(advice.saving)
     return gain.low_share, gain.high_share
+
+
+def test_casts_of_weights_belong_to_no_chain() -> None:
+    casts = {"product": "aten::linear", "of_weights": 100, "of_weights_ns": 10 * MS}
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, casts=(casts,)), busy_pace())
+    assert (advice.evidence["chain_length"], advice.evidence["kernels_per_step"]) == (2, 20)
+    assert advice.evidence["elementwise_ns"] == pytest.approx(2 * MS)
 
 
 def test_a_chain_of_kernels() -> None:
@@ -124,11 +134,12 @@ def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
 def test_only_what_ran_in_steps_counts() -> None:
     families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
     kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
-    advice = elementwise_chains(busy_pace(), kernels, families, drawn(StepOp), facts(), least_share=0.0)
+    nothing = drawn(StepOp), drawn(ProductCasts)
+    advice = elementwise_chains(busy_pace(), kernels, families, *nothing, facts(), least_share=0.0)
     assert advice is None  # half of it: 15 kernels between 16
     kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
     advice = assert_bounded(
-        elementwise_chains(busy_pace(), kernels, families, drawn(StepOp), facts()), busy_pace()
+        elementwise_chains(busy_pace(), kernels, families, *nothing, facts()), busy_pace()
     )
     assert advice.evidence["elementwise_ns"] == 4.5 * MS
     assert advice.evidence["chain_length"] == 15

@@ -84,3 +84,51 @@ def test_runs_of_passes(tmp_path: Path) -> None:
 def test_passes_that_grow_otherwise_are_no_runs(tmp_path: Path) -> None:
     shapes = [[1, 4], [1, 6], [1, 8], [1, 10], [1, 12], [3, 5], [2, 6], [3, 7], [2, 8]]
     assert len(passes(tmp_path, *shapes)) == 0
+
+
+def launched(folder: Path, *tokens: int, kernel: str = "vectorized_gather_kernel<16, long>") -> Any:
+    """Passes of a profile without shapes, whose embeddings look up so many tokens one after the other."""
+    drawing = Drawing()
+    for place, number in enumerate(tokens):
+        at = 10 * place
+        drawing.op("aten::embedding", at, 9).op("aten::index_select", at + 1, 7).op("aten::gather", at + 2, 5)
+        drawing.launch("cudaLaunchKernel", at + 3, 1, corr=place + 1)
+        drawing.kernel(kernel, at + 5, 1, corr=place + 1, grid=[number, 1, 1], block=[128, 1, 1])
+    rows = growing_passes(stepscope.open(drawing.write(folder / "drawn.json"), store=folder / "store"))
+    return [
+        (row.table, row.batch, row.passes, row.first_length, row.last_length, row.tokens, row.dur_ns)
+        for row in rows
+    ]
+
+
+def test_without_shapes_the_launches_of_embeddings_tell_how_long_sequences_are(tmp_path: Path) -> None:
+    two = [2 * length for length in (*range(5, 15), *range(5, 9), 1, 1, 1, 1, 7, 3, 9)]
+    assert launched(tmp_path, *two) == [
+        ("table 1", 2, 10, 5, 14, 190, 90_000),
+        ("table 1", 2, 4, 5, 8, 52, 30_000),
+    ]
+
+
+def test_without_shapes_positions_stand_between_the_tokens(tmp_path: Path) -> None:
+    both = [count for length in range(6, 12) for count in (3 * length, length)]
+    assert launched(tmp_path, *both) == [
+        ("table 2", 3, 6, 6, 11, 153, 100_000),
+        ("table 1", 1, 6, 6, 11, 51, 100_000),
+    ]
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [64, 64, 64, 64, 64],  # a cache, or training
+        [10, 13, 16, 19, 22],  # not whole sequences
+        [64, 128, 64, 128, 64],  # lengths of batches
+        [30, 32, 34],  # too few
+    ],
+)
+def test_without_shapes_other_launches_are_no_runs(tokens: list[int], tmp_path: Path) -> None:
+    assert launched(tmp_path, *tokens) == []
+
+
+def test_other_kernels_do_not_tell_lengths(tmp_path: Path) -> None:
+    assert launched(tmp_path, *range(5, 15), kernel="indexSelectLargeIndex") == []

@@ -9,7 +9,7 @@ from stepscope.analyses.loops import Loop
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
-from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.mean_step import FasterDevice, MeanStep
 from stepscope.findings.rules.repeated_calls import repeated_calls
 
 # The host alone takes the whole step of 10 ms, the GPU 1 ms of it.
@@ -168,3 +168,19 @@ def test_layers_weights_and_small_loops_are_not_named(row: dict[str, Any]) -> No
 
 def test_the_threshold_can_be_set() -> None:
     assert advised(loop(EXPERTS), least_share=0.6) is None
+
+
+def test_a_loop_that_reads_results_also_gains_the_lead_of_the_host() -> None:
+    """Host and GPU take turns: each takes half of the step, and the loop a fifth of the host's."""
+    turns = mean_step(
+        unprofiled_ns=(10.0 * MS, 10.0 * MS),
+        busy_ns=5.0 * MS,
+        starved_ns=5.0 * MS,
+        faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 0.5, 0.5)),
+    )
+    reads, none = (
+        assert_bounded(advised(loop(names, host_share=0.25), step=turns), turns)
+        for names in ("aten::linalg_vector_norm, aten::item", "aten::linalg_vector_norm, aten::mul")
+    )
+    assert turns.gain(reads.saving).low_share == turns.gain(none.saving).low_share
+    assert turns.gain(reads.saving).high_share > 2 * turns.gain(none.saving).high_share

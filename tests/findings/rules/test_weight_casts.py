@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.ops import OpOfShape
+from stepscope.analyses.product_casts import ProductCasts
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, NotKnown
@@ -41,9 +44,39 @@ SHAPES = (
 )
 
 
-def found(*ops: dict[str, Any], shapes: tuple[dict[str, Any], ...] = (), **thresholds: Any) -> Advice | None:
-    late = drawn(StarvingPhase, {"phase": "forward", "launches": 1000})
-    return weight_casts(busy_pace(), late, drawn(StepOp, *ops), drawn(OpOfShape, *shapes), **thresholds)
+def told(weights: int, weights_ms: float) -> dict[str, Any]:
+    """Casts inside products of ten steps."""
+    return {
+        "product": "aten::linear",
+        "of_weights": 10 * weights,
+        "of_weights_ns": round(10 * weights_ms * MS),
+    }
+
+
+def kernel(name: str, family: str, ms: float) -> dict[str, Any]:
+    """A kernel in ten steps."""
+    total = round(10 * ms * MS)
+    return {"name": name, "family": family, "exclusive_ns": total, "total_ns": total}
+
+
+def found(
+    *ops: dict[str, Any],
+    shapes: tuple[dict[str, Any], ...] = (),
+    casts: tuple[dict[str, Any], ...] = (),
+    kernels: tuple[dict[str, Any], ...] = (),
+    **thresholds: Any,
+) -> Advice | None:
+    families = [{"family": row["family"], "total_ns": row["total_ns"]} for row in kernels]
+    return weight_casts(
+        busy_pace(),
+        drawn(StarvingPhase, {"phase": "forward", "launches": 1000}),
+        drawn(StepOp, *ops),
+        drawn(OpOfShape, *shapes),
+        drawn(ProductCasts, *casts),
+        drawn(Kernel, *kernels),
+        drawn(KernelFamily, *families),
+        **thresholds,
+    )
 
 
 def test_shapes_tell_which_casts_are_of_weights() -> None:
@@ -72,15 +105,29 @@ def test_without_shapes_casts_inside_of_products_may_be_of_weights() -> None:
     assert advice.evidence["shapes_known"] is False
 
 
-def test_what_autocast_casts_beyond_an_input_for_each_product_is_weights() -> None:
+def test_what_autocast_casts_after_the_input_of_a_product_is_weights() -> None:
     late = {**AUTOCAST[0], "starved_ns": MS // 2}
-    advice = assert_bounded(found(PRODUCTS, late, AUTOCAST[1]), busy_pace())
+    advice = assert_bounded(found(PRODUCTS, late, AUTOCAST[1], casts=(told(12, 0.7),)), busy_pace())
     # 12 of 24 casts, with half of the 62.5 µs that they are late for; of 1000 launches they are 24.
     assert advice.saving.starved_ns[0] == pytest.approx(0.5 * min(62_500, 50_000 + 20_000 * 240 / 1000))
-    assert advice.saving.device_ns == (0.0, 1.0 * MS)
+    assert advice.saving.device_ns == pytest.approx((0.7 * MS, 1.0 * MS))
     assert advice.certainty == "likely"
-    trained = assert_bounded(found(PRODUCTS, late, AUTOCAST[1], BACKWARD), busy_pace())
+    trained = assert_bounded(
+        found(PRODUCTS, late, AUTOCAST[1], BACKWARD, casts=(told(12, 0.7),)), busy_pace()
+    )
     assert trained.saving.starved_ns[0] == pytest.approx(advice.saving.starved_ns[0] / 2)
+
+
+def test_in_inference_other_kernels_in_fp32_may_take_half_as_long() -> None:
+    kernels = (
+        kernel("elementwise_kernel<CUDAFunctor_add<float>>", "elementwise", 2.0),
+        kernel("elementwise_kernel<CUDAFunctor_add<c10::BFloat16>>", "elementwise", 0.5),
+        kernel("gemm<float>", "matmul", 1.0),
+    )
+    advice = assert_bounded(found(PRODUCTS, *AUTOCAST, kernels=kernels), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((0.0, 2.0 * MS))
+    trained = assert_bounded(found(PRODUCTS, *AUTOCAST, BACKWARD, kernels=kernels), busy_pace())
+    assert trained.saving.device_ns == pytest.approx((0.0, 1.0 * MS))
 
 
 def test_casts_that_take_longer_than_any_inputs_are_of_weights() -> None:

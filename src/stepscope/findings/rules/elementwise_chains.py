@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from stepscope import units
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.product_casts import ProductCasts
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Bounds, Category, Saving, rule
@@ -55,11 +57,12 @@ class _Chains:
 
 
 @rule(category=Category.DEVICE)
-def elementwise_chains(
+def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
     step_ops: Table[StepOp],
+    product_casts: Table[ProductCasts],
     facts: Facts,
     *,
     least_share: float = 0.10,
@@ -78,7 +81,7 @@ def elementwise_chains(
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
-    fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
+    fixed = _fixed(step_ops, product_casts, mean_step)
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
     if chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
         return None
@@ -87,6 +90,19 @@ def elementwise_chains(
         return None
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
     return _advice(chains, saving, mean_step, ops)
+
+
+def _fixed(step_ops: Table[StepOp], product_casts: Table[ProductCasts], mean_step: MeanStep) -> OpCost:
+    """What no chain has: work that other rules report, and casts of weights, which no kernel wrote before."""
+    stays = cost_of((op for op in step_ops if _stays(op)), mean_step)
+    weights = mean_step.per_step(sum(row.of_weights for row in product_casts))
+    weights_ns = mean_step.per_step(sum(row.of_weights_ns for row in product_casts))
+    return replace(
+        stays,
+        calls=stays.calls + weights,
+        launches=stays.launches + weights,
+        device_ns=stays.device_ns + weights_ns,
+    )
 
 
 def _saving(chains: _Chains, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:

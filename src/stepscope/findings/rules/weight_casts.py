@@ -7,11 +7,14 @@ import re
 from collections.abc import Iterable
 
 from stepscope import units
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.ops import OpOfShape
+from stepscope.analyses.product_casts import WEIGHTED, ProductCasts
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Certainty, NotKnown, Saving, rule
-from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
+from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of, waits_of
 from stepscope.findings._phrases import if_idle, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
@@ -21,11 +24,14 @@ from stepscope.tables import Table
 
 __all__ = ["weight_casts"]
 
-# Operators that take a weight as their second input; autocast casts inside them.
-_WEIGHTED = re.compile(r"aten::(linear|conv\dd|conv_transpose\dd|convolution)")
+_WEIGHTED = re.compile(WEIGHTED)
 _CAST = "aten::_to_copy"
 _INPUTS = 1.5
 """Casting the inputs of matrix products takes at most this many times as long as the products."""
+_SINGLE = re.compile(r"^(?!.*bfloat16).*\bfloat\b", re.IGNORECASE)
+"""Kernels of fp32 alone, by the types in their names."""
+_HALVED = ("elementwise", "normalisation", "reduction")
+"""Families of kernels that take half as long with half the bytes."""
 LEAST_GAIN = 0.01
 LEAST_CASTS = 4
 
@@ -43,11 +49,14 @@ class _Casts:
 
 
 @rule(category=Category.PRECISION)
-def weight_casts(
+def weight_casts(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
     step_ops: Table[StepOp],
     ops_by_shape: Table[OpOfShape],
+    product_casts: Table[ProductCasts],
+    kernels: Table[Kernel],
+    kernel_families: Table[KernelFamily],
     *,
     least_share: float = 0.02,
 ) -> Advice | None:
@@ -56,13 +65,13 @@ def weight_casts(
     Gain: weights kept in the data type of the matrix products need no casts.
 
     - at most: all GPU time of the casts, and all of the GPU's waiting for them. Without recorded shapes, of
-      all casts inside operators, because without autocast nothing is cast.
+      all casts inside operators, because without autocast nothing is cast. In inference also half of the
+      time of elementwise kernels in fp32, because then they work on bf16, too.
     - at least: all of that in inference, half of it in training, because an optimizer that keeps fp32 weights
       casts them once for each update.
-    - at least, without recorded shapes: autocast casts one input for each product, so the casts beyond that
-      are of weights. Of GPU time, what inputs cannot explain: casting an input moves 3 times its bytes in
-      bf16, products move inputs and outputs, so casts of inputs take at most 1.5 times as long as the
-      products.
+    - at least, without recorded shapes: autocast casts the input of a product first, so the casts after that
+      are of weights. Or what inputs cannot explain: casting an input moves 3 times its bytes in bf16,
+      products move inputs and outputs, so casts of inputs take at most 1.5 times as long as the products.
     - one cast beside each product: at least half of them.
     """
     products = [op for op in step_ops if op.within is None and _WEIGHTED.fullmatch(op.name or "")]
@@ -78,13 +87,14 @@ def weight_casts(
         return None
     trains = any(op.phase == "backward" for op in step_ops)
     casts = _of_shape(ops_by_shape, whole, trains=trains) or _of_place(
-        asked, products, mean_step, trains=trains
+        asked, products, product_casts, mean_step, trains=trains
     )
     starved = waits_of(casts.cost.starved_ns, casts.cost.launches, mean_step, starving_phases)
     device_ns = min(mean_step.busy_ns, casts.cost.device_ns)
+    halved_ns = 0.0 if trains else _halved_ns(mean_step, kernels, kernel_families)
     saving = Saving(
         starved_ns=(casts.least_starved * starved[0], starved[1]),
-        device_ns=(casts.least_device * device_ns, device_ns),
+        device_ns=(casts.least_device * device_ns, min(mean_step.busy_ns, device_ns + halved_ns)),
     )
     if (
         mean_step.share(starved[1] + device_ns) < least_share
@@ -120,15 +130,32 @@ def _part(some: float, of: float) -> float:
     return some / of if of else 0.0
 
 
-def _of_place(asked: list[StepOp], products: list[StepOp], mean_step: MeanStep, *, trains: bool) -> _Casts:
+def _halved_ns(mean_step: MeanStep, kernels: Table[Kernel], kernel_families: Table[KernelFamily]) -> float:
+    """Half of the time of kernels that work on fp32 alone, and would work on bf16 if weights were in it."""
+    inside = part_in_steps(kernels, kernel_families)
+    single = (row for row in kernels if row.family in _HALVED and _SINGLE.search(row.name or ""))
+    return mean_step.per_step(sum(row.exclusive_ns for row in single) * inside) / 2
+
+
+def _of_place(
+    asked: list[StepOp],
+    products: list[StepOp],
+    product_casts: Table[ProductCasts],
+    mean_step: MeanStep,
+    *,
+    trains: bool,
+) -> _Casts:
     """Casts inside operators, as autocast makes them, or one beside each product."""
     of_products = cost_of((op for op in asked if _WEIGHTED.fullmatch(op.within or "")), mean_step)
     runs = cost_of(products, mean_step).calls
     if of_products.launches:
         every = cost_of((op for op in asked if op.within is not None), mean_step)
         multiplied_ns = cost_of(products, mean_step).device_ns - of_products.device_ns
-        calls = _part(max(0.0, of_products.launches - runs), every.launches)
-        times = _part(max(0.0, of_products.device_ns - _INPUTS * multiplied_ns), every.device_ns)
+        later = mean_step.per_step(sum(row.of_weights for row in product_casts))
+        later_ns = mean_step.per_step(sum(row.of_weights_ns for row in product_casts))
+        unexplained_ns = of_products.device_ns - _INPUTS * multiplied_ns
+        calls = min(1.0, _part(later, every.launches))
+        times = min(1.0, _part(max(0.0, later_ns, unexplained_ns), every.device_ns))
         kept = 0.5 if trains else 1.0
         return _Casts(every, "likely" if calls or times else "possible", kept * calls, kept * times)
     beside = cost_of((op for op in asked if op.within is None), mean_step)

@@ -22,11 +22,18 @@ MISSED = {
     "library_sincos_every_step": "without stacks, NumPy looks like ordinary Python",
     "third_sentence_padding": "shapes do not tell which tokens are padding",
     "third_kept_logits": "the growing tensor is third or fourth",
+    "fourth_full_adjacency": "which numbers of a matrix are zero is not in a profile",
 }
 """Faults that the report does not name from a light recording, and why."""
 
 
 GAINS = (
+    "fourth_batch_triplets",
+    "fourth_checked_actions",
+    "fourth_debug_backend",
+    "fourth_drawn_rays",
+    "fourth_feature_lists",
+    "fourth_normed_vocoder",
     "library_generate_without_cache",
     "library_policy_by_environment",
     "library_sentences_one_by_one",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, spent_by_group, step_windows
-from stepscope.costs.families import family_of
+from stepscope.analyses._work_families import WORK, WORK_READS, family_of_group, work_groups
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -32,23 +32,13 @@ class KernelFamily:
     longest: Annotated[str | None, "The kernel with the most time in it."]
 
 
-_WORK = """
-    SELECT w.*, o.name AS op_name,
-           concat_ws(chr(31), kind, coalesce(w.name, chr(0)), coalesce(o.name, chr(0))) AS grouped
-    FROM device_work w LEFT JOIN (SELECT event, name FROM ops) o ON o.event = w.op
-"""
-_GROUPS = f"""
-    SELECT grouped, any_value(kind) AS kind, any_value(name) AS name, any_value(op_name) AS op,
-           bool_or(communicates) AS communicates
-    FROM ({_WORK}) GROUP BY grouped ORDER BY grouped
-"""
-_TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({_WORK})"
+_TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({WORK})"
 
 
 @analysis(
     reads={
-        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "op"),
-        "ops": ("event", "name"),
+        "device_work": (*WORK_READS["device_work"], "device_name", "start_ns", "dur_ns"),
+        "ops": WORK_READS["ops"],
         "steps": STEPS,
     }
 )
@@ -58,12 +48,12 @@ def kernel_families(trace: Trace) -> Table[KernelFamily]:
     The kind follows from the name of a kernel, or else from the operator that launched it.
     """
     windows = step_windows(trace)
-    groups = trace.rows(_GROUPS)
+    groups = work_groups(trace)
     numbers = {group["grouped"]: number for number, group in enumerate(groups)}
     by_family: dict[str, dict[str | None, list[Spent]]] = defaultdict(lambda: defaultdict(list))
     for group, spent in zip(groups, spent_by_group(trace, _TIMES, numbers, windows), strict=True):
         if spent.calls:
-            by_family[_family(group)][group["name"]].append(spent)
+            by_family[family_of_group(group)][group["name"]].append(spent)
     busy = sum(one.exclusive_ns for names in by_family.values() for parts in names.values() for one in parts)
     rows = [_row(family, names, busy) for family, names in by_family.items()]
     notes = windows.notes
@@ -72,12 +62,6 @@ def kernel_families(trace: Trace) -> Table[KernelFamily]:
     elif not rows:
         notes = (*notes, "No device work inside the steps.")
     return Table.of(KernelFamily, sorted(rows, key=lambda row: (-row.exclusive_ns, row.family)), notes)
-
-
-def _family(group: dict[str, Any]) -> str:
-    if group["kind"] != "kernel":
-        return "copy"
-    return "communication" if group["communicates"] else family_of(group["name"], group["op"])
 
 
 def _row(family: str, names: dict[str | None, list[Spent]], busy_ns: int) -> KernelFamily:

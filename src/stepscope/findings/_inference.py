@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
 
-__all__ = ["cache_joins", "decodes", "engine_of", "infers", "joined_ns"]
+__all__ = ["cache_joins", "decodes", "engine_of", "infers", "joined_ns", "writes_text"]
 
 # How engines name their iterations; the first match counts.
 _ENGINES = {
@@ -56,15 +56,20 @@ def decodes(
     step_ops: Iterable[StepOp],
 ) -> bool:
     """Whether the steps decode: by their kind, by writes to a cache, or by tokens that they choose."""
-    kinds = {row.kind for row in iterations}
+    kinds, ops = {row.kind for row in iterations}, list(step_ops)
     if kinds - {None, "idle"}:
-        return "decode" in kinds
+        return "decode" in kinds or ("mixed" in kinds and writes_text(ops))
     if not infers(step_classes):
         return False
-    rows, ops = list(attention), list(step_ops)
+    rows = list(attention)
     if any(row.query_length is not None for row in rows):
         return any(_one_query(row) for row in rows)
-    return _extends_cache(ops, sum(row.forward_calls for row in rows)) or _words(ops) >= SEVERAL_WORDS
+    return _extends_cache(ops, sum(row.forward_calls for row in rows)) or writes_text(ops)
+
+
+def writes_text(step_ops: Iterable[StepOp]) -> bool:
+    """Whether a step makes several tokens, one after the other, as a whole call of `generate` does."""
+    return _words(list(step_ops)) >= SEVERAL_WORDS
 
 
 def _extends_cache(ops: list[StepOp], calls: int) -> bool:

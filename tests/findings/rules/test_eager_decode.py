@@ -54,6 +54,17 @@ def test_only_decoding_counts() -> None:
     assert judged([prefill] * 10) is None
 
 
+def test_a_step_that_reads_a_prompt_and_writes_text_decodes() -> None:
+    mixed = [{**EAGER, "kind": "mixed"}] * 10
+    one, eight = (
+        tuple({"name": name, "per_step": tokens} for name in ("aten::argmax", "aten::embedding"))
+        for tokens in (1.0, 8.0)
+    )
+    advice = assert_bounded(judged(mixed, ops=eight), mean_step())
+    assert advice.evidence["eager_decode_steps"] == 10
+    assert judged(mixed, ops=one) is None, "an engine that chunks prompts makes one token of each text"
+
+
 def test_a_loop_without_an_engine_is_told_by_its_attention() -> None:
     plain = [{**EAGER, "kind": None}] * 10
     assert judged(plain, query=1) is not None

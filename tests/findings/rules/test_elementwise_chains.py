@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
+from stepscope.analyses.kernel_chains import KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
-from stepscope.analyses.product_casts import ProductCasts
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.claims import Claim, Part, Time
@@ -33,7 +33,7 @@ FORWARD = {"name": "aten::mul", "phase": "forward", "user_frame": "m.py(3): f", 
 def found(
     *kernels: dict[str, Any],
     ops: tuple[dict[str, Any], ...] = (FORWARD,),
-    casts: tuple[dict[str, Any], ...] = (),
+    chains: tuple[dict[str, Any], ...] = (),
     step: MeanStep | None = None,
     told: Facts | None = None,
     **more: Any,
@@ -43,8 +43,8 @@ def found(
         step or busy_pace(),
         drawn(Kernel, *kernels),
         drawn(KernelFamily, *families),
+        drawn(KernelChain, *chains),
         drawn(StepOp, *ops),
-        drawn(ProductCasts, *casts),
         told or facts(),
         **more,
     )
@@ -54,13 +54,6 @@ def gained(advice: Advice, step: MeanStep | None = None) -> tuple[float, float]:
     """Parts of the step."""
     gain = (step or busy_pace()).gain(advice.saving)
     return gain.low_share, gain.high_share
-
-
-def test_casts_of_weights_belong_to_no_chain() -> None:
-    casts = {"product": "aten::linear", "of_weights": 100, "of_weights_ns": 10 * MS}
-    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, casts=(casts,)), busy_pace())
-    assert (advice.evidence["chain_length"], advice.evidence["kernels_per_step"]) == (2, 20)
-    assert advice.evidence["elementwise_ns"] == pytest.approx(2 * MS)
 
 
 def test_a_chain_of_kernels() -> None:
@@ -134,7 +127,7 @@ def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
 def test_only_what_ran_in_steps_counts() -> None:
     families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
     kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
-    nothing = drawn(StepOp), drawn(ProductCasts)
+    nothing = drawn(KernelChain), drawn(StepOp)
     advice = elementwise_chains(busy_pace(), kernels, families, *nothing, facts(), least_share=0.0)
     assert advice is None  # half of it: 15 kernels between 16
     kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
@@ -163,3 +156,30 @@ def test_it_is_silent(kernels: tuple[dict[str, Any], ...]) -> None:
 def test_the_threshold() -> None:
     assert found(ELEMENTWISE, PRODUCTS, least_share=0.4) is None
     assert found(kernel("elementwise", 30, 0.5), PRODUCTS, least_share=0.01) is not None
+
+
+LONG = {"ops": "aten::sub, aten::pow, aten::sum", "kernels": 5, "chains": 10, "device_ns": 30 * MS,
+        "shortest_ns": MS}  # fmt: skip
+
+
+def test_one_long_chain_counts_where_the_others_are_short() -> None:
+    many = kernel("matmul", 90, 6.0)
+    advice = assert_bounded(found(ELEMENTWISE, many, chains=(LONG,)), busy_pace())
+    # 3 ms in five kernels: 2.4 ms go if they become one, three quarters of it at least; 2.9 ms at the most.
+    assert advice.saving.device_ns == pytest.approx((1.8 * MS, 2.9 * MS))
+    assert "5 kernels in a row (aten::sub, aten::pow, aten::sum, …)" in advice.because
+    assert "torch.cdist" in advice.fix
+    trained = found(ELEMENTWISE, many, chains=(LONG,), ops=(FORWARD, {**FORWARD, "phase": "backward"}))
+    assert assert_bounded(trained, busy_pace()).saving.device_ns[0] == pytest.approx(1.2 * MS)
+
+
+def test_chains_that_are_short_or_small_each_time_do_not_count_alone() -> None:
+    many = kernel("matmul", 90, 6.0)
+    for other in ({"kernels": 3}, {"chains": 100}, {"device_ns": 4 * MS}):
+        assert found(ELEMENTWISE, many, chains=({**LONG, **other},)) is None
+    assert (
+        "torch.cdist"
+        not in assert_bounded(
+            found(ELEMENTWISE, many, chains=({**LONG, "ops": "aten::mul, aten::add"},)), busy_pace()
+        ).fix
+    )

@@ -11,7 +11,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, rule
-from stepscope.findings._inference import decodes, engine_of
+from stepscope.findings._inference import decodes, engine_of, writes_text
 from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
@@ -51,8 +51,10 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
     rows = list(iterations)
     if not decodes(rows, step_classes, attention, step_ops):
         return None
+    # Steps that read a prompt and write text are mixed: most of their passes decode.
+    of = {"decode", "mixed"} if writes_text(step_ops) else {"decode"}
     known = any(row.kind for row in rows)
-    eager = [row for row in rows if row.launched_by == "eager" and (row.kind == "decode" or not known)]
+    eager = [row for row in rows if row.launched_by == "eager" and (row.kind in of or not known)]
     idle = sum(row.idle_ns for row in rows)
     kernels = mean_step.per_step(sum(row.kernels for row in eager))
     starved = mean_step.starved_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0

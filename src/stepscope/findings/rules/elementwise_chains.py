@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from dataclasses import replace
 
 from stepscope import units
+from stepscope.analyses.kernel_chains import FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
-from stepscope.analyses.product_casts import ProductCasts
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
-from stepscope.findings import Advice, Bounds, Category, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Location, Saving, rule
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
-from stepscope.findings.fixes import Change, fix_of, line
+from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["elementwise_chains"]
 
-# Kernels of Inductor: these are fused already.
-_FUSED = re.compile(r"^triton_")
 ANCHORS = ("matmul", "attention", "convolution", "communication")
 """Families of kernels that end a chain."""
-JOINING = ("elementwise", "normalisation", "reduction")
-"""Families that a compiler fuses into one kernel."""
-LEAST_KERNEL_NS = 5_000
-"""A shorter kernel takes the same time, however little it moves."""
 LEAST_CHAIN = 2.0
+LONG_CHAIN = 4
+"""Kernels of a chain that counts although the others are short."""
+LEAST_OF_ONE = 0.05
+"""Part of the GPU's work in a step that such a chain takes, each time it runs."""
+_DISTANCES = ("aten::sub", "aten::pow", "aten::sum")
+_CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product, not by x[:, None] - y"
 LEAST_GAIN = 0.02
 
 
@@ -56,13 +54,13 @@ class _Chains:
         return 1 - 1 / self.length, 1 - 1 / self.longest
 
 
-@rule(category=Category.DEVICE)
+@rule(category=Category.DEVICE, yields_to=("unfused_backend",))
 def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
+    kernel_chains: Table[KernelChain],
     step_ops: Table[StepOp],
-    product_casts: Table[ProductCasts],
     facts: Facts,
     *,
     least_share: float = 0.10,
@@ -78,31 +76,74 @@ def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
       kernels. 3/4 of the time goes, because the fused kernel reads more inputs; 1/2 if there is a backward
       pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
       time, too.
+
+    If chains are short on average, but one of four kernels or more takes 5 % of the GPU's work, such chains
+    count alone. At most, the time of the shortest kernel is left of each: a chain that ends in a sum may
+    begin and end with little data.
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
-    fixed = _fixed(step_ops, product_casts, mean_step)
+    fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
+    ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
     if chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
-        return None
+        return _long_chains(mean_step, kernel_chains, step_ops, places_of(ops), least_share)
     saving = _saving(chains, mean_step, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
-    ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
-    return _advice(chains, saving, mean_step, ops)
+    return _advice(chains, saving, mean_step, places_of(ops))
 
 
-def _fixed(step_ops: Table[StepOp], product_casts: Table[ProductCasts], mean_step: MeanStep) -> OpCost:
-    """What no chain has: work that other rules report, and casts of weights, which no kernel wrote before."""
-    stays = cost_of((op for op in step_ops if _stays(op)), mean_step)
-    weights = mean_step.per_step(sum(row.of_weights for row in product_casts))
-    weights_ns = mean_step.per_step(sum(row.of_weights_ns for row in product_casts))
-    return replace(
-        stays,
-        calls=stays.calls + weights,
-        launches=stays.launches + weights,
-        device_ns=stays.device_ns + weights_ns,
+def _long_chains(
+    mean_step: MeanStep,
+    chains: Table[KernelChain],
+    step_ops: Table[StepOp],
+    places: tuple[Location, ...],
+    least_share: float,
+) -> Advice | None:
+    """Advice about a few long chains among many short ones."""
+    busy = mean_step.busy_ns
+    few = [
+        row
+        for row in chains
+        if row.kernels >= LONG_CHAIN and row.device_ns / row.chains >= LEAST_OF_ONE * busy
+    ]
+    time_ns = mean_step.per_step(sum(row.device_ns for row in few))
+    if not few or time_ns < least_share * busy:
+        return None
+    trains = any(op.phase == "backward" for op in step_ops)
+    fused_ns = mean_step.per_step(sum(row.device_ns / row.kernels for row in few))
+    left_ns = mean_step.per_step(sum(row.shortest_ns for row in few))
+    most = min(busy, time_ns - left_ns)
+    saving = Saving(device_ns=(min(most, (time_ns - fused_ns) * (0.5 if trains else 0.75)), most))
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
+        return None
+    long = max(few, key=lambda row: row.device_ns)
+    named = list(dict.fromkeys(long.ops.split(", ")))
+    return Advice(
+        title="A long chain of elementwise operators is not fused",
+        because=f"{units.count(long.kernels)} kernels in a row ({', '.join(named[:4])}, …) could be fused. "
+        f"Such chains take {units.duration(time_ns)} of a step ({units.share(time_ns / mean_step.work_ns)} "
+        "of the GPU's work), most of it to write results to memory and to read them back.",
+        saving=saving,
+        certainty="likely",
+        fix=_fix(_CDIST if set(_DISTANCES) <= set(named) else None),
+        check="stepscope show kernel_chains: the chain is gone.",
+        evidence={
+            "chain_kernels": long.kernels,
+            "chain_ops": long.ops,
+            "chains_ns": time_ns,
+            "chains_share": time_ns / mean_step.work_ns,
+        },
+        claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE)}),
+        locations=places,
     )
+
+
+def _fix(*first: str | None) -> Fix:
+    """Compiling; before it, what is better where it can be done."""
+    text = "model = torch.compile(model)    # or @torch.compile on the function with these operators"
+    return fix_of(*(one for one in first if one), line(Change.COMPILE, text))
 
 
 def _saving(chains: _Chains, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
@@ -144,9 +185,9 @@ def _chains(
     ends: float,
 ) -> _Chains:
     inside = part_in_steps(kernels, kernel_families)
-    joining = [row for row in kernels if row.family in JOINING and row.mean_ns >= LEAST_KERNEL_NS]
-    eager = [row for row in joining if row.family == "elementwise" and not _FUSED.match(row.name or "")]
-    fused = [row for row in joining if _FUSED.match(row.name or "")]
+    joining = [row for row in kernels if row.family in JOINS and row.mean_ns >= LEAST_KERNEL_NS]
+    eager = [row for row in joining if row.family == "elementwise" and not FUSED.match(row.name or "")]
+    fused = [row for row in joining if FUSED.match(row.name or "")]
     anchors = _calls(row for row in kernels if row.family in ANCHORS) * inside
     members = max(0.0, mean_step.per_step(_calls(joining) * inside) - fixed.launches)
     each = mean_step.per_step(anchors)
@@ -173,7 +214,7 @@ def _stays(op: StepOp) -> bool:
     return op.within == "torch::autograd::AccumulateGrad" and op.name == "aten::add_"
 
 
-def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[StepOp]) -> Advice:
+def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, places: tuple[Location, ...]) -> Advice:
     time_ns = chains.time_ns
     mean_ns = time_ns / chains.calls if chains.calls else 0.0
     return Advice(
@@ -183,12 +224,7 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
         f"average {units.tally(chains.length)} kernels in a row could be fused into one.",
         saving=saving,
         certainty="likely",
-        fix=fix_of(
-            line(
-                Change.COMPILE,
-                "model = torch.compile(model)    # or @torch.compile on the function with these operators",
-            )
-        ),
+        fix=_fix(),
         check="stepscope show kernel_families: elementwise takes less time; its kernels are named triton_….",
         evidence={
             "elementwise_ns": time_ns,
@@ -198,5 +234,5 @@ def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, ops: list[Step
             "chain_length": chains.length,
         },
         claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE), Claim(Time.STARVED, Part.ELEMENTWISE)}),
-        locations=places_of(ops),
+        locations=places,
     )

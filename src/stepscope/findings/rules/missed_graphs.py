@@ -41,7 +41,7 @@ _SKIPPED = """\
 TORCH_LOGS="cudagraphs,perf_hints" python train.py     # says the same for each function"""
 
 
-@rule(category=Category.COMPILE)
+@rule(category=Category.COMPILE, yields_to=("unfused_backend",))
 def missed_graphs(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,

@@ -1,0 +1,84 @@
+"""Kernels in a row that a compiler could fuse into one."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from stepscope.analyses import analysis
+from stepscope.analyses._device_time import NUMBERED, STEPS
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.analyses._work_families import WORK, WORK_READS, family_of_group, work_groups
+from stepscope.records import dataclass
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["ENDS", "FUSED", "JOINS", "LEAST_KERNEL_NS", "KernelChain", "kernel_chains"]
+
+ENDS = ("matmul", "attention", "convolution", "communication", "optimizer")
+"""Families of kernels that end a chain."""
+JOINS = ("elementwise", "normalisation", "reduction")
+"""Families that a compiler fuses into one kernel."""
+FUSED = re.compile(r"^triton_")
+"""Kernels of Inductor: these are fused already."""
+LEAST_KERNEL_NS = 5_000
+"""A shorter kernel takes the same time, however little it moves."""
+_MOST_OPS = 8
+_ENDS, _JOINS = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChain:
+    """Chains of the same operators, in all steps."""
+
+    ops: Annotated[str, "Operators that launched its kernels, in order; no more than eight."]
+    kernels: Annotated[int, "Kernels in a row."]
+    chains: Annotated[int, "How often it ran."]
+    device_ns: Annotated[int, "Summed time of its kernels."]
+    shortest_ns: Annotated[int, "Summed time of the shortest kernel of each."]
+
+
+_SQL = f"""
+    WITH work AS (
+        SELECT w.device_name, w.stream, w.start_ns, w.dur_ns, w.op_name, n.number, s.step,
+               sum((n.number = {_ENDS})::INT) OVER (
+                   PARTITION BY w.device_name, w.stream ORDER BY w.start_ns, w.event) AS ended
+        FROM ({WORK}) w JOIN {NUMBERED} n USING (grouped)
+        JOIN (SELECT row_number() OVER () AS step, start_ns AS from_ns, end_ns FROM steps) s
+            ON w.start_ns >= s.from_ns AND w.start_ns < s.end_ns),
+    chains AS (
+        SELECT array_to_string(list(coalesce(op_name, '?') ORDER BY start_ns)[:{_MOST_OPS}], ', ') AS ops,
+               count(*) AS kernels, sum(dur_ns) AS device_ns, min(dur_ns) AS shortest_ns
+        FROM work WHERE number = {_JOINS} AND dur_ns >= {LEAST_KERNEL_NS}
+        GROUP BY device_name, stream, step, ended HAVING count(*) > 1)
+    SELECT ops, kernels, count(*) AS chains, sum(device_ns)::BIGINT AS device_ns,
+           sum(shortest_ns)::BIGINT AS shortest_ns
+    FROM chains GROUP BY ops, kernels ORDER BY device_ns DESC, ops, kernels
+"""
+
+
+@analysis(
+    reads={
+        "device_work": (*WORK_READS["device_work"], "event", "device_name", "stream", "start_ns", "dur_ns"),
+        "ops": WORK_READS["ops"],
+        "steps": ("step", *STEPS),
+    }
+)
+def kernel_chains(trace: Trace) -> Table[KernelChain]:
+    """Lists kernels in a row on a stream that a compiler could fuse: elementwise, norms and reductions.
+
+    A matrix product, attention, a convolution, a collective or the optimizer ends a chain. Copies, casts and
+    what gathers or scatters do not end it and do not count. Kernels under 5 µs and those that a compiler made
+    do not count either.
+    """
+    numbers = {
+        group["grouped"]: _ENDS if family in ENDS else _JOINS
+        for group in work_groups(trace)
+        if (family := family_of_group(group)) in ENDS
+        or (family in JOINS and not FUSED.match(group["name"] or ""))
+    }
+    if _JOINS not in numbers.values():
+        return Table.of(KernelChain, [], ["No kernel is elementwise, a norm or a reduction."])
+    found = trace.query(KernelChain, _SQL, groups=list(numbers), numbers=list(numbers.values()))
+    nothing = [] if len(found) else ["No two such kernels of 5 µs or more follow one another."]
+    return Table(KernelChain, found.arrow, nothing + how_steps_were_found(trace))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.drawing import Drawing
+
+import stepscope
+from stepscope.analyses.kernel_chains import KernelChain
+
+MUL, SUM = "vectorized_elementwise_kernel<4, MulFunctor<float>>", "reduce_kernel<512, 1, sum_functor>"
+
+
+def drawn(folder: Path, *steps: list[tuple[str, str, int]]) -> list[KernelChain]:
+    """Steps of operators with one kernel each, which take so many µs, one after the other."""
+    drawing, at, link = Drawing(), 0, 0
+    for number, work in enumerate(steps):
+        drawing.mark(number, at, 1_000)
+        for place, (op, kernel, dur) in enumerate(work):
+            link += 1
+            start = at + 10 + 90 * place
+            drawing.op(op, start, 20).launch("cudaLaunchKernel", start + 5, 3, corr=link)
+            drawing.kernel(kernel, start + 10, dur, corr=link)
+        at += 1_000
+    return list(stepscope.open(drawing.write(folder / "drawn.json")).table("kernel_chains"))
+
+
+def test_products_end_a_chain_and_casts_and_short_kernels_do_not_count(tmp_path: Path) -> None:
+    step = [
+        ("aten::mul", MUL, 20),
+        ("aten::copy_", "bfloat16_copy_kernel_cuda", 30),
+        ("aten::mul", MUL, 2),
+        ("aten::sum", SUM, 10),
+        ("aten::mm", "ampere_sgemm_128x64", 50),
+        ("aten::mul", MUL, 40),
+        ("aten::mm", "ampere_sgemm_128x64", 50),
+    ]
+    assert drawn(tmp_path, step, step) == [KernelChain("aten::mul, aten::sum", 2, 2, 60_000, 20_000)]
+
+
+def test_steps_end_a_chain_too(tmp_path: Path) -> None:
+    one = [("aten::mul", MUL, 20)]
+    assert drawn(tmp_path, one, one) == []
+
+
+def test_what_a_compiler_fused_is_no_chain(tmp_path: Path) -> None:
+    fused = [("triton_poi_fused_mul_0", "triton_poi_fused_mul_0", 20)] * 3
+    assert drawn(tmp_path, fused) == []
+
+
+def test_the_most_expensive_chain_is_first_and_long_ones_are_cut_short(tmp_path: Path) -> None:
+    long = [("aten::mul", MUL, 20)] * 9
+    rows = drawn(tmp_path, [("aten::sum", SUM, 10)] * 2, long)
+    assert [(row.ops, row.kernels, row.device_ns) for row in rows] == [
+        (", ".join(["aten::mul"] * 8), 9, 180_000),
+        ("aten::sum, aten::sum", 2, 20_000),
+    ]

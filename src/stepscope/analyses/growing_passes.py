@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from math import prod
-from typing import Annotated
+from typing import Annotated, Any
 
 from stepscope.analyses import analysis
 from stepscope.records import dataclass
@@ -114,7 +114,13 @@ def growing_passes(trace: Trace) -> Table[GrowingPasses]:
             start_ns=run["start_ns"],
             dur_ns=run["dur_ns"],
         )
-        for run in trace.rows(_SQL) or trace.rows(_LAUNCHED)
+        for run in trace.rows(_SQL) or _launched(trace)
     ]
     nothing = [] if rows else ["No run of passes grows by one token each, or no shapes were recorded."]
     return Table.of(GrowingPasses, rows, nothing)
+
+
+def _launched(trace: Trace) -> list[dict[str, Any]]:
+    """Runs in a profile without shapes; in training no text is generated."""
+    trains = trace.has_name("^autograd::engine")
+    return [] if trains or not trace.may_have_name("vectorized_gather_kernel") else trace.rows(_LAUNCHED)

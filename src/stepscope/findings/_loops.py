@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope import units
 from stepscope.findings import Location, locations_of
+from stepscope.findings.fixes import Change, FixLine, line
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["NamedLoop", "named_loops", "takes_most"]
 
 _MOST = 0.5
+_LEAST_LAUNCHES = 0.02
+"""Of the launches of its thread: a loop with fewer works on the CPU, and other rules tell about that."""
 _FEW_PASSES = 3
 """Two backward passes in a step may belong to two networks."""
 _PRODUCTS = {"aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::matmul", "aten::linear"}
@@ -51,7 +54,7 @@ class LoopKind(NamedTuple):
 
     title: str
     """With a place for the number of repetitions; at most 60 characters."""
-    fix: str
+    fix: str | FixLine
     can_merge: bool = True
     """Whether such repetitions never need one another's results."""
     with_backward: bool = False
@@ -101,16 +104,22 @@ total = torch.linalg.vector_norm(torch.stack(norms))    # stays on the GPU; read
 )
 _ALIKE = LoopKind(
     "A loop of {repeats} calls could be one call",
-    """\
+    line(
+        Change.ONE_CALL,
+        """\
 y = f(torch.stack(inputs))    # one call for all, if no call needs the result of another
 y = torch.vmap(f)(torch.stack(inputs))    # if f takes one input at a time""",
+    ),
     can_merge=False,
 )
 _UNLIKE = LoopKind(
     "A loop of {repeats} calls could be one call",
-    """\
+    line(
+        Change.ONE_CALL,
+        """\
 y = f(torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True))    # pad the inputs: one call for all
 # or torch.nested.nested_tensor(inputs, layout=torch.jagged), if no call needs the result of another""",
+    ),
     can_merge=False,
 )
 
@@ -213,6 +222,8 @@ def _has_input(row: Loop) -> bool:
 
 def _kind(row: Loop, passes: int) -> LoopKind | None:
     """What kind of loop it is; None for layers, for loops over weights, and where it cannot be told."""
+    if row.launch_share < _LEAST_LAUNCHES:
+        return None
     names = set(row.contains.split(", "))
     products = bool(names & _PRODUCTS)
     if passes >= _FEW_PASSES and passes == row.repeats:

@@ -28,6 +28,7 @@ class Change(StrEnum):
     DYNAMIC_SHAPES = "compiling for changing shapes"
     MARK_STEP = "the start of a step with graphs"
     BATCH = "more samples at once"
+    ONE_CALL = "one call for many inputs"
     SMALLER_BATCH = "fewer samples at once"
     ACCUMULATION = "fewer micro-steps"
     WORKERS = "workers of the loader"
@@ -249,6 +250,7 @@ _PIPELINE = {
     Change.ATTENTION: 'pipeline(task, model=name, model_kwargs={{"attn_implementation": "sdpa"}})',
     Change.WEIGHTS: "pipeline(task, model=name, dtype=torch.{dtype})    # before 4.56: torch_dtype",
     Change.BATCH: "pipe(inputs, batch_size=2 * batch_size)    # {why}",
+    Change.ONE_CALL: "pipe(inputs, batch_size=32)    # a list or a generator: one call of the model for 32 inputs",
     Change.WORKERS: "pipe(inputs, num_workers={workers})    # the pipeline makes its own DataLoader",
     Change.COMPILE: "pipe.model = torch.compile(pipe.model)    # fewer kernels, less Python",
     Change.GRAPHS: 'pipe.model = torch.compile(pipe.model, mode="reduce-overhead")    # replays CUDA graphs',

@@ -135,7 +135,7 @@ def test_micro_batches_include_their_backward_pass_other_loops_do_not() -> None:
     row = loop(EXPERTS, repeats=8, has_backward=True)
     experts = assert_bounded(advised(row, ops=(BACKWARD,)), STEP)
     assert STEP.gain(experts.saving).high_share == pytest.approx((0.5 + 0.9 * 0.4) * 7 / 8)
-    for told in ({"launch_share": 0.0}, {"has_backward": False}):
+    for told in ({"op_share": 0.0}, {"has_backward": False}):
         quiet = assert_bounded(advised(row | told, ops=(BACKWARD,)), STEP)
         assert STEP.gain(quiet.saving).high_share == pytest.approx(0.5 * 7 / 8)
 
@@ -184,3 +184,8 @@ def test_a_loop_that_reads_results_also_gains_the_lead_of_the_host() -> None:
     )
     assert turns.gain(reads.saving).low_share == turns.gain(none.saving).low_share
     assert turns.gain(reads.saving).high_share > 2 * turns.gain(none.saving).high_share
+
+
+def test_a_loop_that_launches_nothing_is_for_other_rules() -> None:
+    assert advised(loop("aten::select, aten::unsqueeze", **CALL)) is not None
+    assert advised(loop("aten::select, aten::unsqueeze", **CALL, launch_share=0.001)) is None

@@ -121,7 +121,7 @@ class TimelineFile {
   void read(const BoxChunk& chunk, std::vector<Box>& boxes) const;
   void write(const std::string& bytes);
   void write_all();
-  void write_chunk(const Appended& one);
+  void write_chunks(const std::vector<Appended>& some);
   void drain();
   std::vector<std::vector<BoxChunk>> chunks_of(const BoxTrack& track, int level, int64_t from, int64_t to) const;
   std::vector<Place> places(int64_t start, bool back) const;
@@ -132,10 +132,10 @@ class TimelineFile {
   mutable std::mutex lock_;
 
   std::mutex queue_lock_;
-  std::condition_variable changed_;
-  std::deque<Appended> queue_;  // the first one is being written
+  std::condition_variable given_, taken_;  // to the writer, and by it
+  std::vector<Appended> queue_;
   std::exception_ptr failed_;
-  bool ending_ = false;
+  bool writing_ = false, ending_ = false;
   std::thread writer_;
 };
 
@@ -148,11 +148,14 @@ class NameTimes {
     int64_t time;
   };
   // `held` counts the names of all; where that is `most`, further ones are not told apart.
-  void add(const Entry& entry, size_t& held, size_t most) {
-    if (last_ < entries_.size() && entries_[last_].name == entry.name)
-      entries_[last_].time = saturating_add(entries_[last_].time, entry.time);
+  void add(uint32_t name, uint8_t kind, int64_t time, size_t& held, size_t most) {
+    // Programs repeat themselves: the same name comes again, or the one that came after it before.
+    if (last_ < entries_.size() && entries_[last_].name == name)
+      entries_[last_].time = saturating_add(entries_[last_].time, time);
+    else if (last_ + 1 < entries_.size() && entries_[last_ + 1].name == name)
+      ++last_, entries_[last_].time = saturating_add(entries_[last_].time, time);
     else
-      add_other(entry, held, most);
+      add_other(name, kind, time, held, most);
   }
   void clear(size_t& held) {
     if (!entries_.empty()) clear_all(held);
@@ -160,7 +163,7 @@ class NameTimes {
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
-  void add_other(const Entry& entry, size_t& held, size_t most);
+  void add_other(uint32_t name, uint8_t kind, int64_t time, size_t& held, size_t most);
   void clear_all(size_t& held);
   size_t slot(uint32_t name) const;
   void grow();
@@ -177,13 +180,6 @@ struct TimelineKinds {
   std::vector<bool> communication;
 };
 constexpr uint8_t kNoBox = 255, kKernel = 4, kCommunication = 7;
-
-// An event on its way to its lane.
-struct LaneEvent {
-  int64_t start, dur, end, event;
-  uint32_t name;
-  uint8_t kind;
-};
 
 // What is being merged on a lane of a track.
 struct MergedLane {
@@ -210,7 +206,7 @@ class LaneMerger {
   LaneMerger(const LaneMerger&) = delete;
   LaneMerger& operator=(const LaneMerger&) = delete;
 
-  void add(MergedLane& lane, const LaneEvent& event) {
+  void add(MergedLane& lane, const Box& event) {
     gathered_.push_back({&lane, event});
     if (gathered_.size() == kHandedOver) hand_over();
   }
@@ -221,7 +217,7 @@ class LaneMerger {
  private:
   struct Given {
     MergedLane* lane;
-    LaneEvent event;
+    Box event;
   };
   struct Piece {  // an event, or what is merged at the level below
     const Box& box;
@@ -235,7 +231,8 @@ class LaneMerger {
   void work_all();
   void work(const std::vector<Given>& some);
   void close_all();
-  void add_event(MergedLane& lane, const LaneEvent& event);
+  int64_t pixel_of(int64_t time) const;
+  void add_event(MergedLane& lane, const Box& event);
   void merge(MergedLane& lane, int level, int64_t pixel, const Piece& piece);
   void add_names(MergedLane::Merging& all, const Piece& piece);
   void close(MergedLane& lane, int level);
@@ -246,6 +243,7 @@ class LaneMerger {
   TimelineFile& file_;
   size_t track_;
   int64_t pixel_ns_;
+  uint64_t pixel_inverse_;  // 2^64 divided by it, rounded up; 0 for a width of 1
   size_t most_boxes_, most_names_, few_;
   std::vector<MergedLane*> lanes_;
   size_t held_boxes_ = 0, held_names_ = 0;

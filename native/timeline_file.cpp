@@ -20,7 +20,7 @@ enum Form : uint32_t {
 };
 constexpr size_t kBytes[kForms] = {16, 24, 41};  // of a box
 constexpr uint32_t kNameBits = 28, kNarrowName = (1u << kNameBits) - 1;
-constexpr size_t kMostAppended = 256;  // chunks that wait to be written: 6 MB
+constexpr size_t kMostAppended = 128;  // chunks that wait while as many are written: 6 MB together
 constexpr uint64_t kNarrow = std::numeric_limits<uint32_t>::max();
 
 uint64_t sum_of(const char* bytes, size_t size) {
@@ -174,7 +174,7 @@ TimelineFile::~TimelineFile() {
     const std::lock_guard<std::mutex> hold(queue_lock_);
     ending_ = true;
   }
-  changed_.notify_all();
+  given_.notify_all();
   if (writer_.joinable()) writer_.join();
   close(file_);
 }
@@ -200,29 +200,33 @@ void TimelineFile::write(const std::string& bytes) {
 void TimelineFile::append(size_t track, int group, size_t lane, int list, std::vector<Box> boxes) {
   std::unique_lock<std::mutex> hold(queue_lock_);
   if (!writer_.joinable()) writer_ = std::thread([this] { write_all(); });
-  changed_.wait(hold, [this] { return queue_.size() < kMostAppended || failed_; });
+  taken_.wait(hold, [this] { return queue_.size() < kMostAppended || failed_; });
   if (failed_) std::rethrow_exception(failed_);
   queue_.push_back({track, group, lane, list, std::move(boxes)});
-  changed_.notify_all();
+  if (queue_.size() == 1) given_.notify_one();  // it sleeps only while there is nothing
 }
 
 void TimelineFile::write_all() {
+  std::vector<Appended> some;
   std::unique_lock<std::mutex> hold(queue_lock_);
   while (true) {
-    changed_.wait(hold, [this] { return !queue_.empty() || ending_; });
+    given_.wait(hold, [this] { return !queue_.empty() || ending_; });
     if (ending_) return;
-    const Appended& one = queue_.front();  // stays where it is while others are added
+    some.swap(queue_);
+    writing_ = true;
     hold.unlock();
+    taken_.notify_all();
     std::exception_ptr failed;
     try {
-      write_chunk(one);
+      write_chunks(some);
     } catch (...) {
       failed = std::current_exception();
     }
+    some.clear();
     hold.lock();
-    queue_.pop_front();
+    writing_ = false;
     if (failed) failed_ = failed, queue_.clear();
-    changed_.notify_all();
+    taken_.notify_all();
     if (failed) return;
   }
 }
@@ -230,28 +234,38 @@ void TimelineFile::write_all() {
 // Waits until all is written.
 void TimelineFile::drain() {
   std::unique_lock<std::mutex> hold(queue_lock_);
-  changed_.wait(hold, [this] { return queue_.empty() || failed_; });
+  taken_.wait(hold, [this] { return (queue_.empty() && !writing_) || failed_; });
   if (failed_) std::rethrow_exception(failed_);
 }
 
-void TimelineFile::write_chunk(const Appended& one) {
-  const auto& boxes = one.boxes;
-  BoxChunk chunk{boxes.front().start, 0, end_, boxes.front().event, 0, static_cast<uint32_t>(boxes.size()), 0};
-  for (const Box& box : boxes) chunk.event_from = std::min(chunk.event_from, box.event);
-  const Form form = form_of(boxes, chunk.event_from);
-  chunk.form = form;
+// Writes chunks at once, then tells where they lie.
+void TimelineFile::write_chunks(const std::vector<Appended>& some) {
   std::string bytes;
-  encode(bytes, boxes, form, chunk.event_from);
-  chunk.sum = sum_of(bytes.data(), bytes.size());
+  std::vector<BoxChunk> chunks;
+  for (const auto& [track, group, lane, list, boxes] : some) {
+    const auto at = end_ + static_cast<int64_t>(bytes.size());
+    BoxChunk chunk{boxes.front().start, kNull, at, boxes.front().event, 0, static_cast<uint32_t>(boxes.size()), 0};
+    for (const Box& box : boxes) {
+      chunk.event_from = std::min(chunk.event_from, box.event);
+      chunk.last_end = std::max(chunk.last_end, saturating_add(box.start, box.dur));
+    }
+    const Form form = form_of(boxes, chunk.event_from);
+    chunk.form = form;
+    const size_t from = bytes.size();
+    encode(bytes, boxes, form, chunk.event_from);
+    chunk.sum = sum_of(bytes.data() + from, bytes.size() - from);
+    chunks.push_back(chunk);
+  }
   write(bytes);
   const std::lock_guard<std::mutex> hold(lock_);
   end_ += static_cast<int64_t>(bytes.size());
-  auto& lanes = tracks_.at(one.track).groups.at(static_cast<size_t>(one.group));
-  if (lanes.size() <= one.lane) lanes.resize(one.lane + 1);
-  auto& chunks = lanes[one.lane].lists.at(static_cast<size_t>(one.list));
-  chunk.last_end = chunks.empty() ? kNull : chunks.back().last_end;
-  for (const Box& box : boxes) chunk.last_end = std::max(chunk.last_end, saturating_add(box.start, box.dur));
-  chunks.push_back(chunk);
+  for (size_t i = 0; i < some.size(); ++i) {
+    auto& lanes = tracks_.at(some[i].track).groups.at(static_cast<size_t>(some[i].group));
+    if (lanes.size() <= some[i].lane) lanes.resize(some[i].lane + 1);
+    auto& known = lanes[some[i].lane].lists.at(static_cast<size_t>(some[i].list));
+    if (!known.empty()) chunks[i].last_end = std::max(chunks[i].last_end, known.back().last_end);
+    known.push_back(chunks[i]);
+  }
 }
 
 void TimelineFile::finish_track(size_t track, int64_t events, int64_t first, int64_t last) {

@@ -108,7 +108,7 @@ void TimelineSweep::place(const Row& row) {
     group.lanes.push_back(std::make_unique<MergedLane>());
     group.lanes.back()->group = row.group, group.lanes.back()->number = number;
   }
-  mergers_[number % mergers_.size()]->add(*group.lanes[number], {row.start, row.dur, end, row.event, row.name, row.kind});
+  mergers_[number % mergers_.size()]->add(*group.lanes[number], {row.start, row.dur, row.dur, row.event, row.name, 1, row.kind});
   ++events_;
   first_ = std::min(first_, row.start), last_ = std::max(last_, end);
 }

@@ -201,6 +201,20 @@ def test_more_than_a_chunk_and_wide_numbers() -> None:
         assert sum(counts) == len(run)
 
 
+@pytest.mark.parametrize("width", [1, 3, 1000, 1024, 4095, 4096])
+@pytest.mark.parametrize("around", [0, -4096 * 3, 2**40, 2**52, 2**52 + 4096 * 5, 2**53 - 3 * 4096])
+def test_the_pixel_of_a_time_is_exact(width: int, around: int) -> None:
+    near = around // width * width
+    starts = sorted({near + pixel * width + more for pixel in (-2, -1, 0, 1) for more in (0, width - 1)})
+    with tempfile.TemporaryFile() as raw:
+        file = _native.TimelineFile(raw.fileno(), width, 1024)
+        sweep(file, [[Event(start, 0) for start in starts]])
+        tiles = sorted({start // (width * 1024) for start in starts})
+        boxes = [box for index in tiles for box in boxes_of(file.tile(3, 1, index))]
+    wanted = [(near + pixel * width, 2 if width > 1 else 1) for pixel in (-2, -1, 0, 1)]
+    assert [(box.start, box.count) for box in boxes] == wanted
+
+
 def test_what_has_no_time_is_no_box() -> None:
     with empty() as (file, _):
         sweep(file, [[Event(None, 5), Event(5, None), Event(7, -3), Event(9, 1)]])

@@ -141,6 +141,33 @@ def test_tracks_and_lanes(tmp_path: Path) -> None:
     assert work == {"gemm": (0, "kernel"), "ncclAllReduce": (1, "communication"), "range": (2, "annotation")}
 
 
+def test_a_thread_that_is_named_twice(tmp_path: Path) -> None:
+    drawing = Drawing().op("a", 0, 5).op("b", 0, 5, thread=2).op("c", 0, 5, thread=3).op("d", 0, 5, thread=4)
+    drawing.add({"ph": "M", "name": "process_name", "pid": 100, "tid": 0, "args": {"name": "python3"}})
+    drawing.named_thread("thread 1 (pt_autograd_0)").named_thread("thread 1 (python3)")
+    drawing.named_thread("Thread 2", thread=2).named_thread("loader", thread=2)
+    drawing.named_thread("thread 3", thread=3).named_thread("thread 3 (python3)", thread=3)
+    drawing.named_thread("pt_main_thread", thread=4).named_thread("pt_autograd_1", thread=4)
+    tracks = timeline_of(drawn(tmp_path, drawing)).tracks()
+    assert {track.group for track in tracks} == {"python3 (pid 100)"}
+    told = ["loader", "pt_autograd_1", "thread 1 (pt_autograd_0)", "thread 3 (python3)"]
+    assert sorted(track.label for track in tracks) == told
+
+
+def test_a_timeline_opens_no_database(tmp_path: Path) -> None:
+    """It would take longer than the first picture may."""
+    trace = drawn(tmp_path, Drawing().op("a", 0, 5).kernel("b", 1, 5).named_thread("main"))
+    program = (
+        "import sys; from pathlib import Path; from stepscope.store.timeline import timeline_of; "
+        "from stepscope.store.trace import Trace; tracks = timeline_of(Trace(Path(sys.argv[1]))).tracks(); "
+        "print([track.label for track in tracks], 'duckdb' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program, str(trace.folder)], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "['stream 7', 'main'] False\n"
+
+
 def test_nothing_to_draw(tmp_path: Path) -> None:
     timeline = timeline_of(drawn(tmp_path, Drawing().memory(1, 5)))
     assert (timeline.tracks(), timeline.span_ns, timeline.levels, timeline.made) == ([], (0, 0), 2, 1.0)

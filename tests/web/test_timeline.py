@@ -152,6 +152,18 @@ def test_the_pixels_of_an_event_have_the_colour_of_its_kind(seen: Seen, trace: T
         assert seen.pixel(start - 2, y) == (255, 255, 255)
 
 
+def test_idle_time_and_curves_are_asked_for_when_the_boxes_are_here(seen: Seen) -> None:
+    seen.open()
+    times: dict[str, list[dict[str, Any]]] = seen.page.evaluate(
+        """() => Object.groupBy(
+            performance.getEntriesByType("resource").map((one) => one.toJSON()),
+            ({ name }) => new URL(name).pathname)"""
+    )
+    boxes = min(one["responseEnd"] for one in times["/api/tile"])
+    for later in ("/api/marks", "/api/counters"):
+        assert all(one["startTime"] > boxes for one in times[later])
+
+
 def test_every_kernel_is_seen_when_all_is_in_view(seen: Seen, trace: Trace) -> None:
     seen.open()
     one = kernel(trace)

@@ -18,6 +18,7 @@ from stepscope.store.views import VIEWS
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from stepscope.store.views import View
 
@@ -99,6 +100,10 @@ class Database:
     def names(self) -> str | None:
         """All names of events, one a line; None where they are too many to look through."""
         return self._undamaged(lambda: fenced.names_of(self._files))
+
+    def dictionary(self, name: str) -> pa.Table:
+        """A table of what numbers stand for, without the database."""
+        return self._undamaged(lambda: self._files.arrow(name).read_all())
 
     def read_only_cursor(self) -> duckdb.DuckDBPyConnection:
         """A cursor for a query that is not ours, which sees everything and can change nothing."""

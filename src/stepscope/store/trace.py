@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from functools import lru_cache
@@ -250,9 +250,13 @@ class Trace(InNotebook):
         limited._ours = ours  # noqa: SLF001
         return limited
 
-    def check_stored(self) -> None:
-        """Compares all that is stored with its checksums, for those who read the files themselves."""
-        self._shared.check(_STORED_NAMES)
+    def check_stored(self, tables: Iterable[str] = _STORED_NAMES) -> None:
+        """Compares what is stored with its checksums, for those who read the files themselves."""
+        self._shared.check(tables)
+
+    def dictionary(self, name: str) -> pa.Table:
+        """The rows of `names`, `threads`, `skeletons` or `runs`, without opening a database for them."""
+        return self._shared.dictionary(name)
 
     def _check(self, named: _Named) -> None:
         """Compares the tables that a query may read with their checksums, if it is the first."""

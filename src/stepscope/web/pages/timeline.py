@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from stepscope.present._blocks import block
 from stepscope.present._markup import Markup, el, joined
+from stepscope.store.timeline import begin_timeline
 from stepscope.web.clocks import clocked
 from stepscope.web.page import page
 from stepscope.web.timeline_in_file import timeline_answers
@@ -21,6 +22,7 @@ __all__ = ["timeline"]
 def timeline(request: Request) -> Markup:
     """Shows what happened when, on every thread and stream."""
     key = request.trace.key
+    begin_timeline(request.trace.trace)  # it is made while the browser loads the scripts
     data = {
         "trace": key,
         "traces": clocked(request.opened, key),

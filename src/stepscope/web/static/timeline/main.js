@@ -201,9 +201,16 @@ export class Timeline {
     await source.open();
     source.align(this.sources[0] ?? source);
     this.sources.push(source);
-    source.more(() => this.#lay(), this.failed);
+    this.#more(source);
     if (source.made < 1) this.#watch(source);
     this.#ranks();
+  }
+
+  /** Asks for steps, idle time and counters when the boxes are drawn: on few cores they would come later.
+   * @param {Source} source */
+  async #more(source) {
+    await this.tiles.first;
+    requestAnimationFrame(() => setTimeout(() => source.more(() => this.#lay(), this.failed)));
   }
 
   /** Asks again while the server still makes boxes. @param {Source} source */

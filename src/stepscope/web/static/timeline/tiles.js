@@ -72,6 +72,8 @@ export class Tiles {
     /** @type {Map<string, number>} */
     this.refused = new Map();
     this.asks = 0;
+    /** When all that was looked at first is here, or cannot be had: what is asked before that makes it wait. */
+    this.first = new Promise((done) => (this.told = done));
   }
 
   /** Whether everything that is wanted is here. */
@@ -159,6 +161,7 @@ export class Tiles {
       this.asked.delete(one);
       this.#next();
       this.changed();
+      if (this.complete) this.told?.(undefined);
     }
   }
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stepscope.capture.in_code import profile
     from stepscope.capture.own_profiler import on_trace_ready
+    from stepscope.cluster.comparing import diff
     from stepscope.cluster.reporting import report
-    from stepscope.opening import diff
     from stepscope.opening import open_trace as open  # noqa: A004 - stepscope.open reads like io.open
 
     __version__: str
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
         return report
     if name == "diff":
-        from stepscope.opening import diff
+        from stepscope.cluster.comparing import diff
 
         return diff
     if name in _CAPTURE:

@@ -27,7 +27,6 @@ from stepscope.writing import protect
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stepscope.compare import Comparison
     from stepscope.findings.build import Judged
     from stepscope.findings.report import Report
     from stepscope.findings.thresholds import Thresholds
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_pipes",
-    "diff",
     "judged_passes",
     "open_pass",
     "open_trace",
@@ -204,30 +202,6 @@ def _is_version(word: str, version: str) -> bool:
         return bool(word and version) and cache.versions([word]) == [version]
     except (OSError, ValueError):
         return False
-
-
-def diff(
-    before: Trace | str | Path | Sequence[Trace | str | Path],
-    after: Trace | str | Path | Sequence[Trace | str | Path],
-    *more: Trace | str | Path | Sequence[Trace | str | Path],
-) -> Comparison:
-    """How the step changed from each side to the next, and why.
-
-    A side is a trace or profile, or several of the same program: a list of them, or a text as in
-    `stepscope diff`.
-    """
-    from stepscope.compare.build import compare, names_of
-
-    sides: list[list[Trace | str | Path]] = []
-    for side in (before, after, *more):
-        if isinstance(side, str | Path):
-            sides.append([*recordings_of(str(side))])
-        else:
-            sides.append([side] if isinstance(side, Trace) else [*side])
-    check_pipes([str(one) for side in sides for one in side if not isinstance(one, Trace)])
-    opened = [[one if isinstance(one, Trace) else open_trace(one) for one in side] for side in sides]
-    names = names_of([traces[0].path for traces in opened])
-    return compare(list(zip(names, opened, strict=True)))
 
 
 def recordings_of(word: str) -> list[str]:

@@ -11,6 +11,7 @@ from tests.drawing import DEVICE, Drawing
 import stepscope
 from stepscope.compare import Comparison, walked
 from stepscope.compare.build import compare, names_of
+from stepscope.compare.ranks import paired_ranks
 from stepscope.errors import StepscopeError
 from stepscope.opening import recordings_of
 
@@ -159,6 +160,23 @@ def test_ranks_are_no_repetitions(tmp_path: Path) -> None:
     with pytest.raises(StepscopeError, match="ranks 0, 1 of a run, not repetitions"):
         stepscope.diff(traces, traces)
     assert "These are ranks 0 and 1, not the same process." in stepscope.diff(*traces).whole.caveats
+
+
+@pytest.mark.slow
+def test_runs_of_ranks_are_compared_rank_by_rank(tmp_path: Path) -> None:
+    for name in ("before", "after"):
+        (tmp_path / name).mkdir()
+        for rank in (0, 1):
+            drawing = program()
+            drawing.metadata["distributedInfo"] = {"rank": rank, "world_size": 2, "backend": "nccl"}
+            drawing.write(tmp_path / name / f"rank{rank}.json")
+    found = stepscope.diff(tmp_path / "before", str(tmp_path / "after"))
+    pairs = paired_ranks(found.whole)
+    assert pairs is not None
+    assert [pair.rank for pair in pairs.pairs] == [0, 1]
+    assert [side.name for side in found.sides] == ["before", "after"]
+    alone = stepscope.diff(tmp_path / "before" / "rank0.json", tmp_path / "after")
+    assert paired_ranks(alone.whole) is None
 
 
 def test_what_a_word_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

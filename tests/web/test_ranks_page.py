@@ -56,15 +56,44 @@ def test_of_steps_that_share_a_column_the_longest_is_shown(monkeypatch: pytest.M
 # ---------------------------------------------------------------- in a browser
 
 
-def written(run: ManyRanks, folder: Path) -> Path:
-    """The run as summaries of its ranks, with the profile of one rank to look at."""
+def summaries(run: ManyRanks, folder: Path) -> Path:
+    """The run as summaries of its ranks."""
     for one in run.summaries:
         (folder / f"rank{one.facts.rank:04}{SUMMARY_ENDING}").write_bytes(written_summary(one))
+    return folder
+
+
+def written(run: ManyRanks, folder: Path) -> Path:
+    """The run as summaries of its ranks, with the profile of one rank to look at."""
+    summaries(run, folder)
     profile = next(DATA.glob("h200_ddp_gloo_rank0*.json.gz"))
     told = json.loads(gzip.decompress(profile.read_bytes()))
     told["distributedInfo"] |= {"rank": 0, "world_size": len(run.summaries)}
     (folder / "rank0000.json").write_text(json.dumps(told), encoding="utf-8")
     return folder
+
+
+@pytest.mark.slow
+def test_a_run_of_summaries_alone_can_be_looked_at(browser: Any, tmp_path: Path) -> None:
+    with window(str(summaries(drawn(8, 6), tmp_path))) as opened:
+        looker = Looker(browser, opened.wait(600))
+        page: Any = looker.look("/")
+        shown = page.locator("nav.side a").all_inner_texts()
+        assert shown == ["Findings", "Ranks", "Explain"]
+        assert (
+            page.locator("main a[href*='timeline'], main a[href*='what_if'], #perfetto-button").count() == 0
+        )
+        page = looker.look("/ranks")
+        page.locator(".heat-told", has_text="At most").wait_for()
+        assert page.locator("main a[href*='timeline'], main a[href*='rank_step']").count() == 0
+        page.locator(".heat-box canvas").click(position={"x": 200, "y": 30})
+        page = looker.look("/ranks?collective=1")
+        assert page.locator("main a[href*='rank_step']").count() == 0
+        assert looker.complaints == []
+        assert opened.ask("/api/save?page=ranks").status == 200
+        for path in ("/timeline", "/what_if", "/api/tracks", "/api/whatif", "/api/rank_step?rank=1&step=1"):
+            answer = opened.ask(path)
+            assert (answer.status, "no rank of this run has a profile here" in answer.text) == (400, True)
 
 
 @pytest.mark.parametrize(

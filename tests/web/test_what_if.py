@@ -28,7 +28,7 @@ def test_the_page_says_what_the_command_says(
 ) -> None:
     found = demo.ask("/api/whatif", data=json.dumps(wish).encode()).json
     command = shlex.split(found["command"])
-    assert command[:2] == ["stepscope", "whatif"]
+    assert command[:3] == ["stepscope", "whatif", "--demo"]
     assert main(command[1:]) == 0
     assert capsys.readouterr().out.splitlines() == [f"{label:<12}{text}" for label, text in found["lines"]]
 

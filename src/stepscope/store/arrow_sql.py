@@ -21,15 +21,17 @@ _opened = threading.local()
 
 def ask(sql: str, /, params: Mapping[str, Any] | None = None, **tables: pa.Table) -> pa.Table:
     """The answer to a query over tables, each by the name under which it is given."""
-    # What is registered is seen by this cursor alone, and is gone with it.
-    cursor = fenced.cursor_of(_database())
+    import duckdb
+
     try:
-        for name, table in tables.items():
-            cursor.register(name, table)
-        answer: pa.Table = fenced.run(cursor, sql, dict(params or {}), None)
-        return answer
-    finally:
-        cursor.close()
+        with fenced.cursor_of(_database()) as cursor:
+            # What is registered is seen by this cursor alone, and is gone with it.
+            for name, table in tables.items():
+                cursor.register(name, table)
+            answer: pa.Table = fenced.run(cursor, sql, dict(params or {}), None)
+            return answer
+    except (duckdb.Error, RuntimeError) as error:
+        raise fenced.explained(error) from error
 
 
 def _database() -> duckdb.DuckDBPyConnection:

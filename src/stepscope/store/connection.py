@@ -53,8 +53,8 @@ MANY_NAMES = 200_000
 FEW_ROWS = 4096
 """To hand over so many rows one by one costs less than to plan their query once more."""
 
-_INTERRUPTED = re.compile(r"^Query interrupted$|^INTERRUPT Error")
-"""A RuntimeError of DuckDB's where a signal handler raised KeyboardInterrupt, and what Arrow makes of it."""
+_INTERRUPTED = re.compile(r"^Query interrupted$|^INTERRUPT Error|(^|: )KeyboardInterrupt:")
+"""What DuckDB and Arrow make of a KeyboardInterrupt that a signal handler raised in them."""
 
 SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
@@ -113,7 +113,11 @@ def damage_named(folder: Path) -> Iterator[None]:
 
     try:
         yield
+    except RuntimeError as error:
+        _pass_on(error)
+        raise
     except (duckdb.Error, pa.ArrowInvalid, OSError) as error:
+        _pass_on(error)
         if is_lack_of_memory(error):
             raise not_enough() from error
         raise StepscopeError(
@@ -252,12 +256,19 @@ def _explaining(reader: Any) -> Iterator[Any]:
         raise explained(error) from error
 
 
-def explained(error: Exception) -> StepscopeError:
-    """What is wrong with a query, in a line. An interrupt is no error, and nobody may take it for one."""
+def _pass_on(error: Exception) -> None:
+    """An interrupt is no error, and nobody may take it for one."""
     import duckdb
 
-    if isinstance(error, duckdb.InterruptException) or _INTERRUPTED.search(str(error)):
+    if interrupts.caught() or isinstance(error, duckdb.InterruptException) or _INTERRUPTED.search(str(error)):
         raise KeyboardInterrupt from error
+
+
+def explained(error: Exception) -> StepscopeError:
+    """What is wrong with a query, in a line; an interrupt is raised as what it is."""
+    import duckdb
+
+    _pass_on(error)
     lines = [line for line in str(error).splitlines() if line.strip()]
     if isinstance(error, duckdb.OutOfMemoryException) and address_space() is None:
         return OutOfMemoryError(f"the query failed: {lines[0]}", hint="ask for fewer rows or columns at once")

@@ -25,7 +25,7 @@ def drawn(opened: Opened, name: str, options: Mapping[str, str]) -> tuple[Reques
     if about == "run" and opened.many is None:
         raise StepscopeError("this page is about a run of several ranks", hint="stepscope open RUN_FOLDER")
     rest = dict(options)
-    trace = opened.trace(rest.pop("trace", None))
-    request = Request(opened, trace, rest)
+    wanted = rest.pop("trace", None)
+    request = Request(opened, opened.trace(wanted) if opened.keys else None, rest)
     content: Markup = draw(request)
     return request, content

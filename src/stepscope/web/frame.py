@@ -100,18 +100,22 @@ def _bar(opened: Opened, name: str, key: str) -> Markup:
             class_="tool",
             title="This page as one HTML file, to keep or to send",
         ),
-        el(
-            "button",
-            "Perfetto",
-            type="button",
-            id="perfetto-button",
-            class_="tool",
-            data_trace=key,
-            title="Open this trace, or the visible part of the timeline, in the viewer of ui.perfetto.dev",
-        ),
+        _perfetto(key) if keys else None,
         el("button", "?", type="button", id="help-button", aria_label="Keyboard help"),
         el("button", "◐", type="button", id="theme-button", aria_label="Dark or light"),
         class_="bar-row",
+    )
+
+
+def _perfetto(key: str) -> Markup:
+    return el(
+        "button",
+        "Perfetto",
+        type="button",
+        id="perfetto-button",
+        class_="tool",
+        data_trace=key,
+        title="Open this trace, or the visible part of the timeline, in the viewer of ui.perfetto.dev",
     )
 
 
@@ -137,6 +141,8 @@ def _links(pages: dict[str, PageInfo], name: str, key: str, opened: Opened) -> l
 
 def _fits(info: PageInfo, opened: Opened) -> bool:
     """Whether there is something for a page to show."""
+    if not opened.keys and not info.without_profile:
+        return False
     if info.about == "run":
         return opened.many is not None
     return info.about != "two" or opened.against is not None

@@ -74,6 +74,8 @@ class Opened:
         listener: Progress | None = None,
     ) -> None:
         self.words = tuple(words)
+        self.typed = self.words
+        """How commands name the same: `--demo` has no path that anybody should type."""
         self.against = against
         self.run: Run | None = None
         self.many: ManyRanks | None = None
@@ -84,6 +86,8 @@ class Opened:
         self._traces: dict[str, OpenTrace] = {}
         self._lock = threading.Lock()
         self._ranks: dict[str, Background[OpenTrace]] = {}
+        self.alone = threading.RLock()
+        """For who has to be alone with all ranks."""
         self._kept = Kept()
         self._sides: list[RanksOfSide] = []
         self._all = Background(self._open_all, listener)
@@ -119,7 +123,7 @@ class Opened:
 
     def state_of(self, key: str | None = None) -> State:
         """How far one trace is; a rank that nobody looked at yet begins to be opened."""
-        if not self.state.ready:
+        if not self.state.ready or not self.keys:
             return self.state
         wanted = self._known(key)
         return self.state if wanted in self._traces else self._rank(wanted).state
@@ -163,6 +167,8 @@ class Opened:
 
     def _known(self, key: str | None) -> str:
         wanted = key or self._default
+        if not self.keys:
+            raise StepscopeError("no rank of this run has a profile here", hint="look at findings and ranks")
         if wanted not in self.keys:
             few = ", ".join(self.keys[:9])
             raise StepscopeError(f"there is no trace {wanted[:99]!r}", hint=f"there are {few}")
@@ -211,16 +217,11 @@ class Opened:
         self._default = "after"
 
     def _open_run(self, run: Run, progress: Progress) -> None:
-        """All ranks by their summaries; each is opened when it is first looked at."""
-        if not run.profiled:
-            raise StepscopeError(
-                f"{run.called} has summaries of its ranks, and no profile to look at",
-                hint=f"stepscope report {run.called} says what they tell",
-            )
+        """All ranks by their summaries; those with a profile are opened when they are first looked at."""
         many = open_run(run, store=self._store, progress=progress)
         failed = {one.rank for one in many.failed}
-        first = next((one.rank for one in run.profiled if one.rank not in failed), run.profiled[0].rank)
-        self._default = f"rank{first}"
+        for record in (*(one for one in run.profiled if one.rank not in failed), *run.profiled)[:1]:
+            self._default = f"rank{record.rank}"
         self.run, self.many = run, many
 
     def _side(self, key: str, words: Sequence[str], progress: Progress, rank: int | None = None) -> OpenTrace:

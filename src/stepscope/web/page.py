@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from stepscope import registry
+from stepscope.errors import StepscopeError
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class PageInfo:
     """What has to be open for it: any trace, a run of several ranks, or two traces to compare."""
     wide: bool
     """Whether it takes the whole width of the window, and its height."""
+    without_profile: bool = False
+    """Whether it has something to show of a run that has summaries of its ranks, and no profile."""
     asks: Asks | None = None
     """For a page that asks the server while one looks at it: what it may ask in a file, with the answers.
 
@@ -49,19 +52,40 @@ class Request:
     """What a page is asked: about which trace, with which options of the address."""
 
     opened: Opened
-    trace: OpenTrace
-    """The trace that is looked at; of a run the rank that was chosen."""
+    looked_at: OpenTrace | None
+    """None where a run has no profile."""
     options: Mapping[str, str] = field(default_factory=dict)
     """What stands behind the ? of the address."""
 
+    @property
+    def trace(self) -> OpenTrace:
+        """The trace that is looked at; of a run the rank that was chosen."""
+        if self.looked_at is None:
+            raise StepscopeError(
+                "no rank of this run has a profile here, and its summaries have no events",
+                hint=f"stepscope report {self.opened.name}",
+            )
+        return self.looked_at
+
+    @property
+    def key(self) -> str:
+        """What names the trace in addresses; empty where there is none."""
+        return self.looked_at.key if self.looked_at else ""
+
 
 def page(
-    *, title: str, order: int, about: About = "trace", wide: bool = False, asks: Asks | None = None
+    *,
+    title: str,
+    order: int,
+    about: About = "trace",
+    wide: bool = False,
+    without_profile: bool = False,
+    asks: Asks | None = None,
 ) -> Callable[[PageT], PageT]:
     """Marks a function as a page."""
 
     def mark(function: PageT) -> PageT:
-        function.info = PageInfo(title, order, about, wide, asks)  # type: ignore[attr-defined]
+        function.info = PageInfo(title, order, about, wide, without_profile, asks)  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -28,7 +28,7 @@ def saved(opened: Opened, name: str, options: Mapping[str, str]) -> str:
     """A page with its style, its scripts and its data."""
     info = about_page(registry.load(PAGES, name))
     request, content = drawn(opened, name, options)
-    key = request.trace.key
+    key = request.key
     which = "" if len(opened.keys) < 2 else f", {key.replace('rank', 'rank ')}"
     title = f"{info.title} – {short(opened.name)}"
     header = el(

@@ -131,9 +131,9 @@ def _answer(opened: Opened, name: str, options: dict[str, str]) -> Response:
     """A page, or what went wrong with it."""
     try:
         request, content = drawn(opened, name, options)
-        if not request.trace.trace.is_small:
+        if request.looked_at is None or not request.trace.trace.is_small:
             release_freed()
-        return HTMLResponse(framed(opened, name, request.trace.key, content))
+        return HTMLResponse(framed(opened, name, request.key, content))
     except StepscopeError as error:
         return HTMLResponse(_failed(error.message, error.hint), status_code=400)
     except Exception as error:  # noqa: BLE001 - one page that fails must not end the window

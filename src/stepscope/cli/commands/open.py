@@ -56,11 +56,15 @@ def open(  # noqa: A001 - what people type
             exit_code=2,
         )
     quick_arrow()
-    words = (str(DEMO),) if demo else trace
-    progress = ProgressLine()
     opened = Opened(
-        words, against=against, store=store, thresholds=nearest_thresholds(here()), listener=progress
+        (str(DEMO),) if demo else trace,
+        against=against,
+        store=store,
+        thresholds=nearest_thresholds(here()),
+        listener=ProgressLine(),
     )
+    if demo:
+        opened.typed = ("--demo",)
     if save is not None:
         from stepscope.web.saving import saved
 

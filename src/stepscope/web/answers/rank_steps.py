@@ -38,7 +38,7 @@ def rank_steps(opened: Opened, given: Mapping[str, str]) -> dict[str, Any]:
         raise StepscopeError("no run is open", hint="stepscope open RUN_FOLDER")
     if figure not in FIGURES:
         raise StepscopeError(f"there is no figure {figure!r}", hint=f"there are {', '.join(FIGURES)}")
-    with opened.trace().lock:
+    with opened.alone:
         table = many.once("rows of rank steps", lambda: many.table("rank_steps"))
         return _heat_map(table.arrow, figure, many)
 

@@ -110,7 +110,7 @@ def _of_run(opened: Opened, many: ManyRanks, wish: _Wish) -> dict[str, Any]:
         raise StepscopeError(f"the run has no rank {unknown[0]}", hint=f"it has {len(many.ranks)} ranks")
     traces = {rank: opened.trace(f"rank{rank}").trace for rank in profiles_for(asked, many.ranks)}
     again = "choose one rank, and look at it alone"
-    with opened.trace().lock:
+    with opened.alone:
         run = changed_run(many, asked, traces, again)
     low, high = run.saved_ns
     left = (run.changed_ns, run.changed_ns) if run.is_longer else (run.step_ns - high, run.step_ns - low)
@@ -122,7 +122,7 @@ def _of_run(opened: Opened, many: ManyRanks, wish: _Wish) -> dict[str, Any]:
         "unprofiled_ns": run.measured_ns,
         "changed_ns": None if unchanged else left,
         "gains": None if unchanged else [1 - left[1] / run.step_ns, 1 - left[0] / run.step_ns],
-        "command": _command(opened.words, wish.words(run=True)),
+        "command": _command(opened.typed, wish.words(run=True)),
     }
 
 
@@ -172,7 +172,7 @@ _PAIRS = ("kernels", "ranges")
 
 
 def _word(opened: Opened, trace: OpenTrace) -> Sequence[str]:
-    return (str(opened.against),) if trace.key == "before" else opened.words
+    return (str(opened.against),) if trace.key == "before" else opened.typed
 
 
 def _command(words: Sequence[str], more: Iterator[str]) -> str:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 __all__ = ["explain"]
 
 
-@page(title="Explain", order=52)
+@page(title="Explain", order=52, without_profile=True)
 def explain(request: Request) -> Markup:
     """Explains a finding, a table or a word; without one, lists all."""
 
     def address(name: str) -> str:
-        return link(request.opened, "explain", request.trace.key, rule=name)
+        return link(request.opened, "explain", request.key, rule=name)
 
     asked = request.options.get("rule", "")
     if not asked:
         return joined([el("h1", "Explain"), *_lists(request)])
-    back = el("a", "All explanations", href=link(request.opened, "explain", request.trace.key))
+    back = el("a", "All explanations", href=link(request.opened, "explain", request.key))
     return joined(
         [
             el("p", back, class_="small"),
@@ -43,7 +43,7 @@ def _lists(request: Request) -> list[Markup]:
             one
             for name, line in names
             for one in (
-                el("dt", el("a", name, href=link(request.opened, "explain", request.trace.key, rule=name))),
+                el("dt", el("a", name, href=link(request.opened, "explain", request.key, rule=name))),
                 el("dd", line),
             )
         ]

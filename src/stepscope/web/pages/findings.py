@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["findings"]
 
 
-@page(title="Findings", order=10)
+@page(title="Findings", order=10, without_profile=True)
 def findings(request: Request) -> Markup:
     """Says what limits the program, and what to change."""
     alone = request.options.get("of") == "rank"
@@ -54,9 +54,13 @@ def _whole(request: Request) -> Report:
 
 def _ranks(request: Request, report: Report, *, alone: bool) -> Markup | None:
     """Of a run: what it is, and the choice between all ranks and one of them."""
-    opened, key = request.opened, request.trace.key
+    opened, key = request.opened, request.key
     if opened.many is None:
         return None
+    told = [el("span", one, class_="muted small") for one in (run_figures(report.run) if report.run else ())]
+    ranks = el("a", "Ranks", href=link(opened, "ranks", key), class_="small")
+    if not key:
+        return el("div", *told, ranks, class_="run-line")
     name = key.replace("rank", "rank ")
     chosen = (
         el("a", "all ranks", href=link(opened, "findings", key), aria_current=None if alone else "true"),
@@ -67,14 +71,8 @@ def _ranks(request: Request, report: Report, *, alone: bool) -> Markup | None:
             aria_current="true" if alone else None,
         ),
     )
-    told = run_figures(report.run) if report.run else []
-    return el(
-        "div",
-        el("div", *chosen, class_="switch", role="group", aria_label="Findings of"),
-        *(el("span", one, class_="muted small") for one in told),
-        el("a", "Ranks", href=link(opened, "ranks", key), class_="small"),
-        class_="run-line",
-    )
+    switch = el("div", *chosen, class_="switch", role="group", aria_label="Findings of")
+    return el("div", switch, *told, ranks, class_="run-line")
 
 
 def _step(report: Report) -> Markup | None:
@@ -87,7 +85,15 @@ def _step(report: Report) -> Markup | None:
 def _more(request: Request, report: Report, finding: Finding) -> Markup:
     """From the card of a finding to where it is seen, and to what it means."""
     opened = request.opened
-    key = request.trace.key
+    key = request.key
+    explained = el(
+        "a",
+        "Explain",
+        href=link(opened, "explain", key, rule=finding.id),
+        data_dialog=f"explain-{finding.id}",
+    )
+    if not key:
+        return explained
     if opened.many is not None:
         judged = report.run.judged_rank if report.run else None
         rank = finding.ranks[0] if finding.ranks else judged
@@ -96,13 +102,8 @@ def _more(request: Request, report: Report, finding: Finding) -> Markup:
     return joined(
         [
             el("a", f"Show in timeline{where}", href=link(opened, "timeline", key, finding=finding.id)),
-            el(
-                "a",
-                "Explain",
-                href=link(opened, "explain", request.trace.key, rule=finding.id),
-                data_dialog=f"explain-{finding.id}",
-            ),
-            el("a", "What if", href=link(opened, "what_if", request.trace.key)),
+            explained,
+            el("a", "What if", href=link(opened, "what_if", request.key)),
         ]
     )
 
@@ -111,7 +112,7 @@ def _explained(request: Request, finding: Finding) -> Markup:
     """What a finding means, in a dialog that opens beside its card."""
 
     def other(rule: str) -> str:
-        return link(request.opened, "explain", request.trace.key, rule=rule)
+        return link(request.opened, "explain", request.key, rule=rule)
 
     return el(
         "dialog",

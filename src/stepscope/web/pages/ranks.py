@@ -39,7 +39,7 @@ _ALIGNED = 7
 """So many ranks are drawn below the one that is looked at."""
 
 
-@page(title="Ranks", order=40, about="run")
+@page(title="Ranks", order=40, about="run", without_profile=True)
 def ranks(request: Request) -> Markup:
     """Shows the ranks of a run side by side, and what they wait for."""
     opened, many = request.opened, request.opened.many
@@ -49,17 +49,18 @@ def ranks(request: Request) -> Markup:
     if number := request.options.get("collective"):
         return _collective(request, many, number)
     lines = rank_lines(run)
-    others = [key for key in opened.keys if key != request.trace.key][:_ALIGNED]
-    timeline = el(
-        "a", "Aligned timeline", href=link(opened, "timeline", request.trace.key, ranks=",".join(others))
-    )
+    told = [" · ".join(run_figures(run))]
+    if opened.keys:
+        others = [key for key in opened.keys if key != request.key][:_ALIGNED]
+        address = link(opened, "timeline", request.key, ranks=",".join(others))
+        told += [" · ", el("a", "Aligned timeline", href=address)]
     return joined(
         [
             el("h1", "Ranks"),
-            el("p", " · ".join(run_figures(run)), " · ", timeline, class_="muted"),
+            el("p", *told, class_="muted"),
             *(el("p", one, class_="note small muted") for one in (*run.failed, *run.notes)),
             who_waits(run, lines) if lines else None,
-            _map(),
+            _map(linked=bool(opened.keys)),
             critical_path(run.tables.get("critical_ranks")),
             _grid(many, "stragglers", "What makes ranks late", sort="cost_ns"),
             _collectives(request, many),
@@ -70,12 +71,10 @@ def ranks(request: Request) -> Markup:
     )
 
 
-def _map() -> Markup:
-    data = {"figures": list(FIGURES.items()), "timeline": "/api/rank_step"}
-    said = (
-        "A row is a rank, a column is a step; the stronger its colour, the longer. "
-        "A click leads to the timeline."
-    )
+def _map(*, linked: bool) -> Markup:
+    data = {"figures": list(FIGURES.items()), "timeline": "/api/rank_step" if linked else ""}
+    said = "A row is a rank, a column is a step; the stronger its colour, the longer."
+    said += " A click leads to the timeline." if linked else ""
     return panel(
         "Rank by step",
         el("p", said, class_="note small muted"),
@@ -93,7 +92,7 @@ def _collectives(request: Request, many: ManyRanks) -> Markup | None:
     table = many.table("collectives")
     if not table:
         return None
-    address = link(request.opened, "ranks", request.trace.key)
+    address = link(request.opened, "ranks", request.key)
     to = f"{address}{'&' if '?' in address else '?'}collective="
     links = [RowLink("Its ranks", to, "number")]
     return el(
@@ -107,14 +106,13 @@ def _collective(request: Request, many: ManyRanks, number: str) -> Markup:
     """The ranks of one collective: when each came, and how long it waited for the last."""
     table = many.table("collective_ranks")
     rows = table.arrow.filter(_is(table, number)).to_pylist()
-    back = el(
-        "p", el("a", "All ranks", href=link(request.opened, "ranks", request.trace.key)), class_="small"
-    )
+    back = el("p", el("a", "All ranks", href=link(request.opened, "ranks", request.key)), class_="small")
     if not rows:
         return joined([back, el("h1", f"Collective {number}"), el("p", "There is none.", class_="panel")])
     rows.sort(key=lambda row: (-(row["wait_ns"] or 0), row["rank"]))
     longest = max((row["wait_ns"] or 0) + (row["transfer_ns"] or 0) for row in rows) or 1
-    cells = [_member(row, longest) for row in rows[:_MOST_MEMBERS]]
+    linked = bool(request.opened.keys)
+    cells = [_member(row, longest, linked=linked) for row in rows[:_MOST_MEMBERS]]
     heads = (
         ("rank", "number"),
         ("host", ""),
@@ -151,7 +149,7 @@ def _is(table: Any, number: str) -> Any:
     return pc.equal(table.arrow["number"], wanted)
 
 
-def _member(row: dict[str, Any], longest: int) -> tuple[str, ...]:
+def _member(row: dict[str, Any], longest: int, *, linked: bool) -> tuple[str, ...]:
     rank, wait, transfer = row["rank"], row["wait_ns"] or 0, row["transfer_ns"] or 0
     pieces = [
         Piece("other", wait, f"waits: {units.duration(wait)}"),
@@ -159,7 +157,7 @@ def _member(row: dict[str, Any], longest: int) -> tuple[str, ...]:
     ]
     shown = el("a", str(rank), href=f"/api/rank_step?rank={rank}&step={row['step']}")
     return (
-        shown if row["step"] is not None else str(rank),
+        shown if linked and row["step"] is not None else str(rank),
         row["host"] or units.ABSENT,
         stacked(pieces, longest, f"rank {rank}", height=14),
         units.duration(wait),

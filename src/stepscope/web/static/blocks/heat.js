@@ -36,7 +36,7 @@ export function draw(element, data) {
   let fresh = true;
 
   const tell = (/** @type {Cell | null} */ one) => { told.textContent = one ? said(one) : map?.summary() ?? ""; };
-  const follow = (/** @type {Cell | null} */ one) => { if (one) location.href = `${data.timeline}?rank=${one.rank}&step=${one.step}`; };
+  const follow = (/** @type {Cell | null} */ one) => { if (one && data.timeline) location.href = `${data.timeline}?rank=${one.rank}&step=${one.step}`; };
   const sort = () => { map?.sort(order.value === "most"); map?.paint(); };
 
   async function load() {

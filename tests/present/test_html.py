@@ -271,6 +271,12 @@ def test_figures_have_the_unit_of_their_name(name: str, value: object, shown: st
 
 def test_small_words() -> None:
     assert title_of("starved_share") == "starved share"
+    assert title_of("algorithm_gb_per_s") == "algorithm GB/s"
+    assert (title_of("tflops_per_s"), title_of("model_flops"), title_of("mfu_share")) == (
+        "TFLOP/s",
+        "model FLOPs",
+        "MFU",
+    )
     assert title_of("late_host_ns") == "late host"
 
 

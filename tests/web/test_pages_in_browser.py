@@ -39,6 +39,37 @@ def test_the_page_of_explanations_has_no_errors(browser: Any, demo: Window) -> N
     assert not page.tab.locator(".problem").count()
 
 
+WIDE = """[...document.querySelectorAll(".grid-scroll")].filter((one) => one.scrollWidth > one.clientWidth)
+    .map((one) => one.innerText.split("\\n").slice(0, 9).join(" "))"""
+
+
+@pytest.mark.parametrize("name", ["memory", "rooflines", "copies_syncs", "operators", "python", "kernels"])
+def test_no_column_is_cut_in_a_small_window(browser: Any, demo: Window, name: str) -> None:
+    page = Page(browser, demo)
+    page.tab.set_viewport_size({"width": 1280, "height": 900})
+    page.go(f"/{name}").wait_for_load_state("networkidle")
+    assert page.tab.locator(".grid-scroll").count() > 1
+    assert page.tab.evaluate(WIDE) == []
+
+
+def test_code_in_what_is_told_is_shown_as_code(browser: Any, demo: Window) -> None:
+    page = Page(browser, demo)
+    told = page.go("/trust").locator(".absent dd", has_text="The profile came alone")
+    assert told.locator("code").first.inner_text() == "stepscope run"
+    assert "`" not in told.inner_text()
+    reads = page.go("/what_if").locator(".whatif-switch", has_text="No scalar reads")
+    assert reads.locator("code").inner_text() == "if t:"
+    assert "`" not in reads.inner_text()
+
+
+def test_what_many_have_in_common_is_said_once(browser: Any, demo: Window) -> None:
+    page = Page(browser, demo)
+    assert page.go("/memory").locator(".absent").inner_text().count("Snapshot: ") == 1
+    heads = page.go("/rooflines").locator("section.part", has_text="By step").locator("thead th")
+    heads.first.wait_for()
+    assert heads.all_inner_texts()[:2] == ["step", "step time"]
+
+
 def test_a_finding_is_explained_and_leads_to_the_timeline(browser: Any, demo: Window) -> None:
     page = Page(browser, demo)
     tab = page.go("/findings")

@@ -164,6 +164,14 @@ def test_idle_time_and_curves_are_asked_for_when_the_boxes_are_here(seen: Seen) 
         assert all(one["startTime"] > boxes for one in times[later])
 
 
+def test_counters_of_a_device_do_not_name_it_again(seen: Seen) -> None:
+    seen.open()
+    labels = seen.page.locator(".tl-label").all_inner_texts()
+    assert labels[0] == "GPU 0"
+    assert {"busy", "multiprocessors in use"} <= set(labels)
+    assert not [label for label in labels[1:] if label.startswith("GPU 0")]
+
+
 def test_every_kernel_is_seen_when_all_is_in_view(seen: Seen, trace: Trace) -> None:
     seen.open()
     one = kernel(trace)

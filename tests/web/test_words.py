@@ -119,6 +119,13 @@ def test_rates_read_as_in_the_terminal() -> None:
     assert asked("given.map(([b, ns]) => units.rate(b, ns))", pairs) == [units.rate(*pair) for pair in pairs]
 
 
+def test_ranges_read_as_in_the_terminal() -> None:
+    some = [value for value in NUMBERS if value >= 0]
+    pairs = [(low, high) for low in some for high in some if low <= high]
+    said = [units.between(low, high) for low, high in pairs]
+    assert asked("given.map(([a, b]) => units.between(a, b))", pairs) == said
+
+
 def test_names_are_shortened() -> None:
     assert asked("given.map((name) => shortName(name))", list(KERNELS)) == list(KERNELS.values())
 

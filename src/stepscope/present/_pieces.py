@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,14 @@ COLOURS = {
     "other": "other",
 }
 """The colour of each part of a step."""
+_READ = {
+    "gb_per_s": "GB/s",
+    "tflops_per_s": "TFLOP/s",
+    "mfu_share": "MFU",
+    "hfu_share": "HFU",
+    "flops": "FLOPs",
+}
+"""What people write otherwise than a name does."""
 
 
 def panel(heading: str, *content: str | None) -> Markup:
@@ -77,4 +86,6 @@ def title_of(name: str) -> str:
     """The name of a figure without its unit, in words."""
     for unit in ("_ns", "_bytes"):
         name = name.removesuffix(unit)
+    for written, read in _READ.items():
+        name = re.sub(rf"(?<![a-z]){written}(?![a-z])", read, name)
     return name.replace("_", " ")

@@ -17,7 +17,7 @@ from stepscope.tables import Column, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_ROWS", "RowLink", "grid", "nothing"]
+__all__ = ["MOST_ROWS", "RowLink", "coded", "grid", "nothing"]
 
 MOST_ROWS = 20_000
 """More rows than this nobody scrolls through; SQL finds what is wanted among them."""
@@ -118,6 +118,7 @@ def grid(
         told |= {"bar": column.name == bar, "shown": column.name in shown}
         described.append(told)
         values.append(found)
+    _tell_apart(described)
     links: Sequence[RowLink] = given.pop("links", ())
     data = {
         "name": name,
@@ -131,10 +132,15 @@ def grid(
     return joined([block("grid", data, label=title_of(name)), *_notes(table)])
 
 
+def coded(text: str) -> Markup:
+    """A text in which code stands between backticks."""
+    return joined([el("code", piece) if place % 2 else piece for place, piece in enumerate(text.split("`"))])
+
+
 def nothing(told: Iterable[str]) -> Markup:
     """What stands where a grid would be, if there is nothing to show: why, and what to record."""
     lines = list(told) or ["There is nothing to show."]
-    return el("div", *(el("p", line, class_="muted") for line in lines), class_="panel empty")
+    return el("div", *(el("p", coded(line), class_="muted") for line in lines), class_="panel empty")
 
 
 def _in_order(described: list[dict[str, Any]], shown: Sequence[str]) -> list[dict[str, Any]]:
@@ -147,13 +153,21 @@ def _places(described: list[dict[str, Any]], shown: Sequence[str]) -> list[int]:
     return sorted(range(len(described)), key=lambda at: (order.get(described[at]["name"], len(order)), at))
 
 
+def _tell_apart(described: list[dict[str, Any]]) -> None:
+    """Of `step` and `step_ns`, which both would be called step, the second is a time."""
+    titles = [one["title"] for one in described]
+    for one in described:
+        if one["unit"] == "ns" and titles.count(one["title"]) > 1:
+            one["title"] += " time"
+
+
 def _notes(table: Table[Any]) -> list[Markup]:
     notes = list(table.notes)
     if len(table) > MOST_ROWS:
         notes.insert(
             0, f"The first {units.count(MOST_ROWS)} of {units.count(len(table))} rows; SQL finds the others."
         )
-    return [el("p", one, class_="note small muted") for one in notes]
+    return [el("p", coded(one), class_="note small muted") for one in notes]
 
 
 def _shown_at_first(known: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from stepscope.present._markup import Markup, el, joined
-from stepscope.web.grids import RowLink, grid, nothing
+from stepscope.web.grids import RowLink, coded, grid, nothing
 
 if TYPE_CHECKING:
     from stepscope.tables import Table
@@ -109,11 +109,19 @@ def sections(parts: Iterable[Part]) -> Markup:
         return joined(drawn)
     if not drawn:
         return joined([nothing(missing)])
-    told = [joined([el("dt", ", ".join(titles)), el("dd", notes)]) for notes, titles in missing.items()]
+    told = [joined([el("dt", _listed(titles)), el("dd", coded(notes))]) for notes, titles in missing.items()]
     absent = el(
         "section", el("h2", "Not in this profile"), el("dl", *told, class_="absent small"), class_="part"
     )
     return joined([*drawn, absent])
+
+
+def _listed(titles: Sequence[str]) -> str:
+    """Titles one after the other; a beginning that all have is said once."""
+    about = titles[0].partition(": ")[0] + ": "
+    if len(titles) > 1 and all(title.startswith(about) for title in titles):
+        return about + ", ".join(title.removeprefix(about) for title in titles)
+    return ", ".join(titles)
 
 
 def tabs(label: str, choices: Iterable[tuple[str, str, bool]]) -> Markup:

@@ -23,6 +23,20 @@ export function text(value, unit, type = "") {
   return type === "float" || !Number.isInteger(value) ? number(value) : count(value);
 }
 
+/** A range of times in one unit, with two digits of the larger: `19–26 ms`. @param {number} low @param {number} high */
+export function between(low, high) {
+  const place = [1e9, 1e6, 1e3].findIndex((size) => high >= size);
+  const unit = place < 0 ? "ns" : TIMES[3 - place];
+  const size = place < 0 ? 1 : [1e9, 1e6, 1e3][place];
+  const digits = high >= 10 * size || place < 0 ? 0 : high >= 2 * size ? 1 : 2;
+  const ends = [low, high].map((value) => {
+    const whole = Number((value / size).toFixed(digits));
+    return whole ? whole.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) : "0";
+  });
+  const said = ends[0] === ends[1] ? ends[0] : ends.join("–");
+  return said === "0" ? said : `${said} ${unit}`;
+}
+
 /** A length of time with three digits: `1.23 ms`; none at all is `0`. @param {number | null} ns */
 export function duration(ns) {
   if (ns === null) return ABSENT;

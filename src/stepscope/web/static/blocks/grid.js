@@ -157,9 +157,11 @@ class View {
     const column = this.model.columns[place];
     let longest = Math.max(...column.title.split(" ").map((word) => word.length)) + 1;
     for (let row = 0; row < Math.min(200, this.model.count); row++) longest = Math.max(longest, this.model.shown(place, row).length);
-    if (place === this.flexible) return 260;
+    if (place === this.flexible) return 180;
     if (this.model.group >= 0 && place === this.places[0]) return 170;
-    return Math.round(Math.min(column.texts ? 230 : 150, Math.max(52, longest * 7.5 + 24)));
+    const texts = this.places.filter((one) => this.model.columns[one].texts).length;
+    const most = !column.texts ? 150 : texts > 3 ? 160 : 230;  // the whole text is in the tip and in the details
+    return Math.round(Math.min(most, Math.max(52, longest * 7.5 + 24)));
   }
 
   // ---------------------------------------------------------------- rows

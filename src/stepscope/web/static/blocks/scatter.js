@@ -44,6 +44,12 @@ function paint(picture, data, wide) {
   picture.append(...labels);
 }
 
+/** A power of ten, for an axis. @param {number} power */
+function tick(power) {
+  const small = [...String(-power)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]).join("");
+  return power < -3 ? `10⁻${small}` : number(10 ** power);
+}
+
 /** The powers of ten around all values. @param {number[]} values */
 function powers(values) {
   const known = values.filter((value) => value > 0 && Number.isFinite(value)).map(Math.log10);
@@ -62,12 +68,12 @@ function axes(xs, ys, across, up, data, right, bottom) {
   for (let power = xs[0]; power <= xs[1]; power += every) {
     const x = across(10 ** power);
     parts.push(drawn("line", { x1: x, x2: x, y1: EDGE.top, y2: bottom, class: "grid" }));
-    parts.push(drawn("text", { x, y: bottom + 16, "text-anchor": "middle" }, number(10 ** power)));
+    parts.push(drawn("text", { x, y: bottom + 16, "text-anchor": "middle" }, tick(power)));
   }
   for (let power = ys[0]; power <= ys[1]; power++) {
     const y = up(10 ** power);
     parts.push(drawn("line", { x1: EDGE.left, x2: right, y1: y, y2: y, class: "grid" }));
-    parts.push(drawn("text", { x: EDGE.left - 8, y: y + 4, "text-anchor": "end" }, number(10 ** power)));
+    parts.push(drawn("text", { x: EDGE.left - 8, y: y + 4, "text-anchor": "end" }, tick(power)));
   }
   parts.push(drawn("text", { x: (EDGE.left + right) / 2, y: HEIGHT - 8, "text-anchor": "middle" }, data.x));
   parts.push(drawn("text", { x: 14, y: (EDGE.top + bottom) / 2, "text-anchor": "middle", transform: `rotate(-90 14 ${(EDGE.top + bottom) / 2})` }, data.y));

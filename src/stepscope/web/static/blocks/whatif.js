@@ -4,7 +4,7 @@
 import { SAVED, ask, askWith, problem } from "../asking.js";
 import { enliven } from "../copying.js";
 import { button, make } from "../dom.js";
-import { duration } from "../units.js";
+import { between, duration } from "../units.js";
 
 /** @typedef {{ trace: string, changes: { name: string, title: string, help: string }[], kernels: string[], ranges: string[], ranks: number[] | null }} Data */
 
@@ -109,8 +109,13 @@ function bar(name, [low, high], top, colour) {
     perhaps.style.width = `${(high - low) / top * 100}%`;
     track.append(perhaps);
   }
-  const text = duration(low) === duration(high) ? duration(low) : `${duration(low)} – ${duration(high)}`;
+  const text = duration(low) === duration(high) ? duration(low) : between(low, high);
   return make("div", "whatif-row", make("span", "", name), track, make("span", "number", text));
+}
+
+/** What stands between backticks is code. @param {string} text */
+function coded(text) {
+  return text.split("`").map((piece, place) => (place % 2 ? make("code", "", piece) : piece));
 }
 
 /** @param {{ name: string, title: string, help: string }} one */
@@ -118,12 +123,12 @@ function toggle(one) {
   const input = make("input", { type: "checkbox", role: "switch", name: one.name });
   const gain = make("span", "number small whatif-gain muted");
   const row = make("label", "whatif-switch", input,
-    make("span", "", make("span", "strong", one.title), make("span", "small muted help", one.help)), gain);
+    make("span", "", make("span", "strong", one.title), make("span", "small muted help", ...coded(one.help))), gain);
   /** @param {number[] | undefined} gains */
   const tell = (gains) => {
     if (!gains?.length) return;
     const ends = gains.map((value) => Math.max(0, Math.round(value * 100)));
-    gain.textContent = ends[1] < 1 ? "no gain" : ends[0] === ends[1] ? `−${ends[0]} %` : `−${ends[0]}–${ends[1]} %`;
+    gain.textContent = ends[1] < 1 ? "no gain" : `${ends[0] === ends[1] ? ends[0] : ends[0] ? ends.join("–") : `up to ${ends[1]}`} % shorter`;
     gain.title = "what it gains alone";
   };
   return { name: one.name, input, row, tell };

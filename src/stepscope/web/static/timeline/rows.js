@@ -114,8 +114,10 @@ export class Rows {
     }
     for (const one of source.counters.listed) {
       if ((one.device ?? undefined) !== device) continue;
+      // Below the head of its device it need not name it again.
+      const label = one.title.startsWith(`${group} `) ? one.title.slice(group.length + 1) : one.title;
       this.#add({
-        kind: "counter", id: `${source.key}/counter/${one.id}`, label: one.title, source, group, device, depth,
+        kind: "counter", id: `${source.key}/counter/${one.id}`, label, source, group, device, depth,
         height: COUNTER, series: one.id, title: one.title,
       });
     }

@@ -14,6 +14,8 @@ import { tools } from "../grid/tools.js";
 
 const HEIGHT = 27;
 const BEYOND = 12;
+/** What a table has in a window 1280 pixels wide. */
+const ROOM = 1060;
 let grids = 0;
 
 /** @param {HTMLElement} element @param {Grid} data */
@@ -99,19 +101,18 @@ class View {
     const columns = make("colgroup");
     const line = make("tr");
     const conditions = make("tr", "grid-conditions");
-    let least = 0;
     this.flexible = this.places.find((place) => this.model.columns[place].named) ?? this.places.find((place) => this.model.columns[place].texts);
-    for (const place of this.places) {
+    const widths = this.widths();
+    for (const [nth, place] of this.places.entries()) {
       const column = make("col");
-      const width = this.width(place);
-      least += width;
+      const width = widths[nth];
       if (place !== this.flexible) column.style.width = `${width}px`;
       columns.append(column);
       line.append(this.head(place));
       if (this.hasConditions) conditions.append(this.condition(place));
     }
     const head = make("thead", "", line, this.hasConditions ? conditions : null);
-    this.table.style.minWidth = `${least}px`;
+    this.table.style.minWidth = `${widths.reduce((sum, width) => sum + width, 0)}px`;
     this.table.replaceChildren(columns, head, this.body);
     this.rows(true);
   }
@@ -152,16 +153,20 @@ class View {
     return make("th", "", field);
   }
 
-  /** How wide a column should be, from its first values. @param {number} place */
-  width(place) {
+  /** How wide all columns should be: where they do not fit, texts are cut, for tips and details have them whole. */
+  widths() {
+    const [some, fewer] = [230, 160].map((longest) => this.places.map((place) => this.width(place, longest)));
+    return some.reduce((sum, width) => sum + width, 0) > ROOM ? fewer : some;
+  }
+
+  /** How wide a column should be, from its first values. @param {number} place @param {number} longestText */
+  width(place, longestText) {
     const column = this.model.columns[place];
     let longest = Math.max(...column.title.split(" ").map((word) => word.length)) + 1;
     for (let row = 0; row < Math.min(200, this.model.count); row++) longest = Math.max(longest, this.model.shown(place, row).length);
     if (place === this.flexible) return 180;
     if (this.model.group >= 0 && place === this.places[0]) return 170;
-    const texts = this.places.filter((one) => this.model.columns[one].texts).length;
-    const most = !column.texts ? 150 : texts > 3 ? 160 : 230;  // the whole text is in the tip and in the details
-    return Math.round(Math.min(most, Math.max(52, longest * 7.5 + 24)));
+    return Math.round(Math.min(column.texts ? longestText : 150, Math.max(52, longest * 7.5 + 24)));
   }
 
   // ---------------------------------------------------------------- rows

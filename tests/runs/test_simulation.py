@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runs.drawn import Plan, draw
 from tests.runs.played import Call, Own, PlayedForward, Wait, played_forward
+from tests.runs.programs import data_parallel
 from tests.trying import tries
 
 from stepscope._native import CoupledPlay
+from stepscope.runs import _moves
 from stepscope.runs._moves import moves_of
+from stepscope.runs.aligned import aligned
+from stepscope.runs.many import ManyRanks
 from stepscope.runs.simulation import Bound, RankChange, RunSimulator
 from stepscope.store.columns import view
 
@@ -51,6 +59,33 @@ def test_without_its_cause_the_run_is_as_if_it_were_not_there() -> None:
     assert played.steps([RankChange((2,), "input", like="median rank")]) == without.steps_ns
     assert played.steps([RankChange((2,), "input", times=0.25)]) == late_input(1000).steps_ns
     assert played.saving_ns([RankChange((2,), "input")]) == (0.85 * 4000 * US, 1.2 * 4000 * US)
+
+
+def test_lots_of_ranks_make_the_moves_of_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = draw(Plan(data_parallel(7, layers=2), ranks=7, steps=3, noise=0.1)).run
+    found = aligned(run)
+    calls = found.calls.filter(pc.is_valid(found.calls["number"]))
+
+    def made() -> list[dict[str, object]]:
+        moves = moves_of(run, calls, found.fit.table, found.shifts)
+        own = moves.pieces["dur_ns"].to_pylist()
+        rows = moves.moves.to_pylist()
+        # Pieces are numbered in any order: what counts is how long each is.
+        return [row | {"piece": None if row["piece"] is None else own[row["piece"]]} for row in rows]
+
+    asked: list[int] = []
+    some = _moves._some
+
+    def counted(lot: ManyRanks, *more: Any) -> _moves.Moves:
+        asked.append(len(lot.summaries))
+        return some(lot, *more)
+
+    monkeypatch.setattr(_moves, "_some", counted)
+    whole = made()
+    monkeypatch.setattr(_moves, "AT_ONCE", 3)
+    monkeypatch.setattr(_moves, "CALLS_AT_ONCE", 1)
+    assert made() == whole
+    assert asked == [7, 3, 3, 1]
 
 
 def test_other_ranks_and_causes_change_nothing() -> None:

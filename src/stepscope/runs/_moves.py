@@ -24,7 +24,9 @@ __all__ = ["Move", "Moves", "moves_of", "shift_table"]
 QUEUED_NS = 10_000
 """A call that begins so soon after the one before it on its stream waited for that one alone."""
 AT_ONCE = 64
-"""So many ranks are looked at together: their tables fit into memory many times."""
+"""So many ranks are looked at together, at least: their tables fit into memory many times."""
+CALLS_AT_ONCE = 100_000
+"""Of ranks with few calls so many are taken that they make these: planning a query costs more than rows."""
 
 
 class Move(IntEnum):
@@ -162,8 +164,9 @@ def moves_of(
     waits = ask(_WAITS, matched=matched)
     parts: list[Moves] = []
     places = targets = pieces = 0
-    for first in range(0, len(run.summaries), AT_ONCE):
-        some = ManyRanks(run.name, run.summaries[first : first + AT_ONCE])
+    at_once = max(AT_ONCE, CALLS_AT_ONCE * len(run.summaries) // max(1, matched.num_rows))
+    for first in range(0, len(run.summaries), at_once):
+        some = ManyRanks(run.name, run.summaries[first : first + at_once])
         part = _some(some, waits, clocks, moved)
         calls = _counted_on(_counted_on(part.calls, "place", places), "target", targets)
         table = _counted_on(_counted_on(part.moves, "place", places), "target", targets)

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from benchmarks.faults import (
     compiler,
+    fourth_fair,
+    fourth_fields,
+    fourth_healthy,
+    fourth_text,
+    fourth_vision,
     healthy,
     host,
     inputs,
@@ -47,4 +52,7 @@ LIBRARY = (
 THIRD = (third_training, third_text, third_serving, third_compile, third_fair)
 """On real libraries, too, and later; by somebody else who did not know the rules."""
 
-__all__ = ["GROUPS", "LIBRARY", "PROGRAMS", "THIRD", "UNSEEN", "Program", "Step"]
+FOURTH = (fourth_text, fourth_vision, fourth_fields, fourth_fair, fourth_healthy)
+"""Mistakes that the sets before do not have; by somebody else again who did not know the rules."""
+
+__all__ = ["FOURTH", "GROUPS", "LIBRARY", "PROGRAMS", "THIRD", "UNSEEN", "Program", "Step"]

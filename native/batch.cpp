@@ -14,13 +14,30 @@ struct Stretch {
   uint32_t from, rows;
 };
 
-template <class T>
-void reorder(Column<T>& column, const std::vector<Stretch>& stretches) {
-  Column<T> moved(column.size());
-  T* to = moved.data();
-  for (const Stretch& s : stretches) to = std::copy_n(column.data() + s.from, s.rows, to);
-  column.swap(moved);
-}
+// How rows are moved to their order: stretch by stretch, or one by one where these are short.
+struct Moves {
+  const std::vector<uint32_t>& order;
+  std::vector<Stretch> stretches;
+
+  explicit Moves(const std::vector<uint32_t>& to) : order(to) {
+    for (const uint32_t row : order) {
+      if (stretches.empty() || row != stretches.back().from + stretches.back().rows) stretches.push_back({row, 0});
+      ++stretches.back().rows;
+    }
+  }
+
+  template <class T>
+  void reorder(Column<T>& column) const {
+    constexpr size_t kShort = 16;
+    Column<T> moved(column.size());
+    T* to = moved.data();
+    if (stretches.size() * kShort > order.size())
+      for (const uint32_t row : order) *to++ = column[row];
+    else
+      for (const Stretch& s : stretches) to = std::copy_n(column.data() + s.from, s.rows, to);
+    column.swap(moved);
+  }
+};
 
 // Orders rows by a number that is at least `least` in all of them, in passes over eleven of its bits: a row takes the same
 // time however many there are. Rows with the same number keep their order.
@@ -41,6 +58,34 @@ void sort_by(const Column<int64_t>& numbers, int64_t least, uint64_t span, uint3
   for (size_t i = 0; i < rows; ++i) first[i] = keys[i].second;
 }
 
+// Orders rows that come as nested slices end: what encloses others comes after them, and has to go before them. Other rows
+// may be in any order after this.
+template <class Before>
+void enclosing_first(uint32_t* first, uint32_t* last, const Before& before) {
+  struct Chain {
+    uint32_t head, tail;  // places among the rows
+  };
+  const std::vector<uint32_t> rows(first, last);
+  std::vector<uint32_t> next(rows.size());
+  std::vector<Chain> chains;
+  for (uint32_t i = 0; i < rows.size(); ++i) {
+    Chain whole{i, i};
+    bool alone = true;
+    for (; !chains.empty() && before(rows[i], rows[chains.back().head]); chains.pop_back()) {
+      const Chain inside = chains.back();
+      next[inside.tail] = next[i];  // the ones inside that come after; the last of all has none, whatever stands there
+      next[i] = inside.head;
+      if (std::exchange(alone, false)) whole.tail = inside.tail;
+    }
+    chains.push_back(whole);
+  }
+  for (const Chain& chain : chains)
+    for (uint32_t at = chain.head;; at = next[at]) {
+      *first++ = rows[at];
+      if (at == chain.tail) break;
+    }
+}
+
 }  // namespace
 
 // Orders the rows of one thread. They are mostly sorted; those of slices that are written as they end are not at all.
@@ -52,6 +97,8 @@ void Batch::sort_thread(uint32_t* first, uint32_t* last) const {
   };
   if (std::is_sorted(first, last, before)) return;
   if (last - first < 256) return std::sort(first, last, before);
+  enclosing_first(first, last, before);
+  if (std::is_sorted(first, last, before)) return;
   const auto [least, most] = std::minmax_element(first, last, [this](uint32_t a, uint32_t b) { return start[a] < start[b]; });
   const int64_t from = start[*least];
   sort_by(start, from, static_cast<uint64_t>(start[*most]) - static_cast<uint64_t>(from), first, last);
@@ -90,15 +137,11 @@ void Batch::sort() {
   std::vector<uint32_t> ends = firsts;
   for (uint32_t i = 0; i < rows(); ++i) order[ends[static_cast<size_t>(thread[i])]++] = i;
   for (size_t t = 0; t < firsts.size(); ++t) sort_thread(order.data() + firsts[t], order.data() + ends[t]);
-  std::vector<Stretch> stretches;
-  for (const uint32_t row : order) {
-    if (stretches.empty() || row != stretches.back().from + stretches.back().rows) stretches.push_back({row, 0});
-    ++stretches.back().rows;
-  }
-  if (stretches.size() <= 1) return;  // sorted already
-  reorder(event, stretches), reorder(start, stretches), reorder(dur, stretches);
-  reorder(thread, stretches), reorder(name, stretches), reorder(skeleton, stretches);
-  for (auto& v : values) reorder(v, stretches);
+  const Moves moves(order);
+  if (moves.stretches.size() <= 1) return;  // sorted already
+  moves.reorder(event), moves.reorder(start), moves.reorder(dur);
+  moves.reorder(thread), moves.reorder(name), moves.reorder(skeleton);
+  for (auto& v : values) moves.reorder(v);
 }
 
 std::vector<int64_t> Batch::thread_bounds() const {

@@ -70,6 +70,17 @@ double big_double(const unsigned char* p) {
   return value;
 }
 
+// A number for the types at the beginning of a row, which mostly tells those of different rows apart.
+size_t place_of_types(const unsigned char* record, size_t size) {
+  const size_t head = std::min<size_t>(record[0] < 0x80 ? record[0] : 0x7f, size);
+  uint64_t mixed = head;
+  for (size_t at = 0; at + 8 <= head; at += 8) mixed = (mixed ^ load64(reinterpret_cast<const char*>(record + at))) * 0x9e3779b97f4a7c15u;
+  if (head >= 8) mixed = (mixed ^ load64(reinterpret_cast<const char*>(record + head - 8))) * 0x9e3779b97f4a7c15u;
+  else
+    for (size_t at = 0; at < head; ++at) mixed = (mixed ^ record[at]) * 0x9e3779b97f4a7c15u;
+  return static_cast<size_t>(mixed >> 48);
+}
+
 // Length of the UTF-8 character at p, 0 if there is none.
 size_t character(const unsigned char* p, const unsigned char* end) {
   if (*p < 0x80) return 1;
@@ -320,9 +331,10 @@ bool SqliteScan::take(const unsigned char* record, size_t size, uint64_t whole, 
 
 // Keeps what follows from the types at the beginning of a row whose wanted values are all there.
 void SqliteScan::learn(const unsigned char* record, size_t head, uint64_t end) {
-  alike_.assign(record, record + head);
-  alike_end_ = end;
-  steps_.clear();
+  Alike& alike = alike_[alike_at_];
+  alike.head.assign(record, record + head);
+  alike.end = end;
+  alike.steps.clear();
   uint64_t header = 0, type = 0;
   const unsigned char* type_at = record + varint(record, record + head, header);
   for (size_t place = 0, at = static_cast<size_t>(header); place < last_place_; ++place) {
@@ -330,21 +342,32 @@ void SqliteScan::learn(const unsigned char* record, size_t head, uint64_t end) {
     const auto size = static_cast<size_t>(size_of(type));
     if (wanted_[place] >= 0) {
       const auto column = static_cast<size_t>(wanted_[place]);
-      steps_.push_back({column, type, at, size, columns[column].kind == SqliteKind::kInt && type >= 1 && type <= 6});
+      const bool whole = columns[column].kind == SqliteKind::kInt;
+      Told told = Told::kOther;
+      if (whole && type >= 1 && type <= 6) told = Told::kNumber;
+      if (whole && (type == 8 || type == 9)) told = Told::kFixed;
+      if (type == 0 && !columns[column].is_rowid) told = Told::kNothing;
+      alike.steps.push_back({column, type, at, size, told, static_cast<int64_t>(type) - 8});
     }
     at += size;
   }
 }
 
-// A row of the leaf that begins as the last one did; false if it does not, and nothing was taken.
+// A row of the leaf that begins as one before it did; false if it does not, and nothing was taken.
 bool SqliteScan::take_alike(const unsigned char* record, size_t size, int64_t rowid) {
-  if (alike_.empty() || size < alike_.size() || size < alike_end_) return false;
-  if (std::memcmp(record, alike_.data(), alike_.size()) != 0) return false;
-  for (const Step& step : steps_) {
+  alike_at_ = size ? place_of_types(record, size) % kAlike : 0;
+  const Alike& alike = alike_[alike_at_];
+  if (alike.head.empty() || size < alike.head.size() || size < alike.end) return false;
+  if (std::memcmp(record, alike.head.data(), alike.head.size()) != 0) return false;
+  for (const Step& step : alike.steps) {
     SqliteColumn& column = columns[step.column];
     const unsigned char* value = record + step.at;
-    if (step.whole_number) column.ints[batch_] = big_int_quickly(value, step.size);
-    else put(column, step.type, value, step.size, true, rowid);
+    switch (step.told) {
+      case Told::kNumber: column.ints[batch_] = big_int_quickly(value, step.size); break;
+      case Told::kFixed: column.ints[batch_] = step.fixed; break;
+      case Told::kNothing: put_null(column); break;
+      case Told::kOther: put(column, step.type, value, step.size, true, rowid);
+    }
   }
   return true;
 }

@@ -2,6 +2,7 @@
 // that nobody should hand to an SQL engine. Every offset comes from the file and is checked; a page is entered once.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -71,11 +72,19 @@ class SqliteScan {
 
  private:
   // Where a value of rows that begin alike lies, and what it is.
+  enum class Told : uint8_t { kNumber, kFixed, kNothing, kOther };
   struct Step {
     size_t column;
     uint64_t type;
     size_t at, size;
-    bool whole_number;  // for a column of such
+    Told told;
+    int64_t fixed;  // a number that the type itself tells
+  };
+  // How a row began, and what followed from it.
+  struct Alike {
+    std::vector<unsigned char> head;
+    std::vector<Step> steps;
+    uint64_t end = 0;  // of its last value
   };
   struct Level {
     std::vector<uint32_t> children;
@@ -99,10 +108,10 @@ class SqliteScan {
   uint32_t leaf_number_ = 0;
   size_t cells_ = 0, cell_ = 0, header_ = 0, batch_ = 0, text_bytes_ = 0;
   size_t last_place_ = 0;
-  // Types of one row after the other are mostly the same: how the last one began, and what followed from it.
-  std::vector<unsigned char> alike_;
-  std::vector<Step> steps_;
-  uint64_t alike_end_ = 0;  // of its last value
+  // Types of rows are mostly those of a row shortly before: numbers have as many bytes as they need, so there are a few.
+  static constexpr size_t kAlike = 64;
+  std::array<Alike, kAlike> alike_;
+  size_t alike_at_ = 0;  // where that of the present row belongs
   std::vector<int> wanted_;  // by place in the record: the first column, or -1
 };
 

@@ -1,6 +1,8 @@
 #include "bindings.hpp"
 #include "plain_rows.hpp"
 
+#include <numeric>
+
 namespace stepscope {
 
 namespace {
@@ -30,6 +32,32 @@ nb::tuple sums_of(const Ints& group, const Ints& amount, size_t groups) {
   }
   std::vector<int64_t> summed(sums.begin(), sums.end());
   return nb::make_tuple(counts, summed);
+}
+
+// Columns as (values, validity or None, first row, bits of a value): the number of each row, and the first row of each
+// number.
+nb::tuple distinct(const std::vector<std::tuple<nb::object, nb::object, size_t, int>>& given, size_t rows) {
+  std::vector<BitsColumn> columns;
+  if (rows > static_cast<size_t>(INT32_MAX)) throw std::invalid_argument("too many rows");
+  for (const auto& [values, valid, offset, bits] : given) {
+    if (bits != 1 && bits != 8 && bits != 16 && bits != 32 && bits != 64) throw std::invalid_argument("no such width");
+    const size_t end = offset + rows;
+    columns.push_back({static_cast<const uint8_t*>(held(values, (end * static_cast<size_t>(bits) + 7) / 8)),
+                       valid.is_none() ? nullptr : static_cast<const uint8_t*>(held(valid, (end + 7) / 8)), offset, bits});
+  }
+  Distinct found;
+  {
+    nb::gil_scoped_release release;
+    found = distinct_rows(columns, rows);
+  }
+  return nb::make_tuple(to_buffer(std::move(found.number)), to_buffer(std::move(found.first)));
+}
+
+// Numbers one after the other.
+nb::object counted(int64_t first, size_t rows) {
+  Column<int64_t> numbers(rows);
+  std::iota(numbers.begin(), numbers.end(), first);
+  return to_buffer(std::move(numbers));
 }
 
 nb::tuple joined(const std::vector<std::string_view>& texts) {
@@ -62,7 +90,7 @@ nb::tuple told_texts(const Shorts& offsets, const Bytes& text, const std::vector
     auto bits = validity(column, -1);
     told.append(to_column(std::move(column), std::move(bits)));
   }
-  return nb::make_tuple(to_buffer(std::move(found.name)), joined(found.names), counted, told, joined(found.told_texts));
+  return nb::make_tuple(to_buffer(std::move(found.name)), joined(found.names.texts()), counted, told, joined(found.told_texts.texts()));
 }
 
 }  // namespace
@@ -70,6 +98,8 @@ nb::tuple told_texts(const Shorts& offsets, const Bytes& text, const std::vector
 void bind_plain_rows(nb::module_& m) {
   m.def("order_of", &order_of, nb::arg("thread"), nb::arg("start"), nb::arg("length"));
   m.def("sums_of", &sums_of, nb::arg("group"), nb::arg("amount"), nb::arg("groups"));
+  m.def("counted", &counted, nb::arg("first"), nb::arg("rows"));
+  m.def("distinct", &distinct, nb::arg("columns"), nb::arg("rows"));
   m.def("told_texts", &told_texts, nb::arg("offsets"), nb::arg("text"), nb::arg("numbers"), nb::arg("texts"));
 }
 

@@ -60,15 +60,6 @@ nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
 
 // An Arrow column of int32 or int64 as int64, with the smallest number for what is not there.
 nb::object widened(const nb::object& values, const nb::object& valid, size_t offset, size_t rows, bool narrow) {
-  const auto held = [](const nb::object& object, size_t bytes) {
-    Py_buffer buffer;
-    if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
-    const bool enough = static_cast<size_t>(buffer.len) >= bytes;
-    const void* data = buffer.buf;
-    PyBuffer_Release(&buffer);  // the caller holds the object
-    if (!enough) throw std::invalid_argument("a column shorter than it says");
-    return data;
-  };
   const void* data = held(values, (offset + rows) * (narrow ? 4 : 8));
   const auto* bits = valid.is_none() ? nullptr : static_cast<const uint8_t*>(held(valid, (offset + rows + 7) / 8));
   Column<int64_t> out(rows);
@@ -140,13 +131,14 @@ void bind_sweeps(nb::module_& m) {
       .def("rows", &ThreadSweep::rows, nb::arg("table"))
       .def("take", &take, nb::arg("table"), nb::arg("narrow"));
   nb::class_<Linker>(m, "Linker")
-      .def(nb::init<>())
+      .def(nb::init<size_t>(), nb::arg("launches"))
       .def("add", [](Linker& self, const Ints& correlation, const Ints& start, const Ints& event) {
         same_length(correlation, start, event);
         self.add(correlation.data(), start.data(), event.data(), start.shape(0));
       }, nb::arg("correlation"), nb::arg("start"), nb::arg("event"))
       .def("build", &Linker::build, nb::call_guard<nb::gil_scoped_release>())
       .def("link", &link, nb::arg("correlation"), nb::arg("start"), nb::arg("dur"))
+      .def("end_links", &Linker::end_links)
       .def("loads", &loads, nb::arg("first"), nb::arg("rows"))
       .def("note_ops", &note_ops, nb::arg("launch"), nb::arg("op"))
       .def("ends", &ends, nb::arg("launch"));

@@ -32,6 +32,17 @@ void same_length(const First& first, const Rest&... rest) {
   if (((rest.shape(0) != first.shape(0)) || ...)) throw std::invalid_argument("columns of different lengths");
 }
 
+// The bytes of a buffer, of which there are at least so many. They hold as long as the caller holds the object.
+inline const void* held(const nb::object& object, size_t bytes) {
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object.ptr(), &buffer, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  const bool enough = static_cast<size_t>(buffer.len) >= bytes;
+  const void* data = buffer.buf;
+  PyBuffer_Release(&buffer);
+  if (!enough) throw std::invalid_argument("a column shorter than it says");
+  return data;
+}
+
 // A vector handed to Python as a memoryview that owns it.
 template <class T, class Allocator>
 nb::object to_buffer(std::vector<T, Allocator>&& column) {

@@ -1,10 +1,12 @@
 #include "plain_rows.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <tuple>
-#include <unordered_map>
+#include <utility>
 
 #include "text.hpp"
 
@@ -23,6 +25,147 @@ std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, cons
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), before);
   return order;
+}
+
+namespace {
+
+constexpr size_t kBlock = 512;  // rows that are looked at together
+
+bool bit_at(const uint8_t* bits, size_t at) { return bits[at >> 3] >> (at & 7) & 1; }
+
+template <class T>
+void widen(const BitsColumn& column, size_t from, size_t rows, uint64_t* to) {
+  const uint8_t* at = column.values + (column.offset + from) * sizeof(T);
+  for (size_t i = 0; i < rows; ++i) {
+    T value;
+    std::memcpy(&value, at + i * sizeof value, sizeof value);
+    to[i] = value;
+  }
+}
+
+// Some values of a column, 0 where there is none.
+void load(const BitsColumn& column, size_t from, size_t rows, uint64_t* to) {
+  switch (column.bits) {
+    case 1:
+      for (size_t i = 0; i < rows; ++i) to[i] = bit_at(column.values, column.offset + from + i);
+      break;
+    case 8: widen<uint8_t>(column, from, rows, to); break;
+    case 16: widen<uint16_t>(column, from, rows, to); break;
+    case 32: widen<uint32_t>(column, from, rows, to); break;
+    default: widen<uint64_t>(column, from, rows, to);
+  }
+  for (size_t i = 0; column.valid && i < rows; ++i)
+    if (!bit_at(column.valid, column.offset + from + i)) to[i] = 0;
+}
+
+// Numbers of rows by what is in them: a table with open addressing.
+class RowNumbers {
+ public:
+  explicit RowNumbers(size_t columns) : columns_(columns) {}
+
+  // The number of a row whose values stand `kBlock` apart; `fresh` if it is a new one.
+  int32_t number(const uint64_t* values, uint64_t hash, bool& fresh) {
+    for (size_t i = hash & (slots_.size() - 1);; i = (i + 1) & (slots_.size() - 1)) {
+      const Slot& slot = slots_[i];
+      fresh = slot.number < 0;
+      if (fresh) return add(values, hash, i);
+      if (slot.hash == hash && same(values, static_cast<size_t>(slot.number))) return slot.number;
+    }
+  }
+
+  bool same(const uint64_t* values, size_t number) const {
+    for (size_t c = 0; c < columns_; ++c)
+      if (values[c * kBlock] != known_[number * columns_ + c]) return false;
+    return true;
+  }
+
+ private:
+  struct Slot {
+    uint64_t hash = 0;
+    int32_t number = -1;
+  };
+
+  int32_t add(const uint64_t* values, uint64_t hash, size_t at) {
+    const auto number = static_cast<int32_t>(count_++);
+    for (size_t c = 0; c < columns_; ++c) known_.push_back(values[c * kBlock]);
+    slots_[at] = {hash, number};
+    if (count_ * 2 > slots_.size()) {
+      const std::vector<Slot> old = std::exchange(slots_, std::vector<Slot>(slots_.size() * 4));
+      for (const Slot& slot : old) {
+        size_t i = slot.hash & (slots_.size() - 1);
+        while (slot.number >= 0 && slots_[i].number >= 0) i = (i + 1) & (slots_.size() - 1);
+        if (slot.number >= 0) slots_[i] = slot;
+      }
+    }
+    return number;
+  }
+
+  size_t columns_, count_ = 0;
+  std::vector<Slot> slots_ = std::vector<Slot>(1024);
+  std::vector<uint64_t> known_;
+};
+
+}  // namespace
+
+namespace {
+
+constexpr uint64_t kFewNumbers = 1 << 16;
+
+// The same for one column of small numbers, as those of texts are: a place for each is quicker than a search.
+bool distinct_numbers(const BitsColumn& column, size_t rows, Distinct& found) {
+  std::vector<int32_t> known;
+  std::array<uint64_t, kBlock> values;
+  for (size_t from = 0; from < rows; from += kBlock) {
+    const size_t here = std::min(kBlock, rows - from);
+    load(column, from, here, values.data());
+    const uint64_t most = *std::max_element(values.data(), values.data() + here);
+    if (most >= kFewNumbers) return false;
+    if (most >= known.size()) known.resize(most + 1, -1);
+    for (size_t i = 0; i < here; ++i) {
+      int32_t& number = known[values[i]];
+      if (number < 0) {
+        number = static_cast<int32_t>(found.first.size());
+        found.first.push_back(static_cast<int64_t>(from + i));
+      }
+      found.number[from + i] = number;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Distinct distinct_rows(const std::vector<BitsColumn>& columns, size_t rows) {
+  std::vector<BitsColumn> looked_at = columns;
+  for (const BitsColumn& column : columns)
+    if (column.valid) looked_at.push_back({column.valid, nullptr, column.offset, 1});
+  Distinct found;
+  found.number.resize(rows);
+  if (looked_at.size() == 1 && distinct_numbers(looked_at[0], rows, found)) return found;
+  found.first.clear();
+  RowNumbers numbers(looked_at.size());
+  std::vector<uint64_t> values(looked_at.size() * kBlock), hashes(kBlock);
+  int32_t last = -1;
+  for (size_t from = 0; from < rows; from += kBlock) {
+    const size_t here = std::min(kBlock, rows - from);
+    std::fill(hashes.begin(), hashes.end(), 0);
+    for (size_t c = 0; c < looked_at.size(); ++c) {
+      uint64_t* of_column = values.data() + c * kBlock;
+      load(looked_at[c], from, here, of_column);
+      for (size_t i = 0; i < here; ++i) {
+        const uint64_t mixed = (hashes[i] ^ of_column[i]) * 0x9e3779b97f4a7c15u;
+        hashes[i] = mixed ^ mixed >> 29;
+      }
+    }
+    for (size_t i = 0; i < here; ++i) {
+      const uint64_t* row = values.data() + i;
+      bool fresh = false;
+      if (last < 0 || !numbers.same(row, static_cast<size_t>(last))) last = numbers.number(row, hashes[i], fresh);
+      if (fresh) found.first.push_back(static_cast<int64_t>(from + i));
+      found.number[from + i] = last;
+    }
+  }
+  return found;
 }
 
 namespace {
@@ -53,18 +196,6 @@ std::string_view leading_list(std::string_view text) {
   return {};
 }
 
-struct Hashed {
-  size_t operator()(std::string_view text) const { return static_cast<size_t>(hash_bytes(text)); }
-};
-
-using Places = std::unordered_map<std::string_view, int32_t, Hashed>;
-
-int32_t place_of(std::string_view text, Places& places, std::vector<std::string_view>& texts) {
-  const auto [found, added] = places.try_emplace(text, static_cast<int32_t>(texts.size()));
-  if (added) texts.push_back(text);
-  return found->second;
-}
-
 }  // namespace
 
 void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const std::vector<std::string>& number_keys,
@@ -72,7 +203,6 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
   numbers.assign(number_keys.size(), std::vector<int64_t>(rows, kNone));
   told.assign(text_keys.size(), std::vector<int32_t>(rows, -1));
   name.resize(rows);
-  Places known_names, known_texts;
   for (size_t row = 0; row < rows; ++row) {
     const std::string_view whole(text + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row]));
     size_t cut = whole.size();
@@ -85,7 +215,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
         if (leading_number(rest, value)) cut = comma;
       }
     }
-    name[row] = place_of(whole.substr(0, cut), known_names, names);
+    name[row] = names.intern(whole.substr(0, cut));
     std::string_view rest = whole.substr(cut);
     for (bool found = true; found && !rest.empty();) {
       found = false;
@@ -99,7 +229,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
         if (!rest.starts_with(text_keys[key])) continue;
         const std::string_view list = leading_list(rest.substr(text_keys[key].size()));
         if (list.empty()) continue;
-        told[key][row] = place_of(list, known_texts, told_texts);
+        told[key][row] = told_texts.intern(list);
         rest.remove_prefix(text_keys[key].size() + list.size());
         found = true;
       }

@@ -1,4 +1,4 @@
-// What rows of other sources need before they are stored: their order, sums by kind, and texts taken apart.
+// What rows of other sources need before they are stored: their order, which are alike, sums by kind, and texts taken apart.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,28 @@
 #include <string_view>
 #include <vector>
 
+#include "batch.hpp"
+#include "intern.hpp"
+
 namespace stepscope {
 
 // The order of rows by thread, then start, then the longest first; rows that are alike stay as they are.
 // Empty if they are in this order already. NULL is the smallest number.
 std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, const int64_t* length, size_t rows);
+
+// A column of Arrow: numbers of 8, 16, 32 or 64 bits, or bits; which of them are there; the first row.
+struct BitsColumn {
+  const uint8_t *values, *valid;
+  size_t offset;
+  int bits;
+};
+
+// For each row the number of those that are like it in all columns, and the first row of each number.
+struct Distinct {
+  Column<int32_t> number;
+  std::vector<int64_t> first;
+};
+Distinct distinct_rows(const std::vector<BitsColumn>& columns, size_t rows);
 
 // Texts like "name, key = 12, other = [3]": names and what is told, each distinct text once.
 struct ToldTexts {
@@ -20,10 +37,10 @@ struct ToldTexts {
            const std::vector<std::string>& texts);
 
   std::vector<int32_t> name;                  // place in `names`
-  std::vector<std::string_view> names;        // points into the texts given
+  Interner names;
   std::vector<std::vector<int64_t>> numbers;  // by key; the smallest number where it is not told
   std::vector<std::vector<int32_t>> told;     // by key: place in `told_texts`, or -1
-  std::vector<std::string_view> told_texts;
+  Interner told_texts;
 };
 
 }  // namespace stepscope

@@ -13,14 +13,19 @@ namespace stepscope {
 namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-constexpr size_t kNear = 128;
+
+// What is put down of every row, beside its depth.
+enum Number { kInside, kMarked, kSelf, kUncovered, kFresh, kWeightSelf, kWeightOnce, kNode, kInSteps, kLate };
+constexpr std::array<Column<int64_t> Nested::*, 10> kNumbers = {
+    &Nested::inside,      &Nested::marked,      &Nested::self, &Nested::uncovered, &Nested::fresh,
+    &Nested::weight_self, &Nested::weight_once, &Nested::node, &Nested::in_steps,  &Nested::late};
 
 }  // namespace
 
 // ---- nesting
 
 ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree)
-    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), ended_(payload_columns_.size()) {}
+    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), numbers_(tree ? size_t{kLate} + 1 : size_t{kNode}), tables_(payload_columns_.size()) {}
 
 size_t ThreadSweep::add_run(RunSpec spec) {
   runs_.push_back({spec});
@@ -35,9 +40,11 @@ void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64
   if (r.spec.table >= 0 && payload.size() < payload_columns_[static_cast<size_t>(r.spec.table)])
     throw std::invalid_argument("a run without some columns of its table");
   const size_t rows = event.size();
-  if (r.spec.table >= 0) {  // all at once: rows that were added one by one would be copied several times over
-    std::vector<Open>& ended = ended_[static_cast<size_t>(r.spec.table)];
-    if (ended.size() + rows > ended.capacity()) ended.reserve(std::max(ended.size() + rows, 2 * ended.capacity()));
+  if (r.spec.table >= 0) {
+    Visited& table = tables_[static_cast<size_t>(r.spec.table)];
+    table.given += rows;
+    for (size_t i = 0; i < numbers_; ++i) table.numbers[i].resize(std::max(table.numbers[i].size(), table.given));
+    table.depth.resize(std::max(table.depth.size(), table.given));
   }
   pieces_.push_back(std::make_unique<Piece>(Piece{std::move(event), std::move(start), std::move(dur), std::move(payload), rows}));
   r.piece = pieces_.back().get();
@@ -95,28 +102,52 @@ int64_t ThreadSweep::advance(int64_t horizon) {
   return hungry_.empty() ? -1 : static_cast<int64_t>(hungry_.front());
 }
 
+// Takes a row of the table for the next row of a run.
+size_t ThreadSweep::place(const Run& run) {
+  Visited& table = tables_[static_cast<size_t>(run.spec.table)];
+  if (!table.stretches.empty() && table.stretches.back().piece == run.piece && table.stretches.back().row + table.stretches.back().count == run.at)
+    ++table.stretches.back().count;
+  else
+    table.stretches.push_back({run.piece, run.at, 1});
+  return table.visited++;
+}
+
 void ThreadSweep::visit(const Run& run) {
   const int64_t start = run.piece->start[run.at], dur = run.piece->dur[run.at];
-  Open o{run.piece->event[run.at], start, start, dur, kNull, kNull, 0, 0, 0, 0, 0, 0};
+  Open o{run.piece->event[run.at], start};
+  int64_t inside = kNull, marked = kNull, fresh = 0;
+  int32_t depth = 0;
   o.table = run.spec.table;
-  o.piece = run.piece, o.row = run.at, o.number = visited_++;
   if (dur != kNull && start != kNull) o.end = saturating_add(start, dur);
   if (start != kNull) {
     settle(start);
-    if (!stack_.empty()) o.inside = stack_.back().event;
-    o.depth = static_cast<int32_t>(stack_.size() - ended_below_);
+    if (!stack_.empty()) inside = stack_.back().event;
+    depth = static_cast<int32_t>(stack_.size() - ended_below_);
     while (!marked_.empty() && marked_.back().second <= start) marked_.pop_back();
-    if (!marked_.empty()) o.marked = marked_.back().first;
+    if (!marked_.empty()) marked = marked_.back().first;
     if (run.spec.marks) marked_.emplace_back(o.event, o.end);
-    if (tree_) follow(run, o);
-    else if (run.spec.weight >= 0) weigh(start, run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at]);
+    if (tree_) {
+      follow(run, o);
+      if (run.spec.marks) marked = o.event;  // on a path, what marks is the innermost of its kind itself
+    } else if (run.spec.weight >= 0) {
+      weigh(start, run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at]);
+    }
     if (run.spec.covers) covered_until_ = std::max(covered_until_, o.end);
   }
   if (run.spec.group >= 0) {
     o.group = run.piece->payload[static_cast<size_t>(run.spec.group)][run.at];
-    const auto [it, first] = fresh_from_.try_emplace(o.group, o.start);
-    o.fresh = std::max<int64_t>(0, o.end - std::max(o.start, it->second));
+    const auto [it, first] = fresh_from_.try_emplace(o.group, start);
+    fresh = std::max<int64_t>(0, o.end - std::max(start, it->second));
     it->second = std::max(it->second, o.end);
+  }
+  if (o.table >= 0) {
+    Visited& table = tables_[static_cast<size_t>(o.table)];
+    o.slot = place(run);
+    table.numbers[kInside][o.slot] = inside, table.numbers[kMarked][o.slot] = marked;
+    table.numbers[kFresh][o.slot] = fresh, table.depth[o.slot] = depth;
+    ++table.open;
+  } else {
+    --run.piece->left;
   }
   if (run.spec.opens && start != kNull) open(o);
   else emit(o);
@@ -207,12 +238,11 @@ void ThreadSweep::weigh(int64_t now, int64_t weight) {
 
 // Finds the path of a call: that of what is open around it, and its label.
 void ThreadSweep::follow(const Run& run, Open& o) {
-  o.node = path(o.start);
-  if (run.spec.marks) o.marked = o.event;  // on a path, what marks is the innermost of its kind itself
+  o.node = path(run.piece->start[run.at]);
   if (!run.spec.opens) return;
   o.label = run.piece->payload[static_cast<size_t>(run.spec.label)][run.at];
   o.node = tree_->child(o.node, o.label);
-  tree_->enter(o.node, o.dur);
+  tree_->enter(o.node, run.piece->dur[run.at]);
   if (run.spec.weight < 0) return;
   const int64_t weight = run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at];
   if (weight != kNull) tree_->launch(o.node, weight);
@@ -229,8 +259,13 @@ int64_t ThreadSweep::path(int64_t now) {
 }
 
 void ThreadSweep::emit(const Open& o) {
-  if (o.table >= 0) ended_[static_cast<size_t>(o.table)].push_back(o);
-  else --o.piece->left;
+  if (o.table < 0) return;
+  Visited& table = tables_[static_cast<size_t>(o.table)];
+  --table.open;
+  table.numbers[kSelf][o.slot] = o.self, table.numbers[kUncovered][o.slot] = o.uncovered;
+  table.numbers[kWeightSelf][o.slot] = o.weight_self, table.numbers[kWeightOnce][o.slot] = o.weight_once;
+  if (!tree_) return;
+  table.numbers[kNode][o.slot] = o.node, table.numbers[kInSteps][o.slot] = o.charged.in_steps, table.numbers[kLate][o.slot] = o.charged.late;
 }
 
 void ThreadSweep::finish_thread() {
@@ -241,64 +276,81 @@ void ThreadSweep::finish_thread() {
   cursor_ = covered_until_ = kNull;
 }
 
-// The places of rows in the order of their numbers. Most of a stretch of numbers is there, so each has a slot.
-std::vector<uint32_t> ThreadSweep::order_of(const std::vector<Open>& rows) {
-  std::vector<uint32_t> order(rows.size());
-  std::iota(order.begin(), order.end(), 0u);
-  const auto before = [&rows](uint32_t a, uint32_t b) { return rows[a].number < rows[b].number; };
-  if (std::is_sorted(order.begin(), order.end(), before)) return order;  // what encloses nothing is given back as it came
-  const auto [first, last] = std::minmax_element(order.begin(), order.end(), before);
-  const size_t from = rows[*first].number, span = rows[*last].number - from + 1;
-  if (span / 8 > rows.size()) {  // something that was open for long
-    std::sort(order.begin(), order.end(), before);
-    return order;
-  }
-  std::vector<uint32_t> slots(span);  // one more than the place; 0 is free
-  for (size_t i = 0; i < rows.size(); ++i) slots[rows[i].number - from] = static_cast<uint32_t>(i + 1);
-  size_t filled = 0;
-  for (const uint32_t slot : slots)
-    if (slot) order[filled++] = slot - 1;
-  return order;
+std::vector<size_t> ThreadSweep::open_slots(size_t table) const {
+  std::vector<size_t> slots;
+  for (const Open& o : stack_)
+    if (o.table == static_cast<int>(table)) slots.push_back(o.slot);
+  return slots;  // in order, as the stack is
 }
 
-void ThreadSweep::fill(Nested& out, const std::vector<Open>& rows, const std::vector<uint32_t>& order, size_t from) const {
-  const size_t to = std::min(from + kNear, rows.size());
-  const auto put = [&](auto& column, auto value) {
-    column.resize(rows.size());
-    for (size_t at = from; at < to; ++at) column[at] = value(rows[order[at]]);
-  };
-  const std::pair<Column<int64_t>*, int64_t Open::*> columns[] = {
-      {&out.event, &Open::event},         {&out.start, &Open::start},   {&out.dur, &Open::dur},
-      {&out.inside, &Open::inside},       {&out.marked, &Open::marked}, {&out.self, &Open::self},
-      {&out.uncovered, &Open::uncovered}, {&out.fresh, &Open::fresh},   {&out.weight_self, &Open::weight_self},
-      {&out.weight_once, &Open::weight_once}};
-  for (const auto& [column, member] : columns) put(*column, [member = member](const Open& o) { return o.*member; });
-  put(out.depth, [](const Open& o) { return o.depth; });
-  if (tree_) {
-    put(out.node, [](const Open& o) { return o.node; });
-    put(out.in_steps, [](const Open& o) { return o.charged.in_steps; });
-    put(out.late, [](const Open& o) { return o.charged.late; });
+// Parts the stretches of a table: rows that have ended, and each that has not.
+std::pair<std::vector<ThreadSweep::Stretch>, std::vector<ThreadSweep::Stretch>> ThreadSweep::parted(const std::vector<Stretch>& stretches,
+                                                                                                      const std::vector<size_t>& open) {
+  std::vector<Stretch> ended, kept;
+  size_t first = 0, next = 0;  // row of the table where a stretch begins, and which of the open ones comes next
+  for (Stretch stretch : stretches) {
+    const size_t end = first + stretch.count;
+    for (; next < open.size() && open[next] < end; ++next) {
+      const size_t before = open[next] - first;
+      if (before) ended.push_back({stretch.piece, stretch.row, before});
+      kept.push_back({stretch.piece, stretch.row + before, 1});
+      stretch.row += before + 1, stretch.count -= before + 1;
+      first = open[next] + 1;
+    }
+    if (stretch.count) ended.push_back(stretch);
+    first = end;
   }
-  const auto payload = [](size_t i) { return [i](const Open& o) { return o.piece->payload[i][o.row]; }; };
-  for (size_t i = 0; i < out.narrow.size(); ++i)
-    put(out.narrow[i], [value = payload(i)](const Open& o) {
-      const int64_t v = value(o);
-      return v == kNull ? kNarrowNull : static_cast<int32_t>(v);
-    });
-  for (size_t i = 0; i < out.payload.size(); ++i) put(out.payload[i], payload(out.narrow.size() + i));
+  return {std::move(ended), std::move(kept)};
 }
 
-Nested ThreadSweep::take(size_t table, size_t narrow) {
-  std::vector<Open>& rows = ended_[table];
-  const std::vector<uint32_t> order = order_of(rows);
+Nested ThreadSweep::take(size_t number, size_t narrow) {
+  Visited& table = tables_[number];
+  const std::vector<size_t> open = open_slots(number);
+  const size_t rows = table.visited - open.size();
+  auto [ended, kept] = parted(table.stretches, open);
   Nested out;
-  out.narrow.resize(std::min(narrow, payload_columns_[table]));
-  out.payload.resize(payload_columns_[table] - out.narrow.size());
-  // A few rows at a time, which stay near while one column after the other is filled from them.
-  for (size_t from = 0; from < rows.size(); from += kNear) fill(out, rows, order, from);
-  for (const Open& row : rows) --row.piece->left;
+  // Those that have ended go, between those that have not; these come to the front.
+  const auto moved = [&](auto& from, auto& to) {
+    to.resize(rows);
+    auto filled = to.begin();
+    const auto row = [&](size_t at) { return from.begin() + static_cast<ptrdiff_t>(at); };
+    size_t at = 0;
+    for (size_t i = 0; i < open.size(); ++i) {
+      filled = std::copy(row(at), row(open[i]), filled);
+      from[i] = from[open[i]];
+      at = open[i] + 1;
+    }
+    std::copy(row(at), row(table.visited), filled);
+  };
+  for (size_t i = 0; i < numbers_; ++i) moved(table.numbers[i], out.*kNumbers[i]);
+  moved(table.depth, out.depth);
+  const auto gathered = [&, &from = ended](auto& to, auto column) {
+    to.resize(rows);
+    auto at = to.begin();
+    for (const Stretch& one : from) {
+      const int64_t* values = column(*one.piece).data() + one.row;
+      if constexpr (sizeof(*at) == sizeof *values) at = std::copy_n(values, one.count, at);
+      else at = std::transform(values, values + one.count, at, [](int64_t v) { return v == kNull ? kNarrowNull : static_cast<int32_t>(v); });
+    }
+  };
+  gathered(out.event, [](const Piece& piece) -> auto& { return piece.event; });
+  gathered(out.start, [](const Piece& piece) -> auto& { return piece.start; });
+  gathered(out.dur, [](const Piece& piece) -> auto& { return piece.dur; });
+  out.narrow.resize(std::min(narrow, payload_columns_[number]));
+  out.payload.resize(payload_columns_[number] - out.narrow.size());
+  for (size_t i = 0; i < payload_columns_[number]; ++i) {
+    const auto column = [i](const Piece& piece) -> auto& { return piece.payload[i]; };
+    if (i < out.narrow.size()) gathered(out.narrow[i], column);
+    else gathered(out.payload[i - out.narrow.size()], column);
+  }
+  for (const Stretch& one : ended) one.piece->left -= one.count;
   std::erase_if(pieces_, [](const auto& piece) { return piece->left == 0; });
-  rows.clear();
+  size_t slot = 0;
+  for (Open& o : stack_)
+    if (o.table == static_cast<int>(number)) o.slot = slot++;
+  table.stretches = std::move(kept);
+  table.visited = open.size();
+  table.given -= rows;
   return out;
 }
 
@@ -310,7 +362,6 @@ void Linker::add(const int64_t* correlation, const int64_t* start, const int64_t
 }
 
 void Linker::build() {
-  op_.assign(event_.size(), kNull);
   work_ns_.assign(event_.size(), 0);
   work_events_.assign(event_.size(), 0);
   const auto before = [this](const Key& a, const Key& b) {
@@ -320,27 +371,46 @@ void Linker::build() {
   if (!std::is_sorted(keys_.begin(), keys_.end(), before)) std::sort(keys_.begin(), keys_.end(), before);
 }
 
-int64_t Linker::find(int64_t correlation, int64_t start) const {
+// The first launch of a correlation. Work mostly comes in the order of its launches: it is looked for near the last one.
+size_t Linker::first_of(int64_t correlation, size_t near) const {
+  constexpr size_t kNear = 8;
+  const auto before = [](const Key& key, int64_t c) { return key.correlation < c; };
+  if (near == 0 || (near < keys_.size() && before(keys_[near - 1], correlation)))
+    for (size_t at = near; at < std::min(near + kNear, keys_.size()); ++at)
+      if (!before(keys_[at], correlation)) return at;
+  return static_cast<size_t>(std::lower_bound(keys_.begin(), keys_.end(), correlation, before) - keys_.begin());
+}
+
+// `near` is where the last one was found.
+int64_t Linker::find(int64_t correlation, int64_t start, size_t& near) const {
   if (correlation == kNull) return -1;
-  const auto first = std::lower_bound(keys_.begin(), keys_.end(), correlation, [](const Key& key, int64_t c) { return key.correlation < c; });
+  near = first_of(correlation, near);
+  const auto first = keys_.begin() + static_cast<ptrdiff_t>(near);
   if (first == keys_.end() || first->correlation != correlation) return -1;
+  const bool alone = first + 1 == keys_.end() || first[1].correlation != correlation;
+  if (alone) return first->launch;  // clocks may be off by a little
   const auto past = std::upper_bound(first, keys_.end(), std::pair(correlation, start), [](const auto& at, const Key& key) {
     return at.first != key.correlation ? at.first < key.correlation : at.second < key.start;
   });
-  if (past != first) return past[-1].launch;
-  const bool alone = first + 1 == keys_.end() || first[1].correlation != correlation;
-  return alone ? int64_t{first->launch} : -1;  // clocks may be off by a little; of several, none came in time
+  return past != first ? int64_t{past[-1].launch} : -1;  // of several, none came in time
 }
 
 void Linker::link(const int64_t* correlation, const int64_t* start, const int64_t* dur, size_t rows, int32_t* out) {
+  size_t near = 0;
   for (size_t i = 0; i < rows; ++i) {
-    const int64_t launch = find(correlation[i], start[i]);
+    const int64_t launch = find(correlation[i], start[i], near);
     out[i] = static_cast<int32_t>(launch);
     if (launch < 0) continue;
     const auto at = static_cast<size_t>(launch);
     ++work_events_[at];
     if (dur[i] != kNull) work_ns_[at] = saturating_add(work_ns_[at], dur[i]);
   }
+}
+
+// What is looked for makes room for what is found: with millions of launches both would be much.
+void Linker::end_links() {
+  keys_ = {};
+  op_.assign(event_.size(), kNull);
 }
 
 // ---- devices

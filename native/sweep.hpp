@@ -1,6 +1,7 @@
 // Order and nesting: who encloses whom on a thread, whose time it is at each instant, what ran on a device.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -57,7 +58,7 @@ class ThreadSweep {
 
   // The rows of a table whose events have ended, the first `narrow` columns of their payload as int32.
   Nested take(size_t table, size_t narrow = 0);
-  size_t rows(size_t table) const { return ended_[table].size(); }
+  size_t rows(size_t table) const { return tables_[table].visited - tables_[table].open; }
 
  private:
   struct Piece {  // some rows of a run
@@ -71,22 +72,32 @@ class ThreadSweep {
     size_t at = 0;
     bool ended = false;
   };
+  struct Stretch {  // rows of a piece, one after the other
+    Piece* piece;
+    size_t row, count;
+  };
+  // Rows of a table that were visited and not taken, in that order, with room for those that were given. What an event is
+  // in is known at once; what it is charged is put down when it ends.
+  struct Visited {
+    std::array<Column<int64_t>, 10> numbers;  // as in kNumbers
+    Column<int32_t> depth;
+    std::vector<Stretch> stretches;
+    size_t visited = 0, open = 0, given = 0;
+  };
   struct Open {
-    int64_t event, start, end, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once, group;
-    int64_t label = kNull, node = kNull;
+    int64_t event, end, group = 0, label = kNull, node = kNull;
+    int64_t self = 0, uncovered = 0, weight_self = 0, weight_once = 0;
     CallTree::Charged charged = {};
-    int32_t depth = 0;
+    size_t slot = 0;  // its row of the table
     int table = 0;
     bool crosses = false;  // its end is in crossing_
-    Piece* piece = nullptr;
-    size_t row = 0;     // in the piece
-    size_t number = 0;  // in the order of visiting, which is that of the rows
   };
 
   bool before(size_t a, size_t b) const;
   void push_head(size_t run);
   size_t pop_head();
   void visit(const Run& run);
+  size_t place(const Run& run);
   void settle(int64_t now);
   void open(const Open& o);
   void close(const Open& o);
@@ -96,8 +107,8 @@ class ThreadSweep {
   void follow(const Run& run, Open& o);
   int64_t path(int64_t now);
   void emit(const Open& o);
-  void fill(Nested& out, const std::vector<Open>& rows, const std::vector<uint32_t>& order, size_t from) const;
-  static std::vector<uint32_t> order_of(const std::vector<Open>& rows);
+  std::vector<size_t> open_slots(size_t table) const;
+  static std::pair<std::vector<Stretch>, std::vector<Stretch>> parted(const std::vector<Stretch>& stretches, const std::vector<size_t>& open);
 
   std::vector<Run> runs_;
   std::vector<size_t> heads_, hungry_;  // a heap of runs by their next row; runs that wait for rows
@@ -111,19 +122,23 @@ class ThreadSweep {
   int64_t cursor_ = kNull, covered_until_ = kNull;
   std::vector<size_t> payload_columns_;
   CallTree* tree_;
+  size_t numbers_;  // that are put down of a row: those of a tree only where there is one
   std::vector<std::unique_ptr<Piece>> pieces_;
-  std::vector<std::vector<Open>> ended_;  // by table
-  size_t visited_ = 0;
+  std::vector<Visited> tables_;
 };
 
 // Device work to its launch by correlation; of several launches the latest that began no later. Launches are known by
 // their number in the order of adding, 0, 1, 2, ...
 class Linker {
  public:
+  explicit Linker(size_t launches) { keys_.reserve(launches), event_.reserve(launches); }
+
   void add(const int64_t* correlation, const int64_t* start, const int64_t* event, size_t rows);
   void build();
   // The launch of each piece of work, or -1; the work's time is added to its launch.
   void link(const int64_t* correlation, const int64_t* start, const int64_t* dur, size_t rows, int32_t* out);
+
+  void end_links();  // there is no more work; operators may be noted
 
   void note_op(size_t launch, int64_t op) { op_.at(launch) = op; }
   int64_t event(size_t launch) const { return event_.at(launch); }
@@ -137,7 +152,8 @@ class Linker {
     uint32_t launch;
   };
 
-  int64_t find(int64_t correlation, int64_t start) const;
+  size_t first_of(int64_t correlation, size_t near) const;
+  int64_t find(int64_t correlation, int64_t start, size_t& near) const;
 
   std::vector<Key> keys_;  // in order, once they are built
   std::vector<int64_t> event_, op_, work_ns_;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import stepscope
 from stepscope.errors import StepscopeError
 from stepscope.schema import STORED, StoredTable
 from stepscope.store.meta import SourceMeta
-from stepscope.store.rows import BATCH
+from stepscope.store.rows import BATCH, of_distinct
 from stepscope.store.trace import Trace
 from stepscope.store.writer import StoreWriter
 
@@ -218,3 +219,39 @@ def test_threads_of_a_profile_are_recognised(tmp_path: Path) -> None:
         ("100", "1", 0),
         ("100", "2", 2),
     ]
+
+
+def test_distinct_rows_of_any_kind_of_column() -> None:
+    """As a dictionary of Python finds them, with NULL, in slices, and with texts given by number."""
+    chance = random.Random(3)
+    count = 3_000
+
+    def drawn(*values: Any) -> list[Any]:
+        return [chance.choice(values) for _ in range(count + 5)]
+
+    columns = [
+        pa.array(drawn("a", "b", None), pa.string()).dictionary_encode(),
+        pa.array(drawn(0, 1, -1, 1 << 62, None), pa.int64()),
+        pa.array(drawn(False, True, None), pa.bool_()),
+        pa.array(drawn(0, 7), pa.int32()),
+        pa.array(drawn(9), pa.int16()),
+        pa.array(drawn("x", None), pa.string()),
+        pa.array(drawn(0.5, -0.5), pa.float64()),
+    ]
+    for first in (0, 5):
+        for used in (columns, columns[1:], columns[1:2], columns[:1], columns[4:5]):
+            cut = [column.slice(first, count) for column in used]
+            rows_of = list(zip(*(column.to_pylist() for column in cut), strict=True))
+            asked: list[tuple[Any, ...]] = []
+
+            def tell(*row: Any, asked: list[tuple[Any, ...]] = asked) -> str | None:
+                asked.append(row)
+                return None if row[0] is None else str(row)
+
+            told = of_distinct(cut, tell, pa.string())
+            assert told.to_pylist() == [None if row[0] is None else str(row) for row in rows_of]
+            if used is not columns[:1]:
+                assert len(asked) == len(set(asked)) == len(set(rows_of))
+            assert of_distinct(cut, lambda *row: hash(row) % 97, pa.int64()).to_pylist() == [
+                hash(row) % 97 for row in rows_of
+            ]

@@ -214,13 +214,15 @@ class Times:
 
         start, end = batch.column("start"), batch.column("end")
         dur = pc.subtract(end, start)  # wraps where numbers are absurd; those are left out below
+        columns = {name: batch.column(name) for name in batch.schema.names if name != "end"} | {"dur": dur}
+        kept = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+        if _all_fit(start, end, dur):
+            return kept
         fits = pc.and_kleene(pc.less(start, _FAR), pc.greater(start, -_FAR))
         ended = pc.and_kleene(pc.less(end, _FAR), pc.greater_equal(end, start))
         if open_ended:
             ended = pc.or_kleene(ended, pc.is_null(end))
         fits = pc.and_kleene(fits, ended).fill_null(False)
-        columns = {name: batch.column(name) for name in batch.schema.names if name != "end"} | {"dur": dur}
-        kept = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
         odd = batch.num_rows - (pc.sum(fits).as_py() or 0)
         if odd:
             self._odd[table] = self._odd.get(table, 0) + odd
@@ -234,6 +236,17 @@ class Times:
             Damage(f"a row of {table} whose times cannot be, not kept", count)
             for table, count in self._odd.items()
         )
+
+
+def _all_fit(start: pa.Array, end: pa.Array, dur: pa.Array) -> bool:
+    """Whether all times are there and can be: the usual case, which is cheap to see."""
+    import pyarrow.compute as pc
+
+    if start.null_count or end.null_count or not len(start):
+        return False
+    ends = [pc.min_max(times).as_py() for times in (start, end)]
+    near = all(one["min"] > -_FAR and one["max"] < _FAR for one in ends)
+    return near and bool(pc.min(dur).as_py() >= 0)
 
 
 def shifted(numbers: pa.Array, by: int, mask: int = (1 << 63) - 1) -> pa.Array:

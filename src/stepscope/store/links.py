@@ -57,7 +57,7 @@ class Staged:
         self.first_rows: list[int] = []
         self.longest_ns: list[int] = []
         """The longest duration in each piece."""
-        self._rows = 0
+        self.rows = 0
         self._room = IN_MEMORY
         self._kept: list[pa.RecordBatch] = []
         self._writer: Any = None
@@ -74,9 +74,9 @@ class Staged:
                 piece = records.slice(at, min(PIECE, first + rows - at))
                 self._keep(piece)
                 pieces.append(len(self.first_rows))
-                self.first_rows.append(self._rows)
+                self.first_rows.append(self.rows)
                 self.longest_ns.append(pc.max(piece["dur_ns"]).as_py() or 0)
-                self._rows += piece.num_rows
+                self.rows += piece.num_rows
             self.runs[thread].append((start, pieces))
 
     def _keep(self, piece: pa.RecordBatch) -> None:
@@ -136,7 +136,7 @@ def write_linked(
     of device work.
     """
     ops, launches, work = staged["ops"], staged["launches"], staged["device_work"]
-    linker = _native.Linker()
+    linker = _native.Linker(launches.rows)
     for piece in launches.pieces():
         linker.add(view(piece["correlation"]), view(piece["start_ns"]), view(piece["event"]))
     linker.build()
@@ -147,6 +147,7 @@ def write_linked(
         )
         for number, piece in enumerate(work.pieces())
     ]
+    linker.end_links()
     with BackgroundWorker() as aside:
         _write_host(folder, (ops, launches), linker, written, aside)
         # Beside the last rows of the host.

@@ -124,7 +124,7 @@ class PlainRows:
             start = pc.subtract(given["epoch_ns"], base_ns)
         place = [given["process"], given["thread"]]
         found = {
-            "event": pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first_event - 1),
+            "event": _from_native(pa.int64(), _native.counted(first_event, count)),
             "thread": _numbers(place, self._thread),
             "name": _numbers([given["name"]], self._name),
             "start_ns": start,
@@ -158,7 +158,7 @@ class PlainRows:
         (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
         order = _native.order_of(view(rows["thread"]), view(rows["start_ns"]), view(rows["dur_ns"]))
         if order is not None:
-            rows = rows.take(pa.Array.from_buffers(pa.int64(), len(order), [None, pa.py_buffer(order)]))
+            rows = rows.take(_from_native(pa.int64(), order))
         stretches = pc.run_end_encode(rows["thread"])
         runs, first = [], 0
         for thread, end in zip(stretches.values.to_pylist(), stretches.run_ends.to_pylist(), strict=True):
@@ -203,7 +203,7 @@ class PlainRows:
         import pyarrow.compute as pc
 
         known = list(self.skeletons.values())
-        places = view(pc.subtract(skeletons, self.first_skeleton))
+        places = view(pc.subtract(skeletons, self.first_skeleton) if self.first_skeleton else skeletons)
         counts, sums = _native.sums_of(places, view(durations), len(known))
         for skeleton, count, total in zip(known, counts, sums, strict=True):
             skeleton.events += count
@@ -227,33 +227,16 @@ def _scalar_json(text: str) -> str:
 def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.DataType) -> pa.Array:
     """What `tell` says of each row; it is asked once for every distinct one. Texts are given by number."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    told: list[tuple[Any, ...]] = [()]
-    which = None
-    for column in columns:
-        if (only := _constant(column)) is not None:
-            told = [(*row, only[0]) for row in told]
-            continue
-        values, places = _encoded(column)
-        if which is None and (column is columns[0] or not pa.types.is_dictionary(column.type)):
-            told, which = [(*told[0], value) for value in values], places
-            continue
-        if which is not None:
-            places = pc.add(pc.multiply(which, len(values)), places)
-        codes = places.dictionary_encode()
-        pairs = [divmod(code, len(values)) for code in codes.dictionary.to_pylist()]
-        told = [(*told[before], values[value]) for before, value in pairs]
-        which = codes.indices.cast(pa.int64())
-    if which is None:  # all rows are alike
-        which = pa.repeat(pa.scalar(0, pa.int64()), len(columns[0]))
+    told, which = _told_apart(columns)
     found = [tell(*row) for row in told]
     if not pa.types.is_string(kind):
         return pa.array(found, kind).take(which)
     texts = [text for text in dict.fromkeys(found) if text is not None]
     number = {text: place for place, text in enumerate(texts)}
-    numbers = pa.array([number.get(text) for text in found], pa.int32())
-    return pa.DictionaryArray.from_arrays(numbers.take(which), pa.array(texts, pa.string()))
+    if len(texts) < len(found):
+        which = pa.array([number.get(text) for text in found], pa.int32()).take(which)
+    return pa.DictionaryArray.from_arrays(which, pa.array(texts, pa.string()), safe=False)
 
 
 def same(text: str | None, rows: int) -> pa.Array:
@@ -262,7 +245,8 @@ def same(text: str | None, rows: int) -> pa.Array:
 
     if text is None:
         return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), rows), pa.array([text]))
+    zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.DictionaryArray.from_arrays(zeros, pa.array([text]), safe=False)
 
 
 def _constant(column: pa.Array) -> tuple[Any] | None:
@@ -284,17 +268,58 @@ def _constant(column: pa.Array) -> tuple[Any] | None:
     return (least["min"].as_py(),) if least["min"] == least["max"] else None
 
 
-def _encoded(column: pa.Array) -> tuple[list[Any], pa.Array]:
-    """The distinct values of a column, and for each row its place among them."""
+def _told_apart(columns: list[pa.Array]) -> tuple[list[tuple[Any, ...]], pa.Array]:
+    """The distinct rows of some columns, and for each row its place among them."""
+    import pyarrow as pa
+
+    alike = [_constant(column) for column in columns]
+    varied = [column for column, only in zip(columns, alike, strict=True) if only is None]
+    if not varied:
+        places = pa.repeat(pa.scalar(0, pa.int32()), len(columns[0]))
+        values: list[list[Any]] = []
+    elif len(varied) == 1 and varied[0] is columns[0] and pa.types.is_dictionary(columns[0].type):
+        texts, places = columns[0].dictionary.to_pylist(), columns[0].indices
+        if places.null_count:
+            texts, places = [*texts, None], places.fill_null(len(texts))
+        values = [texts]
+    else:
+        numbers, first = _native.distinct([_bits(column) for column in varied], len(columns[0]))
+        places, rows = _from_native(pa.int32(), numbers), _from_native(pa.int64(), first)
+        values = [_taken(column, rows) for column in varied]
+    told = zip(*values, strict=True) if values else iter([()])
+    return [_with(alike, row) for row in told], places
+
+
+def _from_native(kind: pa.DataType, numbers: memoryview) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def _with(alike: list[tuple[Any] | None], others: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row, of what all rows have and what some have."""
+    following = iter(others)
+    return tuple(next(following) if only is None else only[0] for only in alike)
+
+
+def _bits(column: pa.Array) -> tuple[Any, Any, int, int]:
+    """A column as native code compares it; texts by their numbers."""
+    import pyarrow as pa
+
+    if not (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)):
+        column = column.dictionary_encode()
+    if pa.types.is_dictionary(column.type):
+        column = column.indices
+    valid, values = column.buffers()
+    return values, valid if column.null_count else None, column.offset, column.type.bit_width
+
+
+def _taken(column: pa.Array, rows: pa.Array) -> list[Any]:
     import pyarrow as pa
 
     if pa.types.is_dictionary(column.type):
-        values, places = column.dictionary.to_pylist(), column.indices.cast(pa.int64())
-        if places.null_count:
-            return [*values, None], places.fill_null(len(values))
-        return values, places
-    encoded = column.dictionary_encode(null_encoding="encode")
-    return encoded.dictionary.to_pylist(), encoded.indices.cast(pa.int64())
+        return list(column.dictionary.take(column.indices.take(rows)).to_pylist())
+    return list(column.take(rows).to_pylist())
 
 
 def _numbers(columns: list[pa.Array], number: Callable[..., int | None]) -> pa.Array:
@@ -434,12 +459,18 @@ def _check_times(table: StoredTable, given: dict[str, pa.Array]) -> None:
             raise wrong(table.name, name, f"goes from {first:,} to {last:,}: that is no time")
 
 
-def _check_kinds(table: StoredTable, given: dict[str, pa.Array]) -> None:
-    """Category and phase decide which table an event is in: they have to be ones of this table."""
+def _values(column: pa.Array) -> list[Any]:
+    """What is in a column, each value once."""
     import pyarrow.compute as pc
 
+    only = _constant(column)
+    return list(only) if only is not None else pc.unique(column).to_pylist()
+
+
+def _check_kinds(table: StoredTable, given: dict[str, pa.Array]) -> None:
+    """Category and phase decide which table an event is in: they have to be ones of this table."""
     phases = table.phases or ((table.phase,) if table.categories else ())
     for name, known in (("category", table.categories), ("phase", phases)):
-        for value in pc.unique(given[name]).to_pylist() if known else ():
+        for value in _values(given[name]) if known else ():
             if value not in known:
                 raise wrong(table.name, name, f"is {value!r}", f"it can be: {', '.join(known)}")

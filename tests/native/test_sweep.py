@@ -1,0 +1,76 @@
+"""Nesting: rows that are taken now and then are those that are taken at the end."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from typing import Any
+
+import pytest
+
+from stepscope import _native
+
+COLUMNS = ("event", "start", "dur", "inside", "self", "uncovered", "fresh", "weight_self", "weight_once")
+
+
+def drawn(seed: int, rows: int) -> list[tuple[int, int, int, int]]:
+    """Start, duration, name and weight, sorted as runs are; some cross others, one outlives all."""
+    chance = random.Random(seed)
+    found = [(0, 10 * rows, 0, 1)]
+    found += [
+        (
+            chance.randrange(5 * rows),
+            chance.choice((0, 1, 7, 40, 900)),
+            chance.randrange(5),
+            chance.randrange(3),
+        )
+        for _ in range(rows)
+    ]
+    return sorted(found, key=lambda row: (row[0], -row[1]))
+
+
+def swept(runs: list[list[tuple[int, int, int, int]]], piece: int, take_every: int) -> set[tuple[Any, ...]]:
+    sweep = _native.ThreadSweep([2, 2])
+    numbers = [sweep.add_run(at, at == 0, False, at == 1, 1 if at else -1, 0, -1) for at in range(len(runs))]
+    given = [0] * len(runs)
+    found: set[tuple[Any, ...]] = set()
+
+    def take() -> None:
+        for table in range(len(runs)):
+            columns: dict[str, Any] = sweep.take(table, 1)
+            got = [list(columns[name][0]) for name in COLUMNS] + [list(columns["depth"][0])]
+            rows = list(zip(*got, *(list(one[0]) for one in columns["payload"]), strict=True))
+            assert rows == sorted(rows, key=lambda row: (row[1], -row[2], row[0]))
+            assert not found & {(table, *row) for row in rows}
+            found.update((table, *row) for row in rows)
+
+    turn = 0
+    while (hungry := sweep.advance((1 << 63) - 1)) >= 0:
+        at = numbers.index(hungry)
+        rows = runs[at][given[at] : given[at] + piece]
+        if rows:
+            start, dur, name, weight = (array("q", column) for column in zip(*rows, strict=True))
+            events = array("q", (at + 2 * (given[at] + place) for place in range(len(rows))))
+            views = [memoryview(one) for one in (events, start, dur, name, weight)]
+            sweep.give(hungry, views[0], views[1], views[2], views[3:])
+            given[at] += len(rows)
+        else:
+            sweep.end_run(hungry)
+        turn += 1
+        if turn % take_every == 0:
+            ready = sweep.rows(0)
+            take()
+            assert len(found) >= ready
+            assert sweep.rows(0) == sweep.rows(1) == 0
+    sweep.finish_thread()
+    take()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_that_are_taken_early_are_the_same(seed: int) -> None:
+    runs = [drawn(seed, 400), drawn(seed + 100, 300)]
+    whole = swept(runs, 10_000, 10_000)
+    assert len(whole) == sum(len(run) for run in runs)
+    for piece, take_every in ((1, 1), (7, 3), (50, 2)):
+        assert swept(runs, piece, take_every) == whole

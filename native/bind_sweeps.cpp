@@ -80,13 +80,13 @@ nb::object link(Linker& self, const Ints& correlation, const Ints& start, const 
   return to_buffer(std::move(out));
 }
 
-// The numbers of some launches in a row, and what they launched: time and events.
-nb::tuple loads(const Linker& self, size_t first, size_t rows) {
+// The numbers of some launches in a row, and what they launched: time and events. To be asked for once.
+nb::tuple loads(Linker& self, size_t first, size_t rows) {
   std::vector<int64_t> number(rows), events(rows), time(rows);
   for (size_t i = 0; i < rows; ++i) {
     number[i] = static_cast<int64_t>(first + i);
     events[i] = self.work_events(first + i);
-    time[i] = self.work_ns(first + i);
+    time[i] = self.take_work_ns(first + i);
   }
   return nb::make_tuple(to_buffer(std::move(number)), to_buffer(std::move(time)), to_buffer(std::move(events)));
 }

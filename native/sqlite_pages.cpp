@@ -23,7 +23,6 @@ constexpr size_t kMostRecord = 4 << 20;     // what is looked at of one row
 constexpr size_t kMostText = 1 << 16;       // what is kept of one text
 constexpr size_t kMostBatchText = 64 << 20;  // then a batch ends early
 constexpr size_t kDeepest = 64;
-constexpr size_t kBehind = 8;  // bytes behind a page that are looked at
 
 uint32_t big16(const unsigned char* p) { return static_cast<uint32_t>(p[0]) << 8 | p[1]; }
 uint32_t big32(const unsigned char* p) { return big16(p) << 16 | big16(p + 2); }
@@ -144,7 +143,7 @@ const unsigned char* SqlitePages::page(uint32_t number) {
     }
     if (!last_) {
       last_ = oldest;
-      last_->bytes.resize(kChunk);
+      last_->bytes.resize(kChunk + kBehind);
       last_->number = wanted;
       last_->size = read(wanted * kChunk, last_->bytes.data(), kChunk);
     }
@@ -203,9 +202,7 @@ void SqliteScan::open_leaf(const unsigned char* page, uint32_t number) {
     ++bad_pages;
     return;
   }
-  // Its own copy: following a row's other pages may drop this one from the file's chunks.
-  leaf_.assign(page, page + file.usable);
-  leaf_.resize(file.usable + kBehind);
+  leaf_ = page;
   leaf_number_ = number;
   cells_ = cells;
   cell_ = 0;
@@ -227,6 +224,7 @@ size_t SqliteScan::next(size_t most) {
     column.ints.resize(column.kind == SqliteKind::kInt ? most : 0);
     column.doubles.resize(column.kind == SqliteKind::kDouble ? most : 0);
     column.offsets.resize(column.kind == SqliteKind::kText ? most + 1 : 0);
+    if (!column.offsets.empty()) column.offsets[0] = 0;
     column.text.clear();
     column.valid.assign((most + 7) / 8, 0xff);
     column.nulls = 0;
@@ -249,8 +247,8 @@ size_t SqliteScan::next(size_t most) {
 }
 
 bool SqliteScan::read_row(size_t cell) {
-  const size_t start = big16(leaf_.data() + header_ + 2 * cell);
-  const unsigned char *end = leaf_.data() + file.usable, *p = leaf_.data() + start;
+  const size_t start = big16(leaf_ + header_ + 2 * cell);
+  const unsigned char *end = leaf_ + file.usable, *p = leaf_ + start;
   if (start < header_ + 2 * cells_ || start >= file.usable) return false;
   uint64_t payload = 0, rowid = 0;
   size_t length = varint(p, end, payload);
@@ -272,6 +270,11 @@ bool SqliteScan::read_row(size_t cell) {
   const size_t local = static_cast<size_t>(fitting <= whole_page ? fitting : least);
   if (local + 4 > static_cast<size_t>(end - p)) return false;
   const size_t most = static_cast<size_t>(std::min<uint64_t>(payload, kMostRecord));
+  if (leaf_ != own_leaf_.data()) {  // following the row's other pages may drop this one from the file's chunks
+    own_leaf_.assign(leaf_, leaf_ + file.usable + SqlitePages::kBehind);
+    p = own_leaf_.data() + (p - leaf_);
+    leaf_ = own_leaf_.data();
+  }
   return gather(p, local, most) && take(record_.data(), record_.size(), payload, static_cast<int64_t>(rowid));
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "batch.hpp"
+
 namespace stepscope {
 
 // The file, as pages. It is read through a descriptor that the owner keeps open.
@@ -15,12 +17,14 @@ class SqlitePages {
  public:
   explicit SqlitePages(int descriptor);
 
-  // A page, or nullptr if the file does not have it whole. It holds until kKept others have been asked for.
+  // A page, or nullptr if the file does not have it whole. It holds until kKept others have been asked for, and kBehind
+  // bytes behind it may be looked at.
   const unsigned char* page(uint32_t number);
 
   // Why it cannot be read here; empty if it can.
   std::string refusal;
   uint32_t page_size = 0, usable = 0, pages = 0;
+  static constexpr size_t kBehind = 8;
   int encoding = 0;  // 1 UTF-8, 2 and 3 UTF-16
   uint64_t bytes = 0;
 
@@ -48,9 +52,9 @@ struct SqliteColumn {
   SqliteKind kind;
   size_t place;    // in the record
   bool is_rowid;   // NULL in the record means the row's number
-  std::vector<int64_t> ints;
-  std::vector<double> doubles;
-  std::vector<int32_t> offsets;
+  Column<int64_t> ints;
+  Column<double> doubles;
+  Column<int32_t> offsets;
   std::vector<char> text;
   std::vector<uint8_t> valid;  // a bitmap
   size_t nulls = 0;
@@ -104,7 +108,8 @@ class SqliteScan {
 
   std::vector<uint8_t> seen_;  // pages that were entered
   std::vector<Level> above_;
-  std::vector<unsigned char> leaf_, record_;
+  const unsigned char* leaf_ = nullptr;
+  std::vector<unsigned char> own_leaf_, record_;
   uint32_t leaf_number_ = 0;
   size_t cells_ = 0, cell_ = 0, header_ = 0, batch_ = 0, text_bytes_ = 0;
   size_t last_place_ = 0;

@@ -362,7 +362,7 @@ void Linker::add(const int64_t* correlation, const int64_t* start, const int64_t
 }
 
 void Linker::build() {
-  work_ns_.assign(event_.size(), 0);
+  work_ns_or_op_.assign(event_.size(), 0);
   work_events_.assign(event_.size(), 0);
   const auto before = [this](const Key& a, const Key& b) {
     if (a.correlation != b.correlation) return a.correlation < b.correlation;
@@ -403,14 +403,8 @@ void Linker::link(const int64_t* correlation, const int64_t* start, const int64_
     if (launch < 0) continue;
     const auto at = static_cast<size_t>(launch);
     ++work_events_[at];
-    if (dur[i] != kNull) work_ns_[at] = saturating_add(work_ns_[at], dur[i]);
+    if (dur[i] != kNull) work_ns_or_op_[at] = saturating_add(work_ns_or_op_[at], dur[i]);
   }
-}
-
-// What is looked for makes room for what is found: with millions of launches both would be much.
-void Linker::end_links() {
-  keys_ = {};
-  op_.assign(event_.size(), kNull);
 }
 
 // ---- devices

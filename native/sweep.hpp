@@ -138,13 +138,14 @@ class Linker {
   // The launch of each piece of work, or -1; the work's time is added to its launch.
   void link(const int64_t* correlation, const int64_t* start, const int64_t* dur, size_t rows, int32_t* out);
 
-  void end_links();  // there is no more work; operators may be noted
+  void end_links() { keys_ = {}; }  // there is no more work: with millions of launches the list takes room
 
-  void note_op(size_t launch, int64_t op) { op_.at(launch) = op; }
   int64_t event(size_t launch) const { return event_.at(launch); }
-  int64_t op(size_t launch) const { return op_.at(launch); }
   int64_t work_events(size_t launch) const { return work_events_.at(launch); }
-  int64_t work_ns(size_t launch) const { return work_ns_.at(launch); }
+  // Asked for once, before the launch is nested. Its operator is kept in the same place.
+  int64_t take_work_ns(size_t launch) { return std::exchange(work_ns_or_op_.at(launch), kNull); }
+  void note_op(size_t launch, int64_t op) { work_ns_or_op_.at(launch) = op; }
+  int64_t op(size_t launch) const { return work_ns_or_op_.at(launch); }
 
  private:
   struct Key {
@@ -156,7 +157,7 @@ class Linker {
   int64_t find(int64_t correlation, int64_t start, size_t& near) const;
 
   std::vector<Key> keys_;  // in order, once they are built
-  std::vector<int64_t> event_, op_, work_ns_;
+  std::vector<int64_t> event_, work_ns_or_op_;
   std::vector<uint32_t> work_events_;
 };
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from stepscope import _native
 from stepscope.records import dataclass
+from stepscope.store.columns import nulls
 from stepscope.store.meta import Damage
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def _completed(batch: pa.RecordBatch, wanted: Mapping[str, str], rows: int | Non
 
     count = batch.num_rows if rows is None else rows
     there = dict(zip(batch.schema.names, batch.columns, strict=True))
-    arrays = [there.get(name, pa.nulls(count, _arrow(kind))) for name, kind in wanted.items()]
+    arrays = [there.get(name, nulls(count, _arrow(kind))) for name, kind in wanted.items()]
     return pa.RecordBatch.from_arrays(arrays, list(wanted))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,17 @@ if TYPE_CHECKING:
 
     from stepscope.schema import Column
 
-__all__ = ["ROW_GROUP", "arrays", "arrow_schema", "chosen", "parquet_writer", "record_batch", "texts", "view"]
+__all__ = [
+    "ROW_GROUP",
+    "arrays",
+    "arrow_schema",
+    "chosen",
+    "nulls",
+    "parquet_writer",
+    "record_batch",
+    "texts",
+    "view",
+]
 
 ROW_GROUP = 1 << 17
 
@@ -66,6 +77,20 @@ def chosen(words: Sequence[str], numbers: memoryview) -> pa.Array:
 
     places = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
     return pa.array(words, pa.string()).take(pc.if_else(pc.less(places, 0), None, places))
+
+
+@cache
+def _nothing(kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.nulls(ROW_GROUP, kind)
+
+
+def nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Rows of which none is there; those of all batches share their memory."""
+    import pyarrow as pa
+
+    return _nothing(kind).slice(0, rows) if rows <= ROW_GROUP else pa.nulls(rows, kind)
 
 
 def view(array: pa.Array | pa.ChunkedArray) -> memoryview:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.records import dataclass
 from stepscope.schema import StoredTable
-from stepscope.store.columns import ROW_GROUP, arrow_schema, parquet_writer, record_batch, view
+from stepscope.store.columns import ROW_GROUP, arrow_schema, nulls, parquet_writer, record_batch, view
 from stepscope.store.stretches import WrittenRows, merge_runs
 from stepscope.threads import BackgroundWorker
 
@@ -285,7 +285,7 @@ def _write_work(
         for number, piece in enumerate(work.pieces()):
             launch, op = linker.ends(links[number])
             linked = record_batch(added, [launch, op])
-            columns = [*piece.columns, *linked.columns, pa.nulls(piece.num_rows, pa.int64())]
+            columns = [*piece.columns, *linked.columns, nulls(piece.num_rows, pa.int64())]
             if number in clipped:
                 columns = _with_clipped(columns, schema.get_field_index("dur_ns"), clipped[number])
             waiting.append(pa.RecordBatch.from_arrays(columns, schema=schema))

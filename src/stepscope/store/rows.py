@@ -17,7 +17,7 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.records import dataclass
 from stepscope.schema import EVERY_EVENT, SIDE, STORED, StoredTable
-from stepscope.store.columns import arrow_schema, view
+from stepscope.store.columns import arrow_schema, nulls, view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,12 +128,12 @@ class PlainRows:
             "thread": _numbers(place, self._thread),
             "name": _numbers([given["name"]], self._name),
             "start_ns": start,
-            "dur_ns": given.get("dur_ns", pa.nulls(count, pa.int64())),
+            "dur_ns": given.get("dur_ns", nulls(count, pa.int64())),
             "skeleton": self._skeletons_of(table, given),
         }
         schema = arrow_schema(table.read_columns)
         arrays = [
-            found[field.name] if field.name in found else given.get(field.name, pa.nulls(count, field.type))
+            found[field.name] if field.name in found else given.get(field.name, nulls(count, field.type))
             for field in schema
         ]
         self._count(found["skeleton"], found["dur_ns"])
@@ -244,7 +244,7 @@ def same(text: str | None, rows: int) -> pa.Array:
     import pyarrow as pa
 
     if text is None:
-        return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), pa.array([], pa.string()))
+        return pa.DictionaryArray.from_arrays(nulls(rows, pa.int32()), pa.array([], pa.string()))
     zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(zeros, pa.array([text]), safe=False)
 

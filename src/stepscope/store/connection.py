@@ -48,6 +48,38 @@ _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
 }
 """What is set when connecting holds for every cursor; what is set later, for one."""
 
+_FOR_MANY_ROWS = (
+    "aggregate_function_rewriter",
+    "aggregate_reuse",
+    "common_aggregate",
+    "common_subexpressions",
+    "common_subplan",
+    "compressed_materialization",
+    "cte_filter_pusher",
+    "distinct_aggregate_rewrite",
+    "duplicate_groups",
+    "grouping_sets",
+    "join_elimination",
+    "join_filter_pushdown",
+    "late_materialization",
+    "partial_aggregate_pushdown",
+    "partitioned_execution",
+    "projection_placement",
+    "projection_pullup",
+    "redundant_order_keys",
+    "regex_range",
+    "reorder_filter",
+    "row_group_pruner",
+    "sampling_pushdown",
+    "scalar_fn_pushdown",
+    "statistics_propagation",
+    "top_n_window_elimination",
+    "type_pushdown",
+    "window_rewriter",
+    "window_self_join",
+)
+"""Optimizers that spare rows: where there are few, to look for what they could spare costs more."""
+
 MANY_NAMES = 200_000
 
 FEW_ROWS = 4096
@@ -60,11 +92,15 @@ SMALL_BYTES = 4 << 20
 """Files up to this size are held in memory: to open one costs more than to read it."""
 
 
-def connect(files: StoreFiles, meta: TraceMeta, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
+def connect(
+    files: StoreFiles, meta: TraceMeta, extra: dict[str, Path], *, small: bool
+) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
     folder = files.folder
     check_place(folder)
     connection = unlocked()
+    if small:
+        connection.execute(f"SET disabled_optimizers = '{','.join(_FOR_MANY_ROWS)}'")
     folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
     connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
     with damage_named(folder):

@@ -160,7 +160,7 @@ class Database:
             self._read_only = ReadOnlyDatabase(fresh, self.meta)
 
     def _connect(self, extra: dict[str, Path]) -> duckdb.DuckDBPyConnection:
-        return self._undamaged(lambda: fenced.connect(self._files, self.meta, extra))
+        return self._undamaged(lambda: fenced.connect(self._files, self.meta, extra, small=self.is_small))
 
     def _schema(self, reads: Reads | None) -> str:
         asked = None if reads is None else tuple(sorted(reads.items()))

@@ -361,8 +361,9 @@ class Division:
         width = len(self._wait_names) + 1
         items = view(pc.fill_null(batch["after"], _NO_EVENT))
         (since,) = _views(batch, "start_ns")
+        first = pc.add(pc.multiply(device, len(CAUSES) * width), call)
         for cause, amount in parts.items():
-            group = pc.add(pc.multiply(pc.add(pc.multiply(device, len(CAUSES)), cause), width), call)
+            group = pc.add(first, cause * width)
             self._tally.add(view(group), view(amount), since, items, view(drained))
         if self._wanted:
             self._keep_longest(batch, idle, parts, drained)

@@ -43,7 +43,7 @@ _ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 _DERIVED = tuple(name for tables in DERIVED for name in tables.names)
 _STORED_NAMES = tuple(table.name for table in (*STORED, *SIDE))
 _TABLES_OF = {view.name: tables_of(view) for view in VIEWS}
-_BY_TEXT = re.compile(r"\b(query|query_table|histogram|histogram_values)\b")
+_BY_TEXT = {"query", "query_table", "histogram", "histogram_values"}
 """Functions of SQL that take the name of a table as a text, which may be put together in any way."""
 
 
@@ -61,14 +61,15 @@ def _named_in(sql: str) -> _Named:
     """Looks once at the words of a query: most are asked of every trace in the same words."""
     text = sql.lower()
     words = set(_WORDS.findall(text))
+    stored = "stored" in text
     # `stored.ops` is the table: who names nothing else needs no view of it.
-    bare = set(_WORDS.findall(_IN_STORED.sub(" ", text)))
-    any_table = bool(_BY_TEXT.search(text))
+    bare = set(_WORDS.findall(_IN_STORED.sub(" ", text))) if stored else words
+    any_table = not words.isdisjoint(_BY_TEXT)
     return _Named(
         tuple(name for name in _DERIVED if name in words),
         tuple(view.name for view in VIEWS if view.name in bare),
         tuple(name for name in _STORED_NAMES if any_table or name in words),
-        bool(_STORED.search(text)),
+        stored and bool(_STORED.search(text)),
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from stepscope.errors import StepscopeError
-from stepscope.tables import Column, Table, columns_of
+from stepscope.tables import Column, LateTable, Table, columns_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +160,29 @@ class TestDataFrames:
         monkeypatch.setitem(sys.modules, "polars", None)
         with pytest.raises(StepscopeError, match="polars is not installed"):
             Table.of(Spell, ROWS).to_polars()
+
+
+def test_a_late_table_is_worked_out_at_the_first_look_and_once() -> None:
+    made: list[Table[Spell]] = []
+
+    def make() -> Table[Spell]:
+        made.append(Table.of(Spell, ROWS, ["a note"]))
+        return made[-1]
+
+    late: Table[Spell] = LateTable(make)
+    assert not hasattr(late, "nonsense")
+    assert not made
+    assert len(late) == len(ROWS)
+    assert (list(late), late.notes, late.row, late.arrow) == (ROWS, ("a note",), Spell, made[0].arrow)
+    assert len(made) == 1
+    assert list(late.with_notes(())) == ROWS
+
+
+def test_what_fails_as_a_late_table_is_made_fails_at_every_look() -> None:
+    def make() -> Table[Spell]:
+        raise StepscopeError("no luck")
+
+    late: Table[Spell] = LateTable(make)
+    for _ in range(2):
+        with pytest.raises(StepscopeError, match="no luck"):
+            list(late)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from importlib import import_module
 from types import ModuleType, NoneType, UnionType
@@ -30,7 +30,7 @@ from stepscope.showing import InNotebook
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Table", "columns_of"]
+__all__ = ["Column", "LateTable", "Table", "columns_of"]
 
 Row = TypeVar("Row")
 
@@ -158,6 +158,22 @@ class Table(InNotebook, Generic[Row]):
 
     def __repr__(self) -> str:
         return f"Table[{self._row.__name__}]({len(self)} rows)"
+
+
+class LateTable(Table[Row]):
+    """A table that is worked out once somebody looks into it; what fails then, fails every time."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[[], Table[Row]]) -> None:
+        self._make = make
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in Table.__slots__:
+            raise AttributeError(name)
+        found = self._make()
+        self._row, self._arrow, self._notes = found._row, found._arrow, found._notes  # noqa: SLF001
+        return getattr(self, name)
 
 
 _known: dict[type, tuple[Column, ...]] = {}

@@ -232,7 +232,7 @@ def test_there_is_a_page_for_every_rule_and_no_other() -> None:
     assert pages == {name.replace("_", "-") for name in {*RULES, *of_runs}}
 
 
-MOST_QUERIES = 150
+MOST_QUERIES = 135
 """What a report on a small trace may ask the database: each question costs milliseconds at any size."""
 
 

@@ -30,7 +30,7 @@ from stepscope.memory import is_lack_of_memory
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.streams import Progress
-from stepscope.tables import Table
+from stepscope.tables import LateTable, Table
 from stepscope.threads import BackgroundWorker
 
 __all__ = [
@@ -111,7 +111,7 @@ def judged(
     not_run: list[NotRun] = []
     rules = loaded_rules(not_run)
     asked.work_out(
-        [*_FOR_MEAN_STEP, *_SHOWN, *tables, *(one for rule in rules.values() for one in wanted_by(rule)[0])]
+        [*_FOR_MEAN_STEP, *_SHOWN, *tables], [one for rule in rules.values() for one in wanted_by(rule)[0]]
     )
     mean_step = mean_step_of(*(asked.table(name) for name in _FOR_MEAN_STEP), measured=trace.measured)
     facts = facts_of(trace)
@@ -254,8 +254,13 @@ class _Tables:
         self._found: dict[str, Table[Any] | Exception] = {}
         self._one_line: dict[str, Table[Any]] = {}
 
-    def work_out(self, names: Iterable[str]) -> None:
-        """Works out all of these: one thread waits for its database while the other one computes."""
+    def work_out(self, shown: Iterable[str], for_rules: Iterable[str]) -> None:
+        """Works out all of these: one thread waits for its database while the other one computes.
+
+        Of a small trace one thread does it all, so what only rules want can wait until one looks into it:
+        most decide by their first table.
+        """
+        names = shown if self._trace.is_small else (*shown, *for_rules)
         asked = [name for name in dict.fromkeys(names) if name not in _GIVEN]
         waiting = deque(asked)
 
@@ -281,11 +286,11 @@ class _Tables:
 
     def table(self, name: str) -> Table[Any]:
         """A table by its name; one that failed fails again."""
-        found = self._found[name]
-        if isinstance(found, Exception):
-            raise found
-        if name not in self._one_line:
-            self._one_line[name] = found.one_line()  # what a rule writes may be code of several lines
+        if name not in self._one_line and name in self._found:
+            self._one_line[name] = self._worked_out(name)
+        elif name not in self._one_line:
+            registry.load("analyses", analysis_of(name)[0])  # one that does not exist fails without a look
+            self._one_line[name] = LateTable(partial(self._worked_out, name))
         return self._one_line[name]
 
     def known(self, names: Iterable[str], failed: list[NotRun]) -> dict[str, Table[Any]]:
@@ -293,6 +298,14 @@ class _Tables:
         found = {name: self._found[name] for name in names}
         failed += [crashed(name, error) for name, error in found.items() if isinstance(error, Exception)]
         return {name: table for name, table in found.items() if isinstance(table, Table)}
+
+    def _worked_out(self, name: str) -> Table[Any]:
+        if name not in self._found:
+            self._try(name)
+        found = self._found[name]
+        if isinstance(found, Exception):
+            raise found
+        return found.one_line()  # what a rule writes may be code of several lines
 
     def _try(self, name: str) -> None:
         analysis, options = analysis_of(name)

@@ -69,7 +69,9 @@ def _all_steps(trace: Trace) -> list[tuple[Traits, Member]]:
 
     def work_out() -> list[tuple[Traits, Member]]:
         steps = list(iterations(trace))
-        optimized = {row["place"] for row in begun_in_steps(trace, _OPTIMIZERS, "1 AS found")}
+        has_any = trace.may_have_name(r"^Optimizer\.step#")
+        updates = begun_in_steps(trace, _OPTIMIZERS, "1 AS found") if has_any else []
+        optimized = {row["place"] for row in updates}
         found: list[tuple[Traits, Member]] = []
         for place, (step, passes) in enumerate(zip(steps, passes_of(trace, steps), strict=True)):
             backward = passes.backward if passes else None

@@ -114,7 +114,8 @@ def allocations(trace: Trace) -> Table[Allocation]:
     allocator serves from its own blocks is cheap.
     """
     steps = trace.rows(_SUMMARY)[0]
-    found = trace.rows(_DRIVER, allocating=call_names(trace).allocating)
+    calls = call_names(trace).allocating
+    found = trace.rows(_DRIVER, allocating=calls) if calls else []
     recorded = trace.has("memory_events")
     kept = trace.rows(_ALLOCATOR) if recorded else []
     rows = [_row(row, steps) for row in found + kept]

@@ -83,7 +83,7 @@ def annotations(trace: Trace) -> Table[Annotation]:
     Ranges are counted as the host recorded them; their copies on the device and the step marks are left out.
     Nested ranges each count what is launched inside.
     """
-    found = trace.query(Annotation, _RANGES)
+    found = trace.query(Annotation, _RANGES) if trace.has("annotations") else Table.of(Annotation, ())
     if not len(found):
         note = (
             "No ranges beside step marks: put parts of the program into torch.profiler.record_function(NAME)."

@@ -106,7 +106,7 @@ def host_syncs(
     if not trace.has("launches") or not marked["steps"]:
         return Table.of(HostSync, [], ["No calls into a device's runtime in the profile."])
     names = call_names(trace)
-    own = trace.rows(_OWN, device_waiting=names.device_waiting)
+    own = trace.rows(_OWN, device_waiting=names.device_waiting) if names.device_waiting else []
     found = _found(trace, names, own[0]["event"] if own else None, max(longest, 0))
     inside = [row for row in found if not row["outside"]]
     notes = _notes(own, [row for row in found if row["outside"]], inside)
@@ -114,9 +114,12 @@ def host_syncs(
 
 
 def _found(trace: Trace, names: CallNames, own: int | None, longest: int) -> list[dict[str, Any]]:
+    waiting = names.waiting + names.freeing
+    if not waiting and not trace.may_have_name("Pageable"):
+        return []
     starved = idle_time(trace, "steps").starved
     params = {
-        "waiting": names.waiting + names.freeing,
+        "waiting": waiting,
         "own": own,
         "events": starved["event"].to_pylist(),
         "devices": starved["device"].to_pylist(),

@@ -173,7 +173,7 @@ def _loads(trace: Trace, steps: list[dict[str, Any]]) -> list[tuple[Load, str | 
 def _named_loads(trace: Trace, steps: list[dict[str, Any]]) -> list[Load | None]:
     own = [load_of(step["name"]) for step in steps]
     inside: defaultdict[int, list[Load]] = defaultdict(list)
-    if not all(own):
+    if not all(own) and trace.has("annotations"):
         for row in begun_in_steps(trace, _RANGES, "e.name", "ORDER BY e.start_ns"):
             if load := load_of(row["name"]):
                 inside[row["place"]].append(load)
@@ -207,6 +207,8 @@ def _attention_loads(trace: Trace) -> dict[int, tuple[Load, str]]:
 
 def _kinds_by_kernels(trace: Trace) -> dict[int, str]:
     """What the names of attention kernels tell; most of them serve for prompts and for decoding alike."""
+    if not trace.may_have_name(f"(?i){_DECODES}|{_READS_PROMPTS}"):
+        return {}
     found = begun_in_steps(
         trace,
         _ATTENTION_KERNELS,

@@ -94,6 +94,7 @@ _CALLS = f"""
     FROM calls c LEFT JOIN syncs y ON c.waits = 2 AND y.correlation = c.correlation
     WHERE c.waits > 0 OR c.work_events > 0
 """
+_RECORDED_WAITS = "StreamWaitEvent|EventRecord"
 _STREAM_WAITS = f"""
     WITH {_STREAMS},
     waits AS (
@@ -136,11 +137,12 @@ def dependencies(trace: Trace, window: tuple[int, int] = ALL) -> _native.Depende
 def _dependencies(trace: Trace, window: tuple[int, int]) -> _native.Dependencies:
     within = {"since": window[0], "until": window[1]}
     graph = _native.Dependencies(NEAR_NS, QUEUE_DEPTH, LEAST_SAMPLES, BLOCKING_PERCENT)
-    recorded = trace.arrow(_STREAM_WAITS)
-    graph.add_stream_waits(*map(view, recorded.columns))
+    recorded = trace.arrow(_STREAM_WAITS) if trace.may_have_name(_RECORDED_WAITS) else None
+    if recorded:
+        graph.add_stream_waits(*map(view, recorded.columns))
     for batch in trace.batches(_WORKS, **within):
         graph.add_works(*map(view, batch.columns))
-    for batch in trace.batches(_CALLS, guess=not recorded.num_rows, **_waiting(trace), **within):
+    for batch in trace.batches(_CALLS, guess=not recorded, **_waiting(trace), **within):
         graph.add_calls(*map(view, batch.columns))
     for batch in trace.batches(_BUSY, **within):
         graph.add_busy(*map(view, batch.columns))

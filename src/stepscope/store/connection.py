@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,11 +96,14 @@ def connect(
     files: StoreFiles, meta: TraceMeta, extra: dict[str, Path], *, small: bool
 ) -> duckdb.DuckDBPyConnection:
     """A connection with the stored tables in schema `stored`; its configuration is locked."""
+    import duckdb
+
     folder = files.folder
     check_place(folder)
     connection = unlocked()
     if small:
-        connection.execute(f"SET disabled_optimizers = '{','.join(_FOR_MANY_ROWS)}'")
+        with suppress(duckdb.ParserException):  # a version that knows one of them by another name: slower
+            connection.execute(f"SET disabled_optimizers = '{','.join(_FOR_MANY_ROWS)}'")
     folders = sorted({str(folder.resolve()), *(str(path.parent.resolve()) for path in extra.values())})
     connection.execute(f"SET allowed_directories = [{', '.join(_literal(name + '/') for name in folders)}]")
     with damage_named(folder):

@@ -175,7 +175,8 @@ def test_one_long_chain_counts_where_the_others_are_short() -> None:
 
 def test_chains_that_are_short_or_small_each_time_do_not_count_alone() -> None:
     many = kernel("matmul", 90, 6.0)
-    for other in ({"kernels": 3}, {"chains": 100}, {"device_ns": 4 * MS}):
+    softmax = {"ops": "aten::div, aten::masked_fill_, aten::_softmax, aten::mul"}
+    for other in ({"kernels": 3}, {"chains": 100}, {"device_ns": 4 * MS}, softmax):
         assert found(ELEMENTWISE, many, chains=({**LONG, **other},)) is None
     assert (
         "torch.cdist"

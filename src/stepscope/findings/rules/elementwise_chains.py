@@ -106,7 +106,9 @@ def _long_chains(
     few = [
         row
         for row in chains
-        if row.kernels >= LONG_CHAIN and row.device_ns / row.chains >= LEAST_OF_ONE * busy
+        if row.kernels >= LONG_CHAIN
+        and row.device_ns / row.chains >= LEAST_OF_ONE * busy
+        and "softmax" not in row.ops  # attention and losses have rules of their own
     ]
     time_ns = mean_step.per_step(sum(row.device_ns for row in few))
     if not few or time_ns < least_share * busy:

@@ -30,7 +30,7 @@ _FIX = fix_of(
 def checked_distributions(
     mean_step: MeanStep, step_ops: Table[StepOp], *, least_share: float = 0.02
 ) -> Advice | None:
-    """torch.distributions checks arguments and samples: it compares them, and the host waits for the answer.
+    """Checks of torch.distributions compare arguments and samples, and the host waits for each answer.
 
     Gain: comparisons, tests and reads go, as many of each as there are checks.
 

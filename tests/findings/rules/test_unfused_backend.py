@@ -63,4 +63,5 @@ def test_it_is_silent() -> None:
     assert found(*OPS, kernel="triton_poi_fused_add_0") is None, "Inductor fused something"
     assert found(*OPS, op("## Call CompiledFxGraph f3 ##", REGION, 10, 5)) is None
     assert found(op("aten::mul", None, 900, 20)) is None, "nothing is compiled"
+    assert found(*OPS[2:]) is None, "a graph that something else than torch.compile traced"
     assert found(OPS[0], OPS[1], OPS[4], op("aten::mul", FUNCTION, 50, 1)) is None, "too few"

@@ -21,8 +21,10 @@ from stepscope.tables import Table
 
 __all__ = ["unfused_backend"]
 
-# What runs compiled code: the region as Dynamo marks it, and autograd's function of a traced graph.
-_COMPILED = re.compile(r"Torch-Compiled Region.*|CompiledFunction(Backward)?")
+# What runs compiled code: the region as Dynamo marks it, and autograd's function of a traced graph, which
+# others than torch.compile make as well.
+_REGION = re.compile(r"Torch-Compiled Region.*")
+_COMPILED = re.compile(rf"{_REGION.pattern}|CompiledFunction(Backward)?")
 _INDUCTOR = re.compile(r"## Call CompiledFxGraph.*")
 _FIX = fix_of(
     "model = torch.compile(model)    # the default backend, inductor, fuses; aot_eager and eager only trace",
@@ -50,7 +52,8 @@ def unfused_backend(
     """
     if any(FUSED.match(row.name or "") for row in kernels):
         return None
-    if any(_INDUCTOR.fullmatch(row.name or "") for row in step_ops):
+    names = {row.name or "" for row in step_ops}
+    if any(map(_INDUCTOR.fullmatch, names)) or not any(map(_REGION.fullmatch, names)):
         return None
     code = _Code.of(step_ops)
     if mean_step.per_step(code.fusible_calls) < least_ops:

@@ -48,9 +48,11 @@ def test_what_a_compiler_fused_is_no_chain(tmp_path: Path) -> None:
 
 
 def test_the_most_expensive_chain_is_first_and_long_ones_are_cut_short(tmp_path: Path) -> None:
-    long = [("aten::mul", MUL, 20)] * 9
-    rows = drawn(tmp_path, [("aten::sum", SUM, 10)] * 2, long)
+    long = [("aten::mul", MUL, 20), ("aten::mul", MUL, 20), ("aten::sum", SUM, 20)] * 3
+    many = [(f"aten::f{number}", MUL, 10) for number in range(9)]
+    rows = drawn(tmp_path, [("aten::sum", SUM, 10)] * 2, long, many)
     assert [(row.ops, row.kernels, row.device_ns) for row in rows] == [
-        (", ".join(["aten::mul"] * 8), 9, 180_000),
-        ("aten::sum, aten::sum", 2, 20_000),
+        (", ".join(["aten::mul, aten::sum"] * 3), 9, 180_000),
+        (", ".join(f"aten::f{number}" for number in range(8)), 9, 90_000),
+        ("aten::sum", 2, 20_000),
     ]

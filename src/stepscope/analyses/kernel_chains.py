@@ -31,7 +31,9 @@ _ENDS, _JOINS = 0, 1
 class KernelChain:
     """Chains of the same operators, in all steps."""
 
-    ops: Annotated[str, "Operators that launched its kernels, in order; no more than eight."]
+    ops: Annotated[
+        str, "Operators that launched its kernels, in order; no more than eight, each once in a row."
+    ]
     kernels: Annotated[int, "Kernels in a row."]
     chains: Annotated[int, "How often it ran."]
     device_ns: Annotated[int, "Summed time of its kernels."]
@@ -47,13 +49,17 @@ _SQL = f"""
         JOIN (SELECT row_number() OVER () AS step, start_ns AS from_ns, end_ns FROM steps) s
             ON w.start_ns >= s.from_ns AND w.start_ns < s.end_ns),
     chains AS (
-        SELECT array_to_string(list(coalesce(op_name, '?') ORDER BY start_ns)[:{_MOST_OPS}], ', ') AS ops,
+        SELECT list(coalesce(op_name, '?') ORDER BY start_ns) AS named,
                count(*) AS kernels, sum(dur_ns) AS device_ns, min(dur_ns) AS shortest_ns
         FROM work WHERE number = {_JOINS} AND dur_ns >= {LEAST_KERNEL_NS}
-        GROUP BY device_name, stream, step, ended HAVING count(*) > 1)
+        GROUP BY device_name, stream, step, ended HAVING count(*) > 1),
+    called AS (
+        SELECT kernels, device_ns, shortest_ns, array_to_string(list_filter(
+                   named, lambda one, place: place = 1 OR one <> named[place - 1])[:{_MOST_OPS}], ', ') AS ops
+        FROM chains)
     SELECT ops, kernels, count(*) AS chains, sum(device_ns)::BIGINT AS device_ns,
            sum(shortest_ns)::BIGINT AS shortest_ns
-    FROM chains GROUP BY ops, kernels ORDER BY device_ns DESC, ops, kernels
+    FROM called GROUP BY ops, kernels ORDER BY device_ns DESC, ops, kernels
 """
 
 

@@ -70,8 +70,8 @@ def unfused_backend(
     inside = [op for op in step_ops if _COMPILED.fullmatch(op.name or "") and op.within is None]
     return Advice(
         title="torch.compile runs with a backend that fuses nothing",
-        because=f"Compiled code calls {often(mean_step.per_step(code.fusible_calls), 'operator')} that could "
-        f"be fused one by one, and no kernel is a fused one. Chains of such kernels take "
+        because=f"Compiled code calls {often(mean_step.per_step(code.fusible_calls), 'operator')} one by one "
+        f"that could be fused, and no kernel is a fused one. Chains of such kernels take "
         f"{units.duration(mean_step.per_step(time_ns))} of GPU time.",
         saving=saving,
         certainty="likely",

@@ -97,8 +97,7 @@ def growing_passes(trace: Trace) -> Table[GrowingPasses]:
 
     This is how text is generated without a cache of keys and values: every pass computes all tokens again.
     With a cache, passes after the first have one token. Lengths are those of recorded shapes, or else follow
-    from the launches of embeddings, which have a block for each token in recent versions
-    of torch.
+    from the launches of embeddings, which have a block for each token in recent versions of torch.
     """
     if not trace.may_have_name("^aten::embedding$"):
         return Table.of(GrowingPasses, [], ["Nothing is embedded."])

@@ -13,10 +13,12 @@ from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["ENDS", "FUSED", "JOINS", "LEAST_KERNEL_NS", "KernelChain", "kernel_chains"]
+__all__ = ["ANCHORS", "ENDS", "FUSED", "JOINS", "LEAST_KERNEL_NS", "KernelChain", "kernel_chains"]
 
-ENDS = ("matmul", "attention", "convolution", "communication", "optimizer")
-"""Families of kernels that end a chain."""
+ANCHORS = ("matmul", "attention", "convolution", "communication")
+"""Families of kernels that a model is made of, and that end a chain."""
+ENDS = (*ANCHORS, "optimizer")
+"""All families of kernels that end a chain."""
 JOINS = ("elementwise", "normalisation", "reduction")
 """Families that a compiler fuses into one kernel."""
 FUSED = re.compile(r"^triton_")

@@ -56,12 +56,9 @@ def open(  # noqa: A001 - what people type
             exit_code=2,
         )
     quick_arrow()
+    words = (str(DEMO),) if demo else trace
     opened = Opened(
-        (str(DEMO),) if demo else trace,
-        against=against,
-        store=store,
-        thresholds=nearest_thresholds(here()),
-        listener=ProgressLine(),
+        words, against=against, store=store, thresholds=nearest_thresholds(here()), listener=ProgressLine()
     )
     if demo:
         opened.typed = ("--demo",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepscope import units
-from stepscope.analyses.kernel_chains import FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
+from stepscope.analyses.kernel_chains import ANCHORS, FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
@@ -23,8 +23,6 @@ from stepscope.tables import Table
 
 __all__ = ["elementwise_chains"]
 
-ANCHORS = ("matmul", "attention", "convolution", "communication")
-"""Families of kernels that end a chain."""
 LEAST_CHAIN = 2.0
 LONG_CHAIN = 4
 """Kernels of a chain that counts although the others are short."""

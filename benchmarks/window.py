@@ -5,6 +5,8 @@ python benchmarks/window.py --size 18GB     60 million events, against the same 
 python benchmarks/window.py --what-if TRACE …   only what-ifs, on these traces
 
 Needs Chromium and Playwright (`pip install --group browser`). The trace is read before the window opens.
+Reading and the first look take turns, and the best of three counts: one run beside other programs says more
+about those than about us.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import statistics
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,7 @@ from stepscope.web.page import listed
 
 LARGE_BYTES = 1_000_000_000
 MIB = 1 << 20
+TURNS = 3
 TILES = 300
 EVENTS = 40
 VIEWS = 12
@@ -39,14 +45,17 @@ HOUR_MS = 3_600_000
 WHAT_IF_MS = 100
 """From an input to the changed bar: what takes no longer seems to happen at once."""
 
-# The first picture is there when a row of the canvas has pixels of several colours.
+# The first picture is there when the canvas has several colours. Every fourth pixel tells: to read all of
+# them takes longer than a frame, and the page has the same processor.
 PICTURE = """async () => {
     for (;;) {
         const canvas = document.querySelector(".tl-canvas");
         if (canvas && canvas.width) {
-            const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
-            copy.drawImage(canvas, 0, 0);
-            const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
+            const [width, height] = [Math.ceil(canvas.width / 4), Math.ceil(canvas.height / 4)];
+            const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+            copy.imageSmoothingEnabled = false;
+            copy.drawImage(canvas, 0, 0, width, height);
+            const { data } = copy.getImageData(0, 0, width, height);
             const seen = new Set(new Uint32Array(data.buffer));
             if (seen.size > 12) return performance.timeOrigin + performance.now();
         }
@@ -92,12 +101,38 @@ def clocked(opened: Window, path: str) -> tuple[float, Any]:
     return (time.perf_counter() - begun) * 1e3, answer
 
 
-def made(opened: Window) -> tuple[float, dict[str, Any]]:
-    """Wait for the whole timeline; how long it took, and its tracks."""
-    begun = time.perf_counter()
-    while (told := opened.ask("/api/tracks").json)["made"] < 1:
-        time.sleep(0.2)
-    return time.perf_counter() - begun, told
+@dataclass(frozen=True)
+class Beginning:
+    """What it takes to read a trace, and then to see its timeline, from the question for the page."""
+
+    reading: ingest.Cost
+    picture_s: float
+    whole_s: float
+    cpu_s: float
+    """Of the server, until the timeline is whole."""
+
+
+@contextmanager
+def begun(browser: Any, trace: Path, stores: Path) -> Iterator[tuple[Beginning, Window, Any]]:
+    """Reads the trace anew and opens its timeline; gives the window and the page."""
+    shutil.rmtree(stores, ignore_errors=True)
+    reading = ingest.run(ingest.stepscope("ingest", str(trace), "--store", str(stores)))
+    with window(str(trace), "--store", str(stores)) as opened:
+        opened.wait()
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.set_default_timeout(HOUR_MS)
+        before, start = cpu_s(opened.process.pid), time.time()
+        page.goto(f"http://127.0.0.1:{opened.port}/timeline?token={opened.token}")
+        picture_s = page.evaluate(PICTURE) / 1000 - start
+        while opened.ask("/api/tracks").json["made"] < 1:
+            time.sleep(0.02)
+        whole_s = time.time() - start
+        spent = cpu_s(opened.process.pid) - before
+        print(f"ingest {reading.wall_s:.2f} s ({reading.cpu_s:.2f} s of CPU), ", end="")
+        print(f"first picture {picture_s:.2f} s, ", end="")
+        print(f"timeline {whole_s:.2f} s ({spent:.2f} s of CPU)", flush=True)
+        yield Beginning(reading, picture_s, whole_s, spent), opened, page
+        page.close()
 
 
 def asked(opened: Window, told: dict[str, Any]) -> Iterator[tuple[str, list[float]]]:
@@ -145,43 +180,49 @@ def page_memory() -> int:
 def measured(raw_bytes: int, stores: Path) -> list[ingest.Budget]:
     """Reads a trace, opens a window on it, and looks around in it."""
     trace = traces.cached(traces.Recipe(raw_bytes))
-    reading = ingest.run(ingest.stepscope("ingest", str(trace), "--store", str(stores)))
-    print(f"\n{raw_bytes / 1e9:.2f} GB of JSON: ingest {reading.wall_s:.1f} s", flush=True)
-    with window(str(trace), "--store", str(stores)) as opened, chromium() as browser:
-        opened.wait()
-        page = browser.new_page(viewport={"width": 1400, "height": 900})
-        page.set_default_timeout(HOUR_MS)
-        begun = time.time()
-        page.goto(f"http://127.0.0.1:{opened.port}/timeline?token={opened.token}")
-        first_s = page.evaluate(PICTURE) / 1000 - begun
-        made_s, told = made(opened)
-        boxes = sum(track["events"] for track in told["tracks"])
-        print(
-            f"{boxes:,} boxes: first picture {first_s:.2f} s, all after {made_s + first_s:.1f} s", flush=True
-        )
-        settle(page)
-        tiles: list[float] = []
-        for label, took in asked(opened, told):
-            tiles = tiles or took
-            print(f"{label}: median {statistics.median(took):.0f} ms, most {max(took):.0f} ms", flush=True)
-        frames = list(looked_at(page, opened, told))
-        complaints = visited(browser, opened)
-        page.goto(f"http://127.0.0.1:{opened.port}/what_if?token={opened.token}")
-        answer_ms = what_if.print_answers(page)
-        memory, server = page_memory(), peak(opened.process.pid)
+    print(f"\n{raw_bytes / 1e9:.2f} GB of JSON", flush=True)
+    with chromium() as browser:
+        turns = []
+        for _ in range(TURNS - 1):
+            with begun(browser, trace, stores) as (one, _, _):
+                turns.append(one)
+        with begun(browser, trace, stores) as (one, opened, page):
+            turns.append(one)
+            return [*of_beginnings(turns), *looked_around(browser, opened, page)]
+
+
+def of_beginnings(turns: list[Beginning]) -> Iterator[ingest.Budget]:
+    """The best of each: a whole timeline against a whole ingest, by the clock and by the processor."""
+    reading_s, whole_s = min(one.reading.wall_s for one in turns), min(one.whole_s for one in turns)
+    cpu = min(one.cpu_s for one in turns) / min(one.reading.cpu_s for one in turns)
+    print(f"CPU until the timeline is whole, against that of ingest: {cpu:.2f} x")
+    yield ingest.Budget("first picture", min(one.picture_s for one in turns), 1.0, "s")
+    yield ingest.Budget("timeline made, against ingest", whole_s / reading_s, 0.3, "x")
+
+
+def looked_around(browser: Any, opened: Window, page: Any) -> Iterator[ingest.Budget]:
+    """Questions, views that move, every page and what-ifs; then the memory that all of that took."""
+    told = opened.ask("/api/tracks").json
+    print(f"{sum(track['events'] for track in told['tracks']):,} boxes", flush=True)
+    settle(page)
+    tiles: list[float] = []
+    for label, took in asked(opened, told):
+        tiles = tiles or took
+        print(f"{label}: median {statistics.median(took):.0f} ms, most {max(took):.0f} ms", flush=True)
+    frames = list(looked_at(page, opened, told))
+    complaints = visited(browser, opened)
+    page.goto(f"http://127.0.0.1:{opened.port}/what_if?token={opened.token}")
+    answer_ms = what_if.print_answers(page)
+    memory, server = page_memory(), peak(opened.process.pid)
     slowest = sorted(frame for view in frames for frame in view)
     print(f"frames of {len(frames)} views: median {statistics.median(slowest):.1f} ms, ", end="")
     print(f"p95 {slowest[len(slowest) * 95 // 100]:.1f} ms")
-    return [
-        ingest.Budget("first picture", first_s, 1.0, "s"),
-        ingest.Budget("timeline made, against ingest", (made_s + first_s) / reading.wall_s, 0.3, "x"),
-        ingest.Budget("a tile, p95", sorted(tiles)[len(tiles) * 95 // 100], 50, "ms"),
-        ingest.Budget("a frame, median", statistics.median(slowest), 17, "ms"),
-        ingest.Budget("a what-if, median", answer_ms, WHAT_IF_MS, "ms"),
-        ingest.Budget("complaints of all pages", len(complaints), 0, ""),
-        ingest.Budget("memory of the page", memory / MIB, 500, "MiB"),
-        ingest.Budget("memory of the server", server / MIB, 1024, "MiB"),
-    ]
+    yield ingest.Budget("a tile, p95", sorted(tiles)[len(tiles) * 95 // 100], 50, "ms")
+    yield ingest.Budget("a frame, median", statistics.median(slowest), 17, "ms")
+    yield ingest.Budget("a what-if, median", answer_ms, WHAT_IF_MS, "ms")
+    yield ingest.Budget("complaints of all pages", len(complaints), 0, "")
+    yield ingest.Budget("memory of the page", memory / MIB, 500, "MiB")
+    yield ingest.Budget("memory of the server", server / MIB, 1024, "MiB")
 
 
 def looked_at(page: Any, opened: Window, told: dict[str, Any]) -> Iterator[list[float]]:

@@ -31,17 +31,18 @@ void scale_host(Simulation& self, const Ints& thread, const Ints& start, const I
   }
 }
 
-void spare(Simulation& self, const Ints& thread, const Ints& time, const Ints& cost, int64_t part) {
+void add_costs(PointCosts& self, const Ints& thread, const Ints& time, const Ints& cost, int64_t part) {
   same_length(thread, time, cost);
-  const int64_t* threads = thread.data();
   const int64_t left_out = part_of(part);
+  const int64_t *threads = thread.data(), *times = time.data(), *costs = cost.data();
+  std::vector<int64_t> when, much;
+  nb::gil_scoped_release release;
   // Rows of a thread come together, so that each is looked for once.
-  for (size_t first = 0, last = 0; first < thread.shape(0); first = last) {
-    while (last < thread.shape(0) && threads[last] == threads[first]) ++last;
-    auto& spared = self.spared_of(narrow(threads[first]));
-    if (spared.empty()) spared.reserve(last - first);
-    for (size_t i = first; i < last; ++i)
-      spared.emplace_back(instant(time.data()[i]), std::clamp<int64_t>(cost.data()[i], 0, kSecond) * left_out / kWhole);
+  for (size_t first = 0, last = 0, rows = thread.shape(0); first < rows; first = last) {
+    while (last < rows && threads[last] == threads[first]) ++last;
+    when.clear(), much.clear();
+    for (size_t i = first; i < last; ++i) when.push_back(instant(times[i])), much.push_back(std::clamp<int64_t>(costs[i], 0, kSecond) * left_out / kWhole);
+    self.add(narrow(threads[first]), when.data(), much.data(), when.size());
   }
 }
 
@@ -82,12 +83,15 @@ void bind_simulation(nb::module_& m) {
       }, nb::arg("graph"), nb::arg("roles"), nb::arg("lead"), nb::arg("unexplained_ns"), nb::arg("thread_wait_ns"), nb::arg("stands_still_ns"), nb::arg("host_part"), nb::keep_alive<1, 2>())
       .def("add_steps", &add_steps, nb::arg("thread"), nb::arg("host_start"), nb::arg("host_end"), nb::arg("start"), nb::arg("end"))
       .def("scale_host", &scale_host, nb::arg("thread"), nb::arg("start"), nb::arg("dur"), nb::arg("part"))
-      .def("spare", &spare, nb::arg("thread"), nb::arg("time"), nb::arg("cost"), nb::arg("part"))
+      .def("spare", &Simulation::spare, nb::arg("costs"), nb::keep_alive<1, 2>())
       .def("scale_works", &scale_works, nb::arg("event"), nb::arg("part"))
       .def("run_beside", &run_beside, nb::arg("event"))
       .def("let_return", &let_return, nb::arg("event"))
       .def("build", &Simulation::build, nb::call_guard<nb::gil_scoped_release>())
       .def("run", &run, nb::arg("kept"));
+  nb::class_<PointCosts>(m, "PointCosts")
+      .def(nb::init<const Simulation&>(), nb::arg("simulation"))
+      .def("add", &add_costs, nb::arg("thread"), nb::arg("time"), nb::arg("cost"), nb::arg("part"));
 }
 
 }  // namespace stepscope

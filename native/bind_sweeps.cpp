@@ -12,18 +12,19 @@ size_t add_run(ThreadSweep& self, int table, bool opens, bool marks, bool covers
   return self.add_run({table, opens, marks, covers, weight, group, label});
 }
 
-void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, const Ints& dur, const std::vector<Ints>& payload) {
+// A column of the payload is None if nothing is in it.
+void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, const Ints& dur, const std::vector<std::optional<Ints>>& payload) {
   same_length(event, start, dur);
   std::vector<std::vector<int64_t>> columns;
-  for (const Ints& column : payload) {
-    same_length(event, column);
-    columns.push_back(copy(column));
+  for (const std::optional<Ints>& column : payload) {
+    if (column) same_length(event, *column);
+    columns.push_back(column ? copy(*column) : std::vector<int64_t>{});
   }
   self.give(run, copy(event), copy(start), copy(dur), std::move(columns));
 }
 
 // The rows of a table, sorted, by name of column: (values, validity bitmap or None). Payload columns come as a list, the
-// first `narrow` of them as int32.
+// first `narrow` of them as int32, each None if nothing is in it.
 nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
   Nested n;
   std::vector<std::vector<uint8_t>> bits;
@@ -33,6 +34,7 @@ nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
     for (auto* column : {&n.event, &n.start, &n.dur, &n.inside, &n.marked, &n.node}) bits.push_back(validity(*column, kNull));
     for (const auto& column : n.payload) bits.push_back(validity(column, kNull));
   }
+  const size_t rows = n.event.size();
   nb::dict out;
   out["event"] = to_column(std::move(n.event), std::move(bits[0]));
   out["start"] = to_column(std::move(n.start), std::move(bits[1]));
@@ -51,9 +53,13 @@ nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
   nb::list payload;
   for (auto& column : n.narrow) {
     auto present = validity(column, kNarrowNull);
-    payload.append(to_column(std::move(column), std::move(present)));
+    if (column.size() < rows) payload.append(nb::none());
+    else payload.append(to_column(std::move(column), std::move(present)));
   }
-  for (size_t i = 0; i < n.payload.size(); ++i) payload.append(to_column(std::move(n.payload[i]), std::move(bits[6 + i])));
+  for (size_t i = 0; i < n.payload.size(); ++i) {
+    if (n.payload[i].size() < rows) payload.append(nb::none());
+    else payload.append(to_column(std::move(n.payload[i]), std::move(bits[6 + i])));
+  }
   out["payload"] = payload;
   return out;
 }

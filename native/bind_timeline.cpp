@@ -17,38 +17,26 @@ TimelineKinds* kinds(const nb::bytes& of_skeleton, const nb::bytes& communicatio
   return made;
 }
 
-struct BoundSweep {
-  TimelineSweep sweep;
-  const TimelineKinds& kinds;
-};
-
-uint8_t kind_of(const TimelineKinds& kinds, int kind, const Ints* skeleton, size_t row, uint32_t name) {
-  if (skeleton) {
-    const auto at = static_cast<uint64_t>(skeleton->data()[row]);
-    kind = at < kinds.of_skeleton.size() ? kinds.of_skeleton[at] : kNoBox;
-  }
-  if (kind == kKernel && name < kinds.communication.size() && kinds.communication[name]) return kCommunication;
-  return static_cast<uint8_t>(kind);
-}
-
-// Columns are event, start, duration and name; what has no start or no duration is no box.
-void give(BoundSweep& self, size_t run, const std::vector<Ints>& columns, int kind, const std::optional<Ints>& skeleton) {
+// Columns are event, start, duration and name.
+void give(TimelineSweep& self, size_t run, std::vector<Ints> columns, int kind, const std::optional<Ints>& skeleton) {
   if (columns.size() != 4 || kind < 0 || kind > kNoBox) throw std::invalid_argument("no such columns or kind");
   same_length(columns[0], columns[1], columns[2], columns[3]);
   if (skeleton) same_length(columns[0], *skeleton);
-  nb::gil_scoped_release release;
-  const int64_t *event = columns[0].data(), *start = columns[1].data(), *dur = columns[2].data(), *name = columns[3].data();
-  std::vector<TimelineSweep::Row> rows;
-  rows.reserve(columns[0].shape(0));
-  for (size_t i = 0; i < columns[0].shape(0); ++i) {
-    if (start[i] == kNull || dur[i] == kNull) continue;
-    const uint32_t text = name[i] < 0 || name[i] >= kNoName ? kNoName : static_cast<uint32_t>(name[i]);
-    const uint8_t what = kind_of(self.kinds, kind, skeleton ? &*skeleton : nullptr, i, text);
-    if (what == kNoBox || what >> 4 >= kLaneGroups) continue;
-    rows.push_back({std::clamp(start[i], -kFarthest, kFarthest), std::clamp(dur[i], int64_t{0}, kFarthest), event[i], text,
-                    static_cast<uint8_t>(what & 15), static_cast<uint8_t>(what >> 4)});
+  TimelineSweep::Rows rows{columns[0].data(), columns[1].data(), columns[2].data(), columns[3].data(), skeleton ? skeleton->data() : nullptr,
+                           columns[0].shape(0), kind, nullptr};
+  if (skeleton) columns.push_back(*skeleton);
+  rows.owner = std::make_shared<std::vector<Ints>>(std::move(columns));
+  self.give(run, std::move(rows));
+}
+
+int64_t advance(TimelineSweep& self, int64_t horizon) {
+  int64_t hungry;
+  {
+    nb::gil_scoped_release release;
+    hungry = self.advance(horizon);
   }
-  self.sweep.give(run, std::move(rows));
+  self.take_used();  // columns are objects of Python's
+  return hungry;
 }
 
 nb::object find(const TimelineFile& self, const Ints& names, int64_t start, int64_t event, bool back) {
@@ -110,15 +98,17 @@ void bind_timeline(nb::module_& m) {
       })
       .def("load", [](TimelineFile& self, const nb::bytes& index) { self.load(index.c_str(), index.size()); }, nb::arg("index"))
       .def_prop_ro("size", &TimelineFile::size);
-  nb::class_<BoundSweep>(m, "TimelineSweep")
-      .def(nb::new_([](TimelineFile& file, const TimelineKinds& of, int32_t track, size_t threads) { return new BoundSweep{{file, track, threads}, of}; }),
-           nb::arg("file"), nb::arg("kinds"), nb::arg("track"), nb::arg("threads") = 0, nb::keep_alive<0, 1>(), nb::keep_alive<0, 2>())
-      .def("add_run", [](BoundSweep& self) { return self.sweep.add_run(); })
+  nb::class_<LaneMergers>(m, "LaneMergers")
+      .def(nb::init<TimelineFile&, size_t, size_t>(), nb::arg("file"), nb::arg("events"), nb::arg("threads") = 0, nb::keep_alive<1, 2>())
+      .def("finish", &LaneMergers::finish, nb::call_guard<nb::gil_scoped_release>());
+  nb::class_<TimelineSweep>(m, "TimelineSweep")
+      .def(nb::init<LaneMergers&, const TimelineKinds&, int32_t>(), nb::arg("mergers"), nb::arg("kinds"), nb::arg("track"), nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def("add_run", &TimelineSweep::add_run)
       .def("give", &give, nb::arg("run"), nb::arg("columns"), nb::arg("kind"), nb::arg("skeleton").none())
-      .def("end_run", [](BoundSweep& self, size_t run) { self.sweep.end_run(run); }, nb::arg("run"))
-      .def("advance", [](BoundSweep& self, int64_t horizon) { return self.sweep.advance(horizon); }, nb::arg("horizon"),
-           nb::call_guard<nb::gil_scoped_release>())
-      .def("finish", [](BoundSweep& self) { self.sweep.finish(); }, nb::call_guard<nb::gil_scoped_release>());
+      .def("end_run", &TimelineSweep::end_run, nb::arg("run"))
+      .def("advance", &advance, nb::arg("horizon"))
+      .def("finish", &TimelineSweep::finish, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace stepscope

@@ -97,12 +97,27 @@ void PftraceReader::note(const char* reason, int64_t lost, int64_t offset) {
   if (offset >= 0 && it->offsets.size() < kPlaces) it->offsets.push_back(offset);
 }
 
-int64_t PftraceReader::base_ns() const { return origin_ == kNull ? 0 : saturating_add(origin_, epoch_offset_); }
-
 // ---- the stream
 
 void PftraceReader::feed(const char* piece, size_t size) {
+  constexpr size_t kBeginning = 1 << 12;
   leave_packed();
+  if (!carry_.empty() && size > kBeginning) {
+    // The beginning of the piece completes the packet that was carried, and the rest is read where it lies.
+    read_piece(piece, kBeginning);
+    const size_t left = carry_.size() - done_;
+    size_t taken = kBeginning;
+    if (packed_.empty() && left <= kBeginning) {
+      carry_.clear();
+      taken -= left;
+      bytes -= static_cast<int64_t>(left);
+    }
+    piece += taken, size -= taken;
+  }
+  read_piece(piece, size);
+}
+
+void PftraceReader::read_piece(const char* piece, size_t size) {
   offset_ = bytes - static_cast<int64_t>(carry_.size() - done_);
   bytes += static_cast<int64_t>(size);
   if (carry_.empty()) {
@@ -110,7 +125,7 @@ void PftraceReader::feed(const char* piece, size_t size) {
     carry_.assign(rest, piece + size);
   } else {
     carry_.append(piece, size);
-    if (carry_.size() - done_ < wanted_) return;
+    if (!packed_.empty() || carry_.size() - done_ < wanted_) return;
     done_ = static_cast<size_t>(parse(carry_.data() + done_, carry_.data() + carry_.size()) - carry_.data());
   }
   // Behind packets that are compressed, all that is left is read later: moving it for each of them would take too long.
@@ -119,11 +134,6 @@ void PftraceReader::feed(const char* piece, size_t size) {
   carry_.erase(0, std::exchange(done_, 0));
   // A packet that is still incomplete is tried again when there is twice as much, so that long ones take linear time.
   if (carry_.size() >= 1 << 16) wanted_ = 2 * carry_.size();
-}
-
-void PftraceReader::finish(bool source_cut) {
-  while (finish_some(source_cut)) {
-  }
 }
 
 bool PftraceReader::finish_some(bool source_cut) {

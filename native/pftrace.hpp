@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
@@ -141,7 +142,7 @@ struct SliceRecord {
 struct Pattern {
   struct Piece {
     uint32_t at, size;    // in the text
-    uint8_t kind;         // of what follows: as in raw_shape_
+    uint8_t kind;         // of what follows: as in raw_shape_; before a number, the length of the two may be any
     uint64_t word, mask;  // the same of a text of up to eight bytes
   };
   uint32_t epoch = 0;
@@ -177,16 +178,43 @@ struct TrackEvent {
   uint64_t name_iid = 0, category_iid = 0;  // 0: not given by number
 };
 
+// Records of slices that are inside one another, the innermost last.
+class Nest {
+ public:
+  size_t depth() const { return marks_.size(); }
+  std::string_view at(size_t depth) const { return {bytes_.data() + marks_[depth].first, marks_[depth].second}; }
+
+  void push(std::string_view record) {
+    if (bytes_.size() < used_ + record.size()) bytes_.resize(2 * (used_ + record.size()));
+    copy_record(bytes_.data() + used_, record.data(), record.size());
+    marks_.emplace_back(used_, record.size());
+    used_ += record.size();
+  }
+
+  // The innermost; what is given back holds until the next one is added.
+  std::string_view pop() {
+    const auto [at, size] = marks_.back();
+    marks_.pop_back();
+    used_ = at;
+    return {bytes_.data() + at, size};
+  }
+
+ private:
+  Column<char> bytes_;  // the first `used_` of them
+  size_t used_ = 0;
+  std::vector<std::pair<size_t, size_t>> marks_;  // where each begins, and its size
+};
+
 // How the slices of a track come, and those that are open.
 struct Line {
   int64_t latest = kNull;   // time of any of them
   int64_t reached = 0;      // the same in the present group
   uint64_t group = 0;
   bool in_order = true, streams = false, waits = false;  // written as they come; sorted
-  // Records: of slices that have not ended, and of those that ended last, with their depth.
-  std::vector<std::string> open, held;
-  std::vector<size_t> held_at;
-  size_t depth = 0, holds = 0, too_deep = 0;
+  Nest open;
+  // Those that ended last, with their depth, if what encloses them may turn out to be as long.
+  std::vector<std::pair<std::string, size_t>> held;
+  size_t too_deep = 0;
 };
 
 class PftraceReader {
@@ -196,7 +224,7 @@ class PftraceReader {
   PftraceReader& operator=(const PftraceReader&) = delete;
 
   void feed(const char* bytes, size_t size);
-  void finish(bool source_cut);
+  void finish(bool source_cut) { while (finish_some(source_cut)) {} }
   bool finish_some(bool source_cut);  // the same in pieces: true while there is more to write
 
   struct Readings {
@@ -218,12 +246,13 @@ class PftraceReader {
   std::vector<Counter> counters;
   std::vector<std::string> gpus;  // their names, in order
   std::vector<Damage> damage;
-  int64_t base_ns() const;
+  int64_t base_ns() const { return origin_ == kNull ? 0 : saturating_add(origin_, epoch_offset_); }
   int64_t packets = 0, bytes = 0, stages = 0, slices = 0;
   bool epoch_known = false, uncategorised = true;
 
  private:
   // -- packets
+  void read_piece(const char* bytes, size_t size);
   const char* parse(const char* p, const char* end);
   bool resync(const char*& p, const char* end);
   bool is_packet(const char*& p, const char* end, bool& more);
@@ -288,7 +317,7 @@ class PftraceReader {
     int32_t category = -1;
     int table = 0;
     bool has_device = false, has_stream = false;
-    bool odd = false;                // a column has no plain number in it
+    bool odd = false;                // a column has no plain number in it, or it is left out
     int32_t skeleton = -1;           // the reader's number of it
     std::vector<std::string> texts;  // before each number, and after the last one
     std::vector<uint8_t> columns;    // of the numbers
@@ -302,20 +331,23 @@ class PftraceReader {
   bool new_shape(const TrackEvent& event, const Sequence& sequence, int table, int32_t& shape);
   void spell(Slice& slice) const;
   bool is_quick(const PackedSlice& slice, const Place& place) const;
-  bool write_quickly(const PackedSlice& slice, const int64_t* numbers, const Place& place);
+  bool write_quickly(const PackedSlice& slice, const char* numbers, const Place& place);
   void learn(const Slice& slice, Place& place, const Identity& is);
   // -- slices
   void begin(const PackedSlice& head, std::string_view record);
   void end(const PackedSlice& head, std::string_view record);
   void complete(const Slice& slice);
   void end_group(bool last);
+  void take_back();
+  size_t begun() const { return group_waits_ ? begins_.size() : begun_.size(); }
   bool by_position(bool last);
   void write_paired(bool last);
   void sort_group();
+  void sort(const PackedSlice& head, std::string_view record);
   bool may_stream(uint32_t track);
   void stream_tracks();
   bool streams(uint32_t track);
-  void step(Line& line, std::string_view record);
+  void step(Line& line, const PackedSlice& head, std::string_view record);
   void close(Line& line, int64_t time, std::string_view more);
   void release(Line& line);
   void end_track(Line& line);
@@ -323,7 +355,7 @@ class PftraceReader {
   bool write_sorted(size_t most);
   bool write_late(size_t most);
   void write(const Slice& slice);
-  void write_record(std::string_view record);
+  void write_record(const PackedSlice& head, std::string_view record);
   std::optional<Identity> write_on_device(const Slice& slice, const Place& place);
   std::optional<Identity> put(const Slice& slice, const Place& place, std::string_view category);
   uint32_t track_number(uint64_t uuid);
@@ -366,6 +398,10 @@ class PftraceReader {
   Sorter sorter_;
   uint64_t order_ = 0, group_ = 1;
   bool group_in_order_ = true, streaming_ = false;
+  // Of each begin of the group its track, if it is open there already, or kSpooled; not kept once all wait in begins_.
+  std::vector<uint32_t> begun_;
+  size_t ended_ = 0;                                // slices of the group
+  bool group_waits_ = false, group_sorted_ = false;  // all begins wait; nothing does
   std::unique_ptr<Spool::Pass> late_pass_;
   uint32_t sorted_track_ = 0;
   int phase_ = 0;  // of the end: what is written next

@@ -33,8 +33,6 @@ struct PftraceReader::Quick {
   uint64_t type = 0, track = 0, name = 0, category = 0;
   bool tracked = false, flows = false;
 
-  bool at(unsigned tag) const { return p < end && static_cast<unsigned char>(*p) == tag; }
-
   bool varint(uint64_t& out) { return readable - p >= kRoom ? read_varint_quickly(p, out) && p <= end : read_varint(p, end, out); }
 
   // The end of what has a length and begins at p; nullptr if it runs over the end.
@@ -65,24 +63,24 @@ struct PftraceReader::Quick {
 
   bool follows(const Pattern::Piece& piece, const std::string& text) const {
     if (piece.size <= 8 && readable - p >= 8) return ((load64(p) ^ piece.word) & piece.mask) == 0;
-    return same_bytes(p, text.data() + piece.at, piece.size);
+    const char* all = text.data() + piece.at;
+    if (piece.kind == 0) return same_bytes(p, all, piece.size);
+    return *p == *all && same_bytes(p + 2, all + 2, piece.size - 2);  // but for the length
   }
 
   // The numbers of annotations that look like the pattern's, and of nothing else.
   bool read_numbers(const Pattern& pattern, int64_t* numbers, size_t& count) {
     count = 0;
     for (const Pattern::Piece& piece : pattern.pieces) {
-      if (!at(kAnnotation)) return false;
-      ++p;
-      const char* after = length();
-      if (!after || after - p < static_cast<ptrdiff_t>(piece.size) || !follows(piece, pattern.text)) return false;
+      if (end - p < static_cast<ptrdiff_t>(piece.size) || !follows(piece, pattern.text)) return false;
+      const char* after = p + (piece.kind ? 2 + static_cast<unsigned char>(p[1]) : piece.size);
       p += piece.size;
       if (piece.kind == 1) {
         uint64_t value;
         if (!varint(value) || value >= static_cast<uint64_t>(kPlainNumber)) return false;  // negative ones are rare
         numbers[count++] = static_cast<int64_t>(value);
       } else if (piece.kind == 2) {
-        if (after - p != 8) return false;
+        if (after - p != 8 || end - p < 8) return false;
         std::memcpy(&numbers[count], p, 8);
         if (!is_plain(std::bit_cast<double>(numbers[count++]))) return false;
         p = after;
@@ -247,7 +245,7 @@ bool PftraceReader::read_event_quickly(Quick& event, const Sequence& sequence, i
 
 // The pattern that followed the last one before, or another one of the name.
 Pattern* PftraceReader::find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count) {
-  constexpr size_t kMostTried = 8;
+  constexpr size_t kMostTried = 64;
   const auto fits = [&](const Pattern& pattern) {
     if (pattern.category_iid != event.category || pattern.epoch != sequence.epoch || (event.flows && !pattern.tied)) return false;
     Quick annotations{event.p, event.end, event.readable};
@@ -305,7 +303,7 @@ void PftraceReader::learn_pattern(const TrackEvent& event, const Sequence& seque
   patterns_.push_back(std::move(made));
 }
 
-// What its annotations look like; false if a number is not written as usual.
+// What its annotations look like, each with its tag and length; false if a number is not written as usual.
 bool PftraceReader::add_pieces(Pattern& to) const {
   size_t at = 12;  // behind the head of raw_shape_
   for (const std::string_view annotation : annotations_) {
@@ -320,10 +318,19 @@ bool PftraceReader::add_pieces(Pattern& to) const {
       kept = annotation.substr(0, value);
     }
     at += kind ? 5 : 5 + annotation.size();
-    Pattern::Piece piece{static_cast<uint32_t>(to.text.size()), static_cast<uint32_t>(kept.size()), kind, 0, 0};
-    std::memcpy(&piece.word, kept.data(), std::min<size_t>(kept.size(), 8));
-    piece.mask = kept.size() >= 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * kept.size()) - 1;
+    const size_t from = to.text.size();
+    to.text += static_cast<char>(kAnnotation);
+    for (size_t rest = annotation.size();; rest >>= 7) {
+      to.text += static_cast<char>(rest < 0x80 ? rest : rest | 0x80);
+      if (rest < 0x80) break;
+    }
+    if (kind && to.text.size() - from > 2) return false;
+    if (kind) to.text.back() = 0;  // a length of one byte is skipped
     to.text += kept;
+    Pattern::Piece piece{static_cast<uint32_t>(from), static_cast<uint32_t>(to.text.size() - from), kind, 0, 0};
+    std::memcpy(&piece.word, to.text.data() + from, std::min<size_t>(piece.size, 8));
+    piece.mask = piece.size >= 8 ? ~uint64_t{0} : (uint64_t{1} << 8 * piece.size) - 1;
+    if (kind) piece.mask &= ~uint64_t{0xff00};
     to.pieces.push_back(piece);
   }
   return true;

@@ -158,6 +158,7 @@ bool PftraceReader::new_shape(const TrackEvent& event, const Sequence& sequence,
   Shape made;
   made.category = event.category;
   made.table = table;
+  made.odd = categories_[static_cast<size_t>(event.category)].left_out;
   std::string before, key(raw_shape_, 8, 4);
   key += categories_[static_cast<size_t>(event.category)].json;
   size_t at = 12;
@@ -222,7 +223,7 @@ bool PftraceReader::is_quick(const PackedSlice& slice, const Place& place) const
   return place.plain && start < kFarthest / 4 && start > -kFarthest / 4 && slice.dur < kFarthest / 4;
 }
 
-bool PftraceReader::write_quickly(const PackedSlice& slice, const int64_t* numbers, const Place& place) {
+bool PftraceReader::write_quickly(const PackedSlice& slice, const char* numbers, const Place& place) {
   if (numbering_ != events_.numberings()) {
     numbering_ = events_.numberings();
     for (Shape& shape : shapes_) shape.skeleton = -1;

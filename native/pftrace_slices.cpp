@@ -19,6 +19,15 @@ Packed head_of(std::string_view record) {
   return head;
 }
 
+constexpr uint32_t kSpooled = ~uint32_t{0};  // in place of a track
+constexpr size_t kMostBegun = 4096;          // slices of a group that are opened before it is known how they end
+
+int64_t start_of(std::string_view record) {
+  int64_t time;
+  std::memcpy(&time, record.data() + offsetof(Packed, time), sizeof time);
+  return time;
+}
+
 void set_dur(std::string& record, int64_t dur) { std::memcpy(record.data() + offsetof(Packed, dur), &dur, sizeof dur); }
 
 bool has_key(std::string_view args, std::string_view quoted) { return args.find(quoted) != std::string_view::npos; }
@@ -72,13 +81,17 @@ Slice unpack(std::string_view record) {
 // ---- groups: a stretch of begins and the stretch of ends that follows it
 
 void PftraceReader::begin(const PackedSlice& head, std::string_view record) {
-  if (ends_.size()) end_group(false);
+  if (ended_) end_group(false);
   Line& line = lines_[head.track];
   line.in_order &= head.time >= line.latest;
   line.latest = std::max(line.latest, head.time);
   line.reached = line.group == group_ ? std::max(line.reached, head.time) : head.time;
   line.group = group_;
-  begins_.add(record);
+  if (begun_.size() >= kMostBegun || (line.streams && (!line.in_order || line.open.depth() >= kDeepest))) take_back();
+  const bool opens = line.streams && !group_waits_;
+  if (opens) line.open.push(record);
+  else begins_.add(record);
+  if (!group_waits_) begun_.push_back(opens ? head.track : kSpooled);
 }
 
 void PftraceReader::end(const PackedSlice& head, std::string_view record) {
@@ -88,7 +101,34 @@ void PftraceReader::end(const PackedSlice& head, std::string_view record) {
   if (line.group != group_) line.reached = 0, line.group = group_;
   group_in_order_ &= head.time >= line.reached;
   line.reached = std::max(line.reached, head.time);
-  ends_.add(record);
+  if (line.streams && !line.in_order && !group_sorted_) take_back();
+  ++ended_;
+  // What cannot be paired by position any more waits for nothing.
+  if (!group_sorted_ && (begun() < 2 || ended_ > begun())) sort_group();
+  if (group_sorted_) sort(head, record);
+  else ends_.add(record);
+}
+
+// The begins of the group, as they came: those that were opened are open no more.
+void PftraceReader::take_back() {
+  if (std::exchange(group_waits_, true)) return;
+  std::unordered_map<uint32_t, size_t> opened;
+  for (const uint32_t track : begun_)
+    if (track != kSpooled) ++opened[track];
+  for (auto& [track, count] : opened) count = lines_[track].open.depth() - count;
+  Spool all(spec_.folder, spec_.memory_bytes);
+  Spool::Pass spooled(begins_);
+  std::unordered_map<uint32_t, size_t> next = opened;
+  for (const uint32_t track : begun_) {
+    std::string_view record;
+    if (track == kSpooled) spooled.next(record);
+    else record = lines_[track].open.at(next[track]++);
+    all.add(record);
+  }
+  for (const auto& [track, depth] : opened)
+    while (lines_[track].open.depth() > depth) lines_[track].open.pop();
+  begins_ = std::move(all);
+  begun_.clear();
 }
 
 // What is complete waits if it is not known yet where it is shown, or what it is.
@@ -105,6 +145,9 @@ void PftraceReader::end_group(bool last) {
   else sort_group();
   begins_.clear();
   ends_.clear();
+  begun_.clear();
+  ended_ = 0;
+  group_waits_ = group_sorted_ = false;
   ++group_;
   group_in_order_ = true;
 }
@@ -112,8 +155,8 @@ void PftraceReader::end_group(bool last) {
 // Some writers write the begins of many slices, and then their ends in the same order. They can be told from those that
 // write everything as it happens: on some track time goes back where the ends begin, or among them.
 bool PftraceReader::by_position(bool last) {
-  if (begins_.size() < 2 || ends_.size() > begins_.size() || (ends_.size() < begins_.size() && !last) || !ends_.size()) return false;
-  if (group_in_order_) return false;
+  if (group_sorted_ || group_in_order_ || begun() < 2 || (ended_ < begun() && !last) || !ended_) return false;
+  take_back();
   std::unordered_map<uint32_t, int64_t> reached;  // the latest time of each track
   Spool::Pass all(begins_), begun(begins_), ended(ends_);
   std::string_view record;
@@ -156,13 +199,17 @@ void PftraceReader::write_paired(bool last) {
 }
 
 void PftraceReader::sort_group() {
-  for (Spool* spool : {&begins_, &ends_})
-    spool->each([this](std::string_view record) {
-      const Packed head = head_of(record);
-      if (streaming_ && streams(head.track)) step(lines_[head.track], record);
-      else sorter_.add({head.track, head.time, 0, order_++}, record);
-    });
+  for (Spool* spool : {&begins_, &ends_}) {
+    spool->each([this](std::string_view record) { sort(head_of(record), record); });
+    spool->clear();
+  }
+  group_sorted_ = true;
   if (!streaming_ && sorter_.in_memory() >= spec_.streams_after) stream_tracks();
+}
+
+void PftraceReader::sort(const PackedSlice& head, std::string_view record) {
+  if (streaming_ && streams(head.track)) step(lines_[head.track], head, record);
+  else sorter_.add({head.track, head.time, 0, order_++}, record);
 }
 
 // ---- tracks that are in order are written as they come, once there are many slices
@@ -183,7 +230,7 @@ void PftraceReader::stream_tracks() {
   while (all.next(key, record)) {
     Line& line = lines_[key.track];
     line.waits |= !line.streams;
-    if (line.streams) step(line, record);
+    if (line.streams) step(line, head_of(record), record);
     else sorter_.add(key, record);
   }
 }
@@ -204,31 +251,33 @@ bool PftraceReader::streams(uint32_t track) {
 
 // What is as long as what is in it comes first, or it would be taken to be inside.
 void PftraceReader::release(Line& line) {
-  for (size_t i = line.holds; i-- > 0;) write_record(line.held[i]);
-  line.holds = 0;
+  for (; !line.held.empty(); line.held.pop_back()) write_record(head_of(line.held.back().first), line.held.back().first);
 }
 
 void PftraceReader::close(Line& line, int64_t time, std::string_view more) {
-  std::string& record = line.open[line.depth - 1];
+  const size_t depth = line.open.depth();
+  std::string_view record = line.open.pop();
+  Packed head = head_of(record);
+  head.dur = time - head.time;
   if (!more.empty()) {
     Slice slice = unpack(record);
     spell(slice);
     if (!slice.args.empty()) slice.args += ", ";
     slice.args += more;
-    std::string packed;
-    pack(packed, slice);
-    record = std::move(packed);
+    head = pack(record_, slice);
+    head.dur = time - head.time;
+    record = record_;
   }
-  const int64_t start = head_of(record).time;
-  set_dur(record, time - start);
-  const size_t depth = line.depth--;
-  if (line.holds) {
-    const Packed before = head_of(line.held[line.holds - 1]);
-    if (before.time != start || before.dur != time - start || depth >= line.held_at[line.holds - 1]) release(line);
+  if (!line.held.empty()) {
+    const Packed before = head_of(line.held.back().first);
+    if (before.time != head.time || before.dur != head.dur || depth >= line.held.back().second) release(line);
   }
-  if (line.held.size() == line.holds) line.held.emplace_back(), line.held_at.push_back(0);
-  line.held[line.holds].swap(record);
-  line.held_at[line.holds++] = depth;
+  if (depth > 1 && start_of(line.open.at(depth - 2)) == head.time) {  // it may be as long
+    set_dur(line.held.emplace_back(record, depth).first, head.dur);
+    return;
+  }
+  write_record(head, record);
+  release(line);
 }
 
 // A range that is open at the end may be a step, and would be a short one: without a duration it is none.
@@ -245,39 +294,38 @@ bool PftraceReader::write_open(const Slice& slice) {
 }
 
 void PftraceReader::end_track(Line& line) {
-  const bool few = line.depth <= spec_.most_open;
-  while (line.depth) {
-    if (few && write_open(unpack(line.open[line.depth - 1]))) {
-      --line.depth;
+  const bool few = line.open.depth() <= spec_.most_open;
+  while (const size_t depth = line.open.depth()) {
+    const std::string_view record = line.open.at(depth - 1);
+    if (few && write_open(unpack(record))) {
+      line.open.pop();
       continue;
     }
     note(few ? "a slice that has no end, taken to last until the end of the trace" : "a slice whose end is missing, left out", 0, -1);
-    if (few) close(line, std::max(latest_, head_of(line.open[line.depth - 1]).time), {});
-    else --line.depth;
+    if (few) close(line, std::max(latest_, start_of(record)), {});
+    else line.open.pop();
   }
   release(line);
   line.open = {}, line.held = {};
   line.too_deep = 0;
 }
 
-void PftraceReader::step(Line& line, std::string_view record) {
-  const Packed head = head_of(record);
+void PftraceReader::step(Line& line, const PackedSlice& head, std::string_view record) {
   if (head.dur == kIsEnd) {
     if (line.too_deep) --line.too_deep;
-    else if (line.depth) close(line, head.time, record.substr(sizeof head));
+    else if (line.open.depth()) close(line, head.time, record.substr(sizeof head));
     else note("the end of a slice that did not begin, left out", 0, -1);
   } else if (head.dur == kIsInstant) {
     Slice instant = unpack(record);
     instant.dur = kNull;
     write(instant);
   } else if (head.dur != kNull) {
-    write_record(record);
-  } else if (line.depth >= kDeepest) {
+    write_record(head, record);
+  } else if (line.open.depth() >= kDeepest) {
     note("slices that are nested over 4,096 deep, left out", 0, -1);
     ++line.too_deep;
   } else {
-    if (line.open.size() == line.depth) line.open.emplace_back();
-    line.open[line.depth++].assign(record);
+    line.open.push(record);
   }
 }
 
@@ -292,7 +340,7 @@ bool PftraceReader::write_sorted(size_t most) {
     }
     if (key.track != sorted_track_ && sorted_track_ < lines_.size()) end_track(lines_[sorted_track_]);
     sorted_track_ = key.track;
-    step(lines_[key.track], record);
+    step(lines_[key.track], head_of(record), record);
   }
   return true;
 }
@@ -323,19 +371,17 @@ bool PftraceReader::write_late(size_t most) {
 // ---- as events
 
 // One that looks like others goes into the columns from where it lies.
-void PftraceReader::write_record(std::string_view record) {
-  const Packed head = head_of(record);
+void PftraceReader::write_record(const PackedSlice& head, std::string_view record) {
   if (head.shape >= 0) {
     const Place& place = place_of(head.track);
-    std::array<int64_t, kMaxColumns> numbers;
-    std::memcpy(numbers.data(), record.data() + sizeof head, record.size() - sizeof head);
-    const bool kept = !categories_[static_cast<size_t>(shapes_[static_cast<size_t>(head.shape)].category)].left_out;
-    if (kept && is_quick(head, place) && write_quickly(head, numbers.data(), place)) {
+    if (is_quick(head, place) && write_quickly(head, record.data() + sizeof head, place)) {
       latest_ = std::max(latest_, saturating_add(head.time, head.dur));
       return;
     }
   }
-  write(unpack(record));
+  Slice slice = unpack(record);
+  slice.dur = head.dur;
+  write(slice);
 }
 
 void PftraceReader::write(const Slice& slice) {
@@ -346,7 +392,7 @@ void PftraceReader::write(const Slice& slice) {
   latest_ = std::max(latest_, slice.dur == kNull ? slice.time : saturating_add(slice.time, slice.dur));
   const PackedSlice head{slice.time, slice.dur, slice.track, slice.shape, slice.name, 0};
   const bool quick = shaped && is_quick(head, place);
-  if (quick && write_quickly(head, slice.numbers.data(), place)) return;
+  if (quick && write_quickly(head, reinterpret_cast<const char*>(slice.numbers.data()), place)) return;
   std::optional<Identity> is;
   Slice spelled = slice;
   spell(spelled);

@@ -203,37 +203,37 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
   numbers.assign(number_keys.size(), std::vector<int64_t>(rows, kNone));
   told.assign(text_keys.size(), std::vector<int32_t>(rows, -1));
   name.resize(rows);
-  for (size_t row = 0; row < rows; ++row) {
+  size_t row = 0;
+  // What is told at the beginning of a text; false if nothing is, and nothing was taken.
+  const auto take_number = [&](std::string_view& rest) {
+    for (size_t key = 0; key < number_keys.size(); ++key) {
+      if (!rest.starts_with(number_keys[key])) continue;
+      std::string_view after = rest.substr(number_keys[key].size());
+      if (!leading_number(after, numbers[key][row])) continue;
+      rest = after;
+      return true;
+    }
+    return false;
+  };
+  const auto take_list = [&](std::string_view& rest) {
+    for (size_t key = 0; key < text_keys.size(); ++key) {
+      if (!rest.starts_with(text_keys[key])) continue;
+      const std::string_view list = leading_list(rest.substr(text_keys[key].size()));
+      if (list.empty()) continue;
+      told[key][row] = told_texts.intern(list);
+      rest.remove_prefix(text_keys[key].size() + list.size());
+      return true;
+    }
+    return false;
+  };
+  for (; row < rows; ++row) {
     const std::string_view whole(text + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row]));
-    size_t cut = whole.size();
-    for (size_t comma = whole.find(", "); comma != std::string_view::npos && cut == whole.size(); comma = whole.find(", ", comma + 2)) {
-      for (const std::string& key : number_keys) {
-        std::string_view rest = whole.substr(comma);
-        int64_t value;
-        if (!rest.starts_with(key)) continue;
-        rest.remove_prefix(key.size());
-        if (leading_number(rest, value)) cut = comma;
-      }
-    }
+    std::string_view rest;
+    size_t cut = whole.find(',');
+    for (; cut != std::string_view::npos; cut = whole.find(',', cut + 1))  // a name may have commas in it
+      if (rest = whole.substr(cut); take_number(rest)) break;
     name[row] = names.intern(whole.substr(0, cut));
-    std::string_view rest = whole.substr(cut);
-    for (bool found = true; found && !rest.empty();) {
-      found = false;
-      for (size_t key = 0; key < number_keys.size() && !found; ++key) {
-        std::string_view after = rest.substr(std::min(number_keys[key].size(), rest.size()));
-        if (!rest.starts_with(number_keys[key]) || !leading_number(after, numbers[key][row])) continue;
-        rest = after;
-        found = true;
-      }
-      for (size_t key = 0; key < text_keys.size() && !found; ++key) {
-        if (!rest.starts_with(text_keys[key])) continue;
-        const std::string_view list = leading_list(rest.substr(text_keys[key].size()));
-        if (list.empty()) continue;
-        told[key][row] = told_texts.intern(list);
-        rest.remove_prefix(text_keys[key].size() + list.size());
-        found = true;
-      }
-    }
+    while (cut != std::string_view::npos && (take_number(rest) || take_list(rest))) {}
   }
 }
 

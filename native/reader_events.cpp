@@ -288,14 +288,18 @@ Identity Reader::store(const Template& t, int32_t skeleton, int64_t offset) {
   return is;
 }
 
-void Reader::add(const Identity& is, int64_t start, int64_t dur, const std::vector<uint8_t>& columns, const int64_t* values) {
+void Reader::add(const Identity& is, int64_t start, int64_t dur, const std::vector<uint8_t>& columns, const char* values) {
   Batch& batch = batch_of(is.table);
   const size_t row = batch.count;
   batch.start[row] = start;
   batch.dur[row] = dur;
   int64_t* const* numbers = batch.numbers.data() + 2;  // behind start and duration
-  for (size_t i = 0; i < batch.values.size(); ++i) numbers[i][row] = kNull;
-  for (size_t i = 0; i < columns.size(); ++i) numbers[columns[i]][row] = values[i];
+  if (columns.size() < batch.values.size())
+    for (size_t i = 0; i < batch.values.size(); ++i) numbers[i][row] = kNull;
+  for (const uint8_t column : columns) {
+    std::memcpy(&numbers[column][row], values, sizeof(int64_t));
+    values += sizeof(int64_t);
+  }
   if (!add_row(batch, is, dur)) note(not_admitted_, 0, -1);
 }
 

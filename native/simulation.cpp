@@ -122,23 +122,46 @@ void Simulation::lay_threads() {
     auto& times = thread.times;
     std::sort(times.begin(), times.end());
     times.erase(std::unique(times.begin(), times.end()), times.end());
-    if (!std::is_sorted(thread.spared.begin(), thread.spared.end())) std::sort(thread.spared.begin(), thread.spared.end());
     thread.first = time_.size();
     thread.own.build(times.empty() ? 0 : times.front(), rules_.host);
-    lay(thread);
+    lay(number, thread);
   }
 }
 
 // The own time from point to point, less what is spared there: as far as there is that much of it.
-void Simulation::lay(Thread& thread) {
-  auto spared = thread.spared.begin();
+void Simulation::lay(int32_t number, const Thread& thread) {
+  const auto* costs = costs_ ? costs_->of(number) : nullptr;
+  if (costs && costs->size() != thread.times.size()) throw std::logic_error("costs of other points");
   for (size_t i = 0; i < thread.times.size(); ++i) {
-    int64_t cost = 0;
-    for (; spared != thread.spared.end() && spared->first < thread.times[i]; ++spared) cost = saturating_add(cost, spared->second);
     const int64_t own = i == 0 ? kNull : thread.own.until(thread.times[i]) - thread.own.until(thread.times[i - 1]);
-    own_.push_back(i == 0 ? own : std::max(own / rules_.least_left, own - cost));
+    own_.push_back(i == 0 ? own : std::max(own / rules_.least_left, own - (costs ? (*costs)[i] : 0)));
     time_.push_back(thread.times[i]);
   }
+}
+
+// ---- what recording cost
+
+PointCosts::PointCosts(const Simulation& simulation) {
+  if (simulation.first_link_.empty()) throw std::logic_error("a simulation is built before its points are known");
+  for (const auto& [number, thread] : simulation.threads_)
+    if (!thread.times.empty()) threads_[number] = {thread.times, std::vector<int64_t>(thread.times.size())};
+}
+
+void PointCosts::add(int32_t number, const int64_t* time, const int64_t* cost, size_t count) {
+  const auto found = threads_.find(number);
+  if (found == threads_.end()) return;
+  auto& [times, costs] = found->second;
+  size_t at = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (at > 0 && times[at - 1] > time[i]) at = static_cast<size_t>(std::upper_bound(times.begin(), times.end(), time[i]) - times.begin());
+    while (at < times.size() && times[at] <= time[i]) ++at;
+    if (at < times.size()) costs[at] = saturating_add(costs[at], cost[i]);
+  }
+}
+
+const std::vector<int64_t>* PointCosts::of(int32_t number) const {
+  const auto found = threads_.find(number);
+  return found == threads_.end() ? nullptr : &found->second.costs;
 }
 
 int32_t Simulation::point(int32_t number, int64_t time) const {

@@ -48,6 +48,10 @@ class OwnTime {
   std::vector<Piece> pieces_;
 };
 
+// What is left out of a thread's own time from point to point. The points of a simulation are the same under every change,
+// so the costs of a million events are summed once, and not for each question.
+class PointCosts;
+
 // Instants of threads and pieces of work, each after what it waits for. Changes first, then `build`, then `play`.
 class Simulation {
  public:
@@ -62,8 +66,8 @@ class Simulation {
 
   void add_step(const Step& step) { steps_.push_back(step); }  // in their order
   void scale_host(int32_t thread, Span span, int64_t part) { threads_[thread].own.scale(span, part); }
-  // What a thread did besides, and when: to be added to. A large trace has a million of these for each change.
-  std::vector<std::pair<int64_t, int64_t>>& spared_of(int32_t thread) { return threads_[thread].spared; }
+  // What recording cost is left out; the costs live as long as this.
+  void spare(const PointCosts& costs) { costs_ = &costs; }
   void scale_work(int64_t event, int64_t part) { part_of_[event] = part; }
   void run_beside(int64_t event) { beside_.insert(event); }      // work that is not in the order of its stream
   void let_return(int64_t event) { returning_.insert(event); }  // a call that does not wait
@@ -74,7 +78,6 @@ class Simulation {
  private:
   struct Thread {
     OwnTime own;
-    std::vector<std::pair<int64_t, int64_t>> spared;  // when, and how much
     std::vector<int64_t> times;  // of its points, in order
     size_t first = 0;            // of its points among all
   };
@@ -95,7 +98,7 @@ class Simulation {
   void find_handovers();
   void pause(int32_t thread, Span gap);
   void lay_threads();
-  void lay(Thread& thread);
+  void lay(int32_t number, const Thread& thread);
   void link_calls();
   void link_join(const Dependencies::Join& join, bool waited);
   void lay_work();
@@ -113,6 +116,7 @@ class Simulation {
   const Handovers handovers_;
   const int32_t lead_;
   const SimulationRules rules_;
+  const PointCosts* costs_ = nullptr;
   std::vector<Step> steps_;
   std::unordered_map<int64_t, int64_t> part_of_;
   std::unordered_set<int64_t> beside_, returning_;
@@ -126,6 +130,24 @@ class Simulation {
   std::vector<Piece> pieces_;                         // of work, in its order
   std::vector<int32_t> held_;                         // work that began when unrecorded work was done
   std::vector<int32_t> by_launch_;                    // work with a launch, in order of that
+
+  friend class PointCosts;
+};
+
+class PointCosts {
+ public:
+  // Of a simulation that is built.
+  explicit PointCosts(const Simulation& simulation);
+  // Events of a thread, each with its cost; quickest in order of time.
+  void add(int32_t thread, const int64_t* time, const int64_t* cost, size_t count);
+  // Before each point of a thread and after the one before it; null for a thread without points.
+  const std::vector<int64_t>* of(int32_t thread) const;
+
+ private:
+  struct Thread {
+    std::vector<int64_t> times, costs;
+  };
+  std::unordered_map<int32_t, Thread> threads_;
 };
 
 }  // namespace stepscope

@@ -37,23 +37,11 @@ size_t Scratch::read(int64_t at, char* out, size_t size) {
 
 // ---- in order of arrival
 
-void Spool::add(std::string_view record) {
-  const auto size = static_cast<uint32_t>(record.size());
-  memory_.append(reinterpret_cast<const char*>(&size), sizeof size);
-  memory_ += record;
-  ++count_;
-  if (memory_.size() < most_) return;
+void Spool::move_to_disk() {
   if (!file_) file_ = std::make_unique<Scratch>(folder_);
-  file_->write(memory_.data(), memory_.size());
-  on_disk_ += static_cast<int64_t>(memory_.size());
-  memory_.clear();
-}
-
-void Spool::clear() {
-  memory_.clear();
-  file_.reset();
-  count_ = 0;
-  on_disk_ = 0;
+  file_->write(memory_.data(), used_);
+  on_disk_ += static_cast<int64_t>(used_);
+  used_ = 0;
 }
 
 bool Spool::Pass::fill(size_t wanted) {
@@ -78,7 +66,7 @@ bool Spool::Pass::next(std::string_view& record) {
     used_ += sizeof size + size;
     return true;
   }
-  if (in_memory_ == of_.memory_.size()) return false;
+  if (in_memory_ == of_.used_) return false;
   std::memcpy(&size, of_.memory_.data() + in_memory_, sizeof size);
   record = {of_.memory_.data() + in_memory_ + sizeof size, size};
   in_memory_ += sizeof size + size;

@@ -9,7 +9,20 @@
 #include <string_view>
 #include <vector>
 
+#include "batch.hpp"
+
 namespace stepscope {
+
+// Most records are short: no call for these.
+inline void copy_record(char* to, const char* from, size_t size) {
+  constexpr size_t kHalf = 32;
+  if (size < kHalf || size > 2 * kHalf) {
+    std::memcpy(to, from, size);
+    return;
+  }
+  std::memcpy(to, from, kHalf);
+  std::memcpy(to + size - kHalf, from + size - kHalf, kHalf);
+}
 
 // A file without a name in a folder; it goes with whoever holds it.
 class Scratch {
@@ -31,8 +44,21 @@ class Spool {
  public:
   Spool(std::string folder, size_t most_bytes) : folder_(std::move(folder)), most_(most_bytes) {}
 
-  void add(std::string_view record);
-  void clear();
+  void add(std::string_view record) {
+    const auto size = static_cast<uint32_t>(record.size());
+    const size_t after = used_ + sizeof size + size;
+    if (memory_.size() < after) memory_.resize(2 * after);
+    std::memcpy(memory_.data() + used_, &size, sizeof size);
+    copy_record(memory_.data() + used_ + sizeof size, record.data(), size);
+    used_ = after;
+    ++count_;
+    if (used_ >= most_) move_to_disk();
+  }
+  void clear() {
+    used_ = count_ = 0;
+    on_disk_ = 0;
+    if (file_) file_.reset();
+  }
   size_t size() const { return count_; }
 
   // Goes through the records; a view holds until the next one.
@@ -60,7 +86,7 @@ class Spool {
       return;
     }
     uint32_t size;
-    for (size_t at = 0; at < memory_.size(); at += sizeof size + size) {
+    for (size_t at = 0; at < used_; at += sizeof size + size) {
       std::memcpy(&size, memory_.data() + at, sizeof size);
       each(std::string_view(memory_.data() + at + sizeof size, size));
     }
@@ -68,8 +94,10 @@ class Spool {
 
  private:
   friend class Pass;
-  std::string folder_, memory_;
-  size_t most_, count_ = 0;
+  void move_to_disk();
+  std::string folder_;
+  Column<char> memory_;  // its first bytes, `used_` of them
+  size_t most_, used_ = 0, count_ = 0;
   int64_t on_disk_ = 0;
   std::unique_ptr<Scratch> file_;
 };

@@ -40,6 +40,8 @@ void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64
   if (r.spec.table >= 0 && payload.size() < payload_columns_[static_cast<size_t>(r.spec.table)])
     throw std::invalid_argument("a run without some columns of its table");
   const size_t rows = event.size();
+  for (const int used : {r.spec.weight, r.spec.group, r.spec.label})
+    if (used >= 0 && payload.at(static_cast<size_t>(used)).size() != rows) throw std::invalid_argument("a run without a column that it needs");
   if (r.spec.table >= 0) {
     Visited& table = tables_[static_cast<size_t>(r.spec.table)];
     table.given += rows;
@@ -136,9 +138,9 @@ void ThreadSweep::visit(const Run& run) {
   }
   if (run.spec.group >= 0) {
     o.group = run.piece->payload[static_cast<size_t>(run.spec.group)][run.at];
-    const auto [it, first] = fresh_from_.try_emplace(o.group, start);
-    fresh = std::max<int64_t>(0, o.end - std::max(start, it->second));
-    it->second = std::max(it->second, o.end);
+    int64_t& from = fresh_from(o.group);
+    fresh = std::max<int64_t>(0, o.end - std::max(start, from));
+    from = std::max(from, o.end);
   }
   if (o.table >= 0) {
     Visited& table = tables_[static_cast<size_t>(o.table)];
@@ -151,6 +153,14 @@ void ThreadSweep::visit(const Run& run) {
   }
   if (run.spec.opens && start != kNull) open(o);
   else emit(o);
+}
+
+int64_t& ThreadSweep::fresh_from(int64_t group) {
+  constexpr auto kSmall = uint64_t{1} << 16;
+  const auto number = static_cast<uint64_t>(group);
+  if (number >= kSmall) return fresh_from_far_.try_emplace(group, kNull).first->second;
+  if (number >= fresh_from_.size()) fresh_from_.resize(number + 1, kNull);
+  return fresh_from_[number];
 }
 
 // Puts an event on the stack and notes those around it that it will outlive.
@@ -270,7 +280,7 @@ void ThreadSweep::emit(const Open& o) {
 
 void ThreadSweep::finish_thread() {
   settle(kForever);
-  stack_.clear(), marked_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear();
+  stack_.clear(), marked_.clear(), runs_.clear(), heads_.clear(), hungry_.clear(), fresh_from_.clear(), fresh_from_far_.clear();
   nesting_.clear(), crossing_.clear();
   ended_below_ = 0;
   cursor_ = covered_until_ = kNull;
@@ -303,6 +313,24 @@ std::pair<std::vector<ThreadSweep::Stretch>, std::vector<ThreadSweep::Stretch>> 
   return {std::move(ended), std::move(kept)};
 }
 
+// The values of some rows, one after the other; none at all if nothing is in the column.
+template <class To, class Of>
+void ThreadSweep::gather(const std::vector<Stretch>& from, To& to, Of column) {
+  using Value = typename To::value_type;
+  if (std::all_of(from.begin(), from.end(), [&](const Stretch& one) { return column(*one.piece).empty(); })) return;
+  size_t rows = 0;
+  for (const Stretch& one : from) rows += one.count;
+  to.resize(rows);
+  auto at = to.begin();
+  for (const Stretch& one : from) {
+    const std::vector<int64_t>& values = column(*one.piece);
+    const auto first = values.begin() + static_cast<ptrdiff_t>(values.empty() ? 0 : one.row);
+    if (values.empty()) at = std::fill_n(at, one.count, sizeof(Value) == 4 ? static_cast<Value>(kNarrowNull) : static_cast<Value>(kNull));
+    else if constexpr (sizeof(Value) == 8) at = std::copy_n(first, one.count, at);
+    else at = std::transform(first, first + static_cast<ptrdiff_t>(one.count), at, [](int64_t v) { return v == kNull ? kNarrowNull : static_cast<int32_t>(v); });
+  }
+}
+
 Nested ThreadSweep::take(size_t number, size_t narrow) {
   Visited& table = tables_[number];
   const std::vector<size_t> open = open_slots(number);
@@ -324,24 +352,15 @@ Nested ThreadSweep::take(size_t number, size_t narrow) {
   };
   for (size_t i = 0; i < numbers_; ++i) moved(table.numbers[i], out.*kNumbers[i]);
   moved(table.depth, out.depth);
-  const auto gathered = [&, &from = ended](auto& to, auto column) {
-    to.resize(rows);
-    auto at = to.begin();
-    for (const Stretch& one : from) {
-      const int64_t* values = column(*one.piece).data() + one.row;
-      if constexpr (sizeof(*at) == sizeof *values) at = std::copy_n(values, one.count, at);
-      else at = std::transform(values, values + one.count, at, [](int64_t v) { return v == kNull ? kNarrowNull : static_cast<int32_t>(v); });
-    }
-  };
-  gathered(out.event, [](const Piece& piece) -> auto& { return piece.event; });
-  gathered(out.start, [](const Piece& piece) -> auto& { return piece.start; });
-  gathered(out.dur, [](const Piece& piece) -> auto& { return piece.dur; });
+  gather(ended, out.event, [](const Piece& piece) -> auto& { return piece.event; });
+  gather(ended, out.start, [](const Piece& piece) -> auto& { return piece.start; });
+  gather(ended, out.dur, [](const Piece& piece) -> auto& { return piece.dur; });
   out.narrow.resize(std::min(narrow, payload_columns_[number]));
   out.payload.resize(payload_columns_[number] - out.narrow.size());
   for (size_t i = 0; i < payload_columns_[number]; ++i) {
     const auto column = [i](const Piece& piece) -> auto& { return piece.payload[i]; };
-    if (i < out.narrow.size()) gathered(out.narrow[i], column);
-    else gathered(out.payload[i - out.narrow.size()], column);
+    if (i < out.narrow.size()) gather(ended, out.narrow[i], column);
+    else gather(ended, out.payload[i - out.narrow.size()], column);
   }
   for (const Stretch& one : ended) one.piece->left -= one.count;
   std::erase_if(pieces_, [](const auto& piece) { return piece->left == 0; });

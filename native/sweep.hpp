@@ -23,8 +23,9 @@ struct Nested {
   Column<int64_t> event, start, dur, inside, marked, self, uncovered, fresh, weight_self, weight_once;
   Column<int64_t> node, in_steps, late;  // only where paths are followed
   Column<int32_t> depth;
-  std::vector<Column<int32_t>> narrow;   // the first columns of the payload, with kNarrowNull for what is absent
-  std::vector<Column<int64_t>> payload;  // the others
+  // The first columns of the payload, with kNarrowNull for what is absent, and the others; one is empty if nothing is in it.
+  std::vector<Column<int32_t>> narrow;
+  std::vector<Column<int64_t>> payload;
 };
 
 // What the events of a run do to the others on their thread.
@@ -47,7 +48,8 @@ class ThreadSweep {
   ThreadSweep& operator=(const ThreadSweep&) = delete;
 
   size_t add_run(RunSpec spec);
-  // The next rows of a run, sorted by start, then longer first, then event.
+  // The next rows of a run, sorted by start, then longer first, then event. A column of the payload that is empty has nothing
+  // in it.
   void give(size_t run, std::vector<int64_t> event, std::vector<int64_t> start, std::vector<int64_t> dur,
             std::vector<std::vector<int64_t>> payload);
   void end_run(size_t run);
@@ -107,7 +109,10 @@ class ThreadSweep {
   void follow(const Run& run, Open& o);
   int64_t path(int64_t now);
   void emit(const Open& o);
+  int64_t& fresh_from(int64_t group);
   std::vector<size_t> open_slots(size_t table) const;
+  template <class To, class Of>
+  static void gather(const std::vector<Stretch>& from, To& to, Of column);
   static std::pair<std::vector<Stretch>, std::vector<Stretch>> parted(const std::vector<Stretch>& stretches, const std::vector<size_t>& open);
 
   std::vector<Run> runs_;
@@ -118,7 +123,9 @@ class ThreadSweep {
   size_t ended_below_ = 0;         // events in the stack that ended, with something on top that did not
   std::vector<std::pair<int64_t, int64_t>> marked_;  // event and end of the open marking events
   std::vector<int64_t> seen_groups_;
-  std::unordered_map<int64_t, int64_t> fresh_from_;  // per group: until when its time is counted already
+  // Per group: until when its time is counted already, kNull if none of it is. Groups are mostly small numbers.
+  std::vector<int64_t> fresh_from_;
+  std::unordered_map<int64_t, int64_t> fresh_from_far_;
   int64_t cursor_ = kNull, covered_until_ = kNull;
   std::vector<size_t> payload_columns_;
   CallTree* tree_;

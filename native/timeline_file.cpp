@@ -11,117 +11,6 @@ namespace stepscope {
 
 namespace {
 
-// How the boxes of a chunk are written, column after column: names, starts, durations, events, then counts and busy times.
-enum Form : uint32_t {
-  kSingle,  // differences of four bytes, all of one event
-  kMerged,  // the same, with counts and busy times
-  kWide,    // whole numbers
-  kForms,
-};
-constexpr size_t kBytes[kForms] = {16, 24, 41};  // of a box
-constexpr uint32_t kNameBits = 28, kNarrowName = (1u << kNameBits) - 1;
-constexpr size_t kMostAppended = 128;  // chunks that wait while as many are written: 6 MB together
-constexpr uint64_t kNarrow = std::numeric_limits<uint32_t>::max();
-
-uint64_t sum_of(const char* bytes, size_t size) {
-  uint64_t sum = size * 0x9e3779b97f4a7c15u;
-  for (size_t at = 0; at < size; at += 8) {
-    uint64_t word = 0;
-    std::memcpy(&word, bytes + at, std::min<size_t>(8, size - at));
-    sum = (sum ^ word) * 0xbf58476d1ce4e5b9u;
-    sum ^= sum >> 31;
-  }
-  return sum;
-}
-
-bool is_narrow(uint64_t value) { return value < kNarrow; }
-
-Form form_of(const std::vector<Box>& boxes, int64_t event_from) {
-  Form form = kSingle;
-  for (const Box& box : boxes) {
-    const uint64_t after = static_cast<uint64_t>(box.start) - static_cast<uint64_t>(boxes[0].start);
-    const uint64_t number = static_cast<uint64_t>(box.event) - static_cast<uint64_t>(event_from);
-    if (!is_narrow(after) || !is_narrow(number) || !is_narrow(static_cast<uint64_t>(box.dur)) || !is_narrow(static_cast<uint64_t>(box.busy)) ||
-        (box.name >= kNarrowName && box.name != kNoName))
-      return kWide;
-    if (box.count != 1) form = kMerged;
-  }
-  return form;
-}
-
-template <class T, class Of>
-void put_column(std::string& out, const std::vector<Box>& boxes, Of of) {
-  const size_t at = out.size();
-  out.resize(at + boxes.size() * sizeof(T));
-  char* to = out.data() + at;
-  for (const Box& box : boxes) {
-    const T value = static_cast<T>(of(box));
-    std::memcpy(to, &value, sizeof(T));
-    to += sizeof(T);
-  }
-}
-
-void encode(std::string& out, const std::vector<Box>& boxes, Form form, int64_t event_from) {
-  if (form == kWide) {
-    put_column<uint32_t>(out, boxes, [](const Box& box) { return box.name; });
-    put_column<int64_t>(out, boxes, [](const Box& box) { return box.start; });
-    put_column<int64_t>(out, boxes, [](const Box& box) { return box.dur; });
-    put_column<int64_t>(out, boxes, [](const Box& box) { return box.event; });
-    put_column<uint32_t>(out, boxes, [](const Box& box) { return box.count; });
-    put_column<int64_t>(out, boxes, [](const Box& box) { return box.busy; });
-    put_column<uint8_t>(out, boxes, [](const Box& box) { return box.kind; });
-    return;
-  }
-  const int64_t from = boxes[0].start;
-  put_column<uint32_t>(out, boxes, [](const Box& box) { return (box.name == kNoName ? kNarrowName : box.name) | uint32_t{box.kind} << kNameBits; });
-  put_column<uint32_t>(out, boxes, [from](const Box& box) { return box.start - from; });
-  put_column<uint32_t>(out, boxes, [](const Box& box) { return box.dur; });
-  put_column<uint32_t>(out, boxes, [event_from](const Box& box) { return box.event - event_from; });
-  if (form == kSingle) return;
-  put_column<uint32_t>(out, boxes, [](const Box& box) { return box.count; });
-  put_column<uint32_t>(out, boxes, [](const Box& box) { return box.busy; });
-}
-
-template <class T, class To>
-const char* take_column(const char* from, std::vector<Box>& boxes, To to) {
-  for (Box& box : boxes) {
-    T value;
-    std::memcpy(&value, from, sizeof(T));
-    to(box, value);
-    from += sizeof(T);
-  }
-  return from;
-}
-
-// Numbers wrap around where a file was written to deceive: what comes out is wrong, not undefined.
-int64_t plus(int64_t a, uint32_t b) { return static_cast<int64_t>(static_cast<uint64_t>(a) + b); }
-
-void decode(const char* at, const BoxChunk& chunk, std::vector<Box>& boxes) {
-  boxes.resize(chunk.boxes);
-  if (chunk.form == kWide) {
-    at = take_column<uint32_t>(at, boxes, [](Box& box, uint32_t value) { box.name = value; });
-    at = take_column<int64_t>(at, boxes, [](Box& box, int64_t value) { box.start = value; });
-    at = take_column<int64_t>(at, boxes, [](Box& box, int64_t value) { box.dur = value; });
-    at = take_column<int64_t>(at, boxes, [](Box& box, int64_t value) { box.event = value; });
-    at = take_column<uint32_t>(at, boxes, [](Box& box, uint32_t value) { box.count = value; });
-    at = take_column<int64_t>(at, boxes, [](Box& box, int64_t value) { box.busy = value; });
-    take_column<uint8_t>(at, boxes, [](Box& box, uint8_t value) { box.kind = value; });
-    return;
-  }
-  at = take_column<uint32_t>(at, boxes, [](Box& box, uint32_t value) {
-    const uint32_t name = value & kNarrowName;
-    box.name = name == kNarrowName ? kNoName : name, box.kind = static_cast<uint8_t>(value >> kNameBits), box.count = 1;
-  });
-  at = take_column<uint32_t>(at, boxes, [&chunk](Box& box, uint32_t value) { box.start = plus(chunk.first, value); });
-  at = take_column<uint32_t>(at, boxes, [](Box& box, uint32_t value) { box.dur = box.busy = value; });
-  at = take_column<uint32_t>(at, boxes, [&chunk](Box& box, uint32_t value) { box.event = plus(chunk.event_from, value); });
-  if (chunk.form == kSingle) return;
-  at = take_column<uint32_t>(at, boxes, [](Box& box, uint32_t value) { box.count = value; });
-  take_column<uint32_t>(at, boxes, [](Box& box, uint32_t value) { box.busy = value; });
-}
-
-size_t bytes_of(const BoxChunk& chunk) { return kBytes[chunk.form] * chunk.boxes; }
-
 struct OnLane {
   size_t lane;
   Box box;
@@ -169,15 +58,7 @@ TimelineFile::TimelineFile(int file, int64_t pixel_ns, int64_t tile_pixels)
   if (pixel_ns < 1 || pixel_ns > 4096 || tile_pixels < 1 || tile_pixels > 4096) throw std::invalid_argument("no such pixels");
 }
 
-TimelineFile::~TimelineFile() {
-  {
-    const std::lock_guard<std::mutex> hold(queue_lock_);
-    ending_ = true;
-  }
-  given_.notify_all();
-  if (writer_.joinable()) writer_.join();
-  close(file_);
-}
+TimelineFile::~TimelineFile() { close(file_); }
 
 // ---- writing
 
@@ -188,88 +69,38 @@ size_t TimelineFile::begin_track(int32_t id) {
   return tracks_.size() - 1;
 }
 
-void TimelineFile::write(const std::string& bytes) {
-  for (size_t at = 0; at < bytes.size();) {
-    const ssize_t written = pwrite(file_, bytes.data() + at, bytes.size() - at, end_ + static_cast<off_t>(at));
+void TimelineFile::write(const char* bytes, size_t size, int64_t offset) {
+  for (size_t at = 0; at < size;) {
+    const ssize_t written = pwrite(file_, bytes + at, size - at, offset + static_cast<off_t>(at));
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) throw std::system_error(written < 0 ? errno : ENOSPC, std::generic_category());
     at += static_cast<size_t>(written);
   }
 }
 
-void TimelineFile::append(size_t track, int group, size_t lane, int list, std::vector<Box> boxes) {
-  std::unique_lock<std::mutex> hold(queue_lock_);
-  if (!writer_.joinable()) writer_ = std::thread([this] { write_all(); });
-  taken_.wait(hold, [this] { return queue_.size() < kMostAppended || failed_; });
-  if (failed_) std::rethrow_exception(failed_);
-  queue_.push_back({track, group, lane, list, std::move(boxes)});
-  if (queue_.size() == 1) given_.notify_one();  // it sleeps only while there is nothing
-}
-
-void TimelineFile::write_all() {
-  std::vector<Appended> some;
-  std::unique_lock<std::mutex> hold(queue_lock_);
-  while (true) {
-    given_.wait(hold, [this] { return !queue_.empty() || ending_; });
-    if (ending_) return;
-    some.swap(queue_);
-    writing_ = true;
-    hold.unlock();
-    taken_.notify_all();
-    std::exception_ptr failed;
-    try {
-      write_chunks(some);
-    } catch (...) {
-      failed = std::current_exception();
-    }
-    some.clear();
-    hold.lock();
-    writing_ = false;
-    if (failed) failed_ = failed, queue_.clear();
-    taken_.notify_all();
-    if (failed) return;
+// Writes them, then tells where they lie: who reads meanwhile sees what is there.
+void TimelineFile::append(const char* bytes, size_t size, const std::vector<Written>& chunks) {
+  int64_t offset;
+  {
+    const std::lock_guard<std::mutex> hold(lock_);
+    offset = end_;
+    end_ += static_cast<int64_t>(size);
   }
-}
-
-// Waits until all is written.
-void TimelineFile::drain() {
-  std::unique_lock<std::mutex> hold(queue_lock_);
-  taken_.wait(hold, [this] { return (queue_.empty() && !writing_) || failed_; });
-  if (failed_) std::rethrow_exception(failed_);
-}
-
-// Writes chunks at once, then tells where they lie.
-void TimelineFile::write_chunks(const std::vector<Appended>& some) {
-  std::string bytes;
-  std::vector<BoxChunk> chunks;
-  for (const auto& [track, group, lane, list, boxes] : some) {
-    const auto at = end_ + static_cast<int64_t>(bytes.size());
-    BoxChunk chunk{boxes.front().start, kNull, at, boxes.front().event, 0, static_cast<uint32_t>(boxes.size()), 0};
-    for (const Box& box : boxes) {
-      chunk.event_from = std::min(chunk.event_from, box.event);
-      chunk.last_end = std::max(chunk.last_end, saturating_add(box.start, box.dur));
-    }
-    const Form form = form_of(boxes, chunk.event_from);
-    chunk.form = form;
-    const size_t from = bytes.size();
-    encode(bytes, boxes, form, chunk.event_from);
-    chunk.sum = sum_of(bytes.data() + from, bytes.size() - from);
-    chunks.push_back(chunk);
-  }
-  write(bytes);
+  write(bytes, size, offset);
   const std::lock_guard<std::mutex> hold(lock_);
-  end_ += static_cast<int64_t>(bytes.size());
-  for (size_t i = 0; i < some.size(); ++i) {
-    auto& lanes = tracks_.at(some[i].track).groups.at(static_cast<size_t>(some[i].group));
-    if (lanes.size() <= some[i].lane) lanes.resize(some[i].lane + 1);
-    auto& known = lanes[some[i].lane].lists.at(static_cast<size_t>(some[i].list));
-    if (!known.empty()) chunks[i].last_end = std::max(chunks[i].last_end, known.back().last_end);
-    known.push_back(chunks[i]);
+  for (const Written& one : chunks) {
+    auto& lanes = tracks_.at(one.track).groups.at(static_cast<size_t>(one.group));
+    if (lanes.size() <= one.lane) lanes.resize(one.lane + 1);
+    auto& known = lanes[one.lane].lists.at(static_cast<size_t>(one.list));
+    BoxChunk chunk = one.chunk;
+    chunk.offset = offset;
+    offset += static_cast<int64_t>(bytes_of(chunk));
+    if (!known.empty()) chunk.last_end = std::max(chunk.last_end, known.back().last_end);
+    known.push_back(chunk);
   }
 }
 
 void TimelineFile::finish_track(size_t track, int64_t events, int64_t first, int64_t last) {
-  drain();
   const std::lock_guard<std::mutex> hold(lock_);
   BoxTrack& one = tracks_.at(track);
   one.done = true, one.events = events, one.first = first, one.last = last;
@@ -285,7 +116,7 @@ std::vector<TimelineFile::About> TimelineFile::tracks() const {
 }
 
 void TimelineFile::read(const BoxChunk& chunk, std::vector<Box>& boxes) const {
-  char room[kChunkBoxes * kBytes[kWide]];
+  char room[kMostChunkBytes];
   const size_t size = bytes_of(chunk);
   for (size_t at = 0; at < size;) {
     const ssize_t got = pread(file_, room + at, size - at, chunk.offset + static_cast<off_t>(at));
@@ -294,22 +125,28 @@ void TimelineFile::read(const BoxChunk& chunk, std::vector<Box>& boxes) const {
     if (got == 0) throw DamagedTimeline("it is cut short");
     at += static_cast<size_t>(got);
   }
-  if (sum_of(room, size) != chunk.sum) throw DamagedTimeline("it is not as it was written");
   decode(room, chunk, boxes);
 }
 
 // By lane the chunks that may have boxes between two times.
-std::vector<std::vector<BoxChunk>> TimelineFile::chunks_of(const BoxTrack& track, int level, int64_t from, int64_t to) const {
-  std::vector<std::vector<BoxChunk>> found;
-  const auto take = [&](const std::vector<BoxChunk>& chunks) {
-    auto at = std::partition_point(chunks.begin(), chunks.end(), [from](const BoxChunk& chunk) { return chunk.last_end < from; });
-    for (; at != chunks.end() && at->first < to; ++at) found.back().push_back(*at);
+std::vector<TimelineFile::LaneChunks> TimelineFile::chunks_of(const BoxTrack& track, int level, int64_t from, int64_t to) const {
+  std::vector<LaneChunks> found;
+  const auto take = [to](const std::vector<BoxChunk>& chunks, int64_t since, std::vector<BoxChunk>& taken) {
+    auto at = std::partition_point(chunks.begin(), chunks.end(), [since](const BoxChunk& chunk) { return chunk.last_end < since; });
+    for (; at != chunks.end() && at->first < to; ++at) taken.push_back(*at);
   };
   for (const auto& group : track.groups)
-    for (const BoxLane& lane : group) {
-      found.emplace_back();
-      for (int list = level; list <= kTopLevel; ++list) take(lane.lists[static_cast<size_t>(list)]);
-      if (level > 0) take(lane.lists[static_cast<size_t>(kTopLevel + level)]);
+    for (size_t number = 0; number < group.size(); ++number) {
+      const auto& lists = group[number].lists;
+      LaneChunks& lane = found.emplace_back();
+      int list = level;
+      if (level > 0 && level <= kFineLevels && number < kMostLanes - 1) {
+        // What begins in the pixel before reaches into the tile, if anything does.
+        take(lists[kFineLevels], saturating_add(from, -(pixel_ns_ << (2 * (level - 1)))), lane.events);
+        list = kFineLevels + 1;
+      }
+      for (; list <= kTopLevel; ++list) take(lists[static_cast<size_t>(list)], from, lane.boxes);
+      if (level > 0) take(lists[static_cast<size_t>(kTopLevel + level)], from, lane.boxes);
     }
   return found;
 }
@@ -318,20 +155,31 @@ std::string TimelineFile::tile(int32_t track, int level, int64_t index) const {
   if (level < 0 || level > kTopLevel) throw std::invalid_argument("no such level");
   const int64_t width = (pixel_ns_ * tile_pixels_) << (2 * (std::max(level, 1) - 1));
   int64_t from, to;
-  std::vector<std::vector<BoxChunk>> lanes;
+  std::vector<LaneChunks> lanes;
   if (!__builtin_mul_overflow(index, width, &from) && !__builtin_add_overflow(from, width, &to)) {
     const std::lock_guard<std::mutex> hold(lock_);
     const auto of = std::find_if(tracks_.begin(), tracks_.end(), [track](const BoxTrack& one) { return one.id == track; });
     if (of != tracks_.end()) lanes = chunks_of(*of, level, from, to);
   }
   std::vector<OnLane> boxes;
-  std::vector<Box> some;
+  std::vector<Box> some, merged;
   for (size_t lane = 0; lane < lanes.size(); ++lane) {
     const auto first = static_cast<ptrdiff_t>(boxes.size());
-    for (const BoxChunk& chunk : lanes[lane]) {
-      read(chunk, some);
-      for (const Box& box : some)
+    const auto keep = [&](const std::vector<Box>& of) {
+      for (const Box& box : of)
         if (box.start < to && (box.start >= from || saturating_add(box.start, box.dur) > from)) boxes.push_back({lane, box});
+    };
+    merged.clear();
+    FineMerger merger(pixel_ns_, std::max(level, 1), merged);
+    for (const BoxChunk& chunk : lanes[lane].events) {
+      read(chunk, some);
+      for (const Box& event : some) merger.add(event);
+    }
+    merger.close();
+    keep(merged);
+    for (const BoxChunk& chunk : lanes[lane].boxes) {
+      read(chunk, some);
+      keep(some);
     }
     const auto by_start = [](const OnLane& a, const OnLane& b) { return a.box.start < b.box.start; };
     if (!std::is_sorted(boxes.begin() + first, boxes.end(), by_start)) std::stable_sort(boxes.begin() + first, boxes.end(), by_start);
@@ -441,8 +289,7 @@ void TimelineFile::load(const char* bytes, size_t size) {
     ChunkRecord one;
     next(one);
     const BoxChunk& chunk = one.chunk;
-    if (one.track >= count || one.group >= kLaneGroups || one.lane >= kMostLanes || one.list >= kBoxLists || chunk.form >= kForms ||
-        chunk.boxes < 1 || chunk.boxes > kChunkBoxes || chunk.offset < 0)
+    if (one.track >= count || one.group >= kLaneGroups || one.lane >= kMostLanes || one.list >= kBoxLists || !is_possible(chunk))
       throw DamagedTimeline("its index is impossible");
     used += bytes_of(chunk);
     if (used > total || static_cast<uint64_t>(chunk.offset) + bytes_of(chunk) > total) throw DamagedTimeline("its index does not fit it");

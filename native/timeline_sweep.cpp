@@ -7,18 +7,30 @@ namespace stepscope {
 
 namespace {
 
-constexpr size_t kMostMergers = 5;      // with more, the reading sets the pace
-constexpr size_t kFewEvents = 1 << 15;  // for fewer a thread would not pay
+constexpr size_t kSome = 512;         // rows that are looked at ahead: they stay in the cache
+constexpr size_t kHandedOver = 2048;  // events
 constexpr int kWork = 0;
+
+uint8_t kind_of(const TimelineKinds& kinds, const TimelineSweep::Rows& rows, size_t at, uint32_t name) {
+  int kind = rows.kind;
+  if (rows.skeleton) {
+    const auto skeleton = static_cast<uint64_t>(rows.skeleton[at]);
+    kind = skeleton < kinds.of_skeleton.size() ? kinds.of_skeleton[skeleton] : kNoBox;
+  }
+  if (kind == kKernel && name < kinds.communication.size() && kinds.communication[name]) return kCommunication;
+  return static_cast<uint8_t>(kind);
+}
 
 }  // namespace
 
 // ---- the merge of runs
 
-TimelineSweep::TimelineSweep(TimelineFile& file, int32_t track, size_t threads) : file_(file), track_(file.begin_track(track)) {
-  const size_t few = threads ? 0 : kFewEvents;
-  if (!threads) threads = std::clamp<size_t>(std::thread::hardware_concurrency() / 3, 1, kMostMergers);
-  while (mergers_.size() < threads) mergers_.push_back(std::make_unique<LaneMerger>(file, track_, threads, few));
+TimelineSweep::TimelineSweep(LaneMergers& mergers, const TimelineKinds& kinds, int32_t track) : mergers_(mergers), kinds_(kinds) {
+  const size_t place = mergers.file().begin_track(track);
+  for (size_t i = 0; i < mergers.size(); ++i) {
+    shares_.push_back({std::make_shared<TrackLanes>(), {}});
+    shares_.back().lanes->track = place;
+  }
 }
 
 size_t TimelineSweep::add_run() {
@@ -27,16 +39,41 @@ size_t TimelineSweep::add_run() {
   return runs_.size() - 1;
 }
 
-void TimelineSweep::give(size_t run, std::vector<Row> rows) {
+void TimelineSweep::give(size_t run, Rows rows) {
   Run& to = runs_.at(run);
-  if (to.at < to.rows.size()) throw std::invalid_argument("a run that has rows");
-  to.rows = std::move(rows), to.at = 0;
+  if (to.at < to.events.size() || to.next < to.rows.size) throw std::invalid_argument("a run that has rows");
+  to.rows = std::move(rows), to.next = 0;
 }
 
 void TimelineSweep::end_run(size_t run) { runs_.at(run).ended = true; }
 
+// The next rows of a run as events, if it has any; what has no start or no duration is no box.
+bool TimelineSweep::take_some(Run& run) {
+  if (run.events.capacity() == 0 && !spare_.empty()) run.events = std::move(spare_.back()), spare_.pop_back();
+  run.events.clear();
+  run.at = 0;
+  const Rows& rows = run.rows;
+  while (run.events.empty() && run.next < rows.size) {
+    const size_t end = std::min(rows.size, run.next + kSome);
+    for (size_t& i = run.next; i < end; ++i) {
+      if (rows.start[i] == kNull || rows.dur[i] == kNull) continue;
+      const uint32_t name = rows.name[i] < 0 || rows.name[i] >= kNoName ? kNoName : static_cast<uint32_t>(rows.name[i]);
+      const uint8_t kind = kind_of(kinds_, rows, i, name);
+      if (kind == kNoBox || kind >> 4 >= kLaneGroups) continue;
+      LaneEvent& event = run.events.emplace_back();
+      event.start = std::clamp(rows.start[i], -kFarthest, kFarthest), event.dur = std::clamp(rows.dur[i], int64_t{0}, kFarthest);
+      event.event = rows.event[i], event.name = name;
+      event.kind = kind & 15, event.group = kind >> 4;
+    }
+  }
+  if (!run.events.empty()) return true;
+  if (run.rows.owner) used_.push_back(std::move(run.rows.owner));
+  if (run.events.capacity()) spare_.push_back(std::exchange(run.events, {}));
+  return false;
+}
+
 bool TimelineSweep::before(size_t a, size_t b) const {
-  const Row &x = runs_[a].rows[runs_[a].at], &y = runs_[b].rows[runs_[b].at];
+  const LaneEvent &x = runs_[a].events[runs_[a].at], &y = runs_[b].events[runs_[b].at];
   if (x.start != y.start) return x.start < y.start;
   if (x.dur != y.dur) return x.dur > y.dur;
   return x.event < y.event;
@@ -54,32 +91,41 @@ size_t TimelineSweep::pop_head() {
   return run;
 }
 
-int64_t TimelineSweep::advance(int64_t horizon) {
-  while (true) {
-    while (!hungry_.empty()) {
-      const size_t run = hungry_.back();
-      Run& waiting = runs_[run];
-      if (waiting.at < waiting.rows.size())
-        push_head(run);
-      else if (!waiting.ended)
-        return static_cast<int64_t>(run);
-      else
-        std::vector<Row>().swap(waiting.rows), waiting.at = 0;
-      hungry_.pop_back();
+// Whether every run that has rows or may have more has one in the heap; if not, one that has to be given more.
+bool TimelineSweep::find_heads(int64_t& hungry) {
+  while (!hungry_.empty()) {
+    const size_t run = hungry_.back();
+    if (take_some(runs_[run])) {
+      push_head(run);
+    } else if (!runs_[run].ended) {
+      hungry = static_cast<int64_t>(run);
+      return false;
     }
-    if (heads_.empty()) return -1;
+    hungry_.pop_back();
+  }
+  return true;
+}
+
+int64_t TimelineSweep::advance(int64_t horizon) {
+  int64_t hungry = -1;
+  while (find_heads(hungry) && !heads_.empty()) {
     const size_t run = pop_head();
     Run& from = runs_[run];
-    while (from.at < from.rows.size() && from.rows[from.at].start < horizon && (heads_.empty() || !before(heads_.front(), run)))
-      place(from.rows[from.at++]);
-    if (from.at == from.rows.size()) {
+    bool waits = false;
+    do {
+      while (from.at < from.events.size() && !(waits = from.events[from.at].start >= horizon) && (heads_.empty() || !before(heads_.front(), run)))
+        place(from.events[from.at++]);
+    } while (from.at == from.events.size() && heads_.empty() && take_some(from));
+    if (from.at == from.events.size()) {
       hungry_.push_back(run);
       continue;
     }
-    const bool waits = from.rows[from.at].start >= horizon;
     push_head(run);
-    if (waits) return -1;
+    if (waits) break;
   }
+  for (size_t i = 0; i < shares_.size(); ++i)
+    if (!shares_[i].gathered.empty()) hand_over(i, nullptr);
+  return hungry;
 }
 
 // ---- lanes
@@ -100,25 +146,31 @@ size_t TimelineSweep::lane_of(Group& group, int64_t start, int64_t end, bool nes
   return lane;
 }
 
-void TimelineSweep::place(const Row& row) {
-  const int64_t end = saturating_add(row.start, row.dur);
-  Group& group = groups_[row.group];
-  const size_t number = lane_of(group, row.start, end, row.group != kWork || row.kind < kKernel || row.kind > kCommunication);
-  if (number == group.lanes.size()) {
-    group.lanes.push_back(std::make_unique<MergedLane>());
-    group.lanes.back()->group = row.group, group.lanes.back()->number = number;
-  }
-  mergers_[number % mergers_.size()]->add(*group.lanes[number], {row.start, row.dur, row.dur, row.event, row.name, 1, row.kind});
+void TimelineSweep::place(const LaneEvent& event) {
+  const int64_t end = saturating_add(event.start, event.dur);
+  const bool nests = event.group != kWork || event.kind < kKernel || event.kind > kCommunication;
+  const size_t lane = lane_of(groups_[event.group], event.start, end, nests);
+  const size_t merger = mergers_.of_lane(lane);
+  auto& gathered = shares_[merger].gathered;
+  gathered.push_back(event);
+  gathered.back().lane = static_cast<uint16_t>(lane);
+  if (gathered.size() == kHandedOver) hand_over(merger, nullptr);
   ++events_;
-  first_ = std::min(first_, row.start), last_ = std::max(last_, end);
+  first_ = std::min(first_, event.start), last_ = std::max(last_, end);
+}
+
+void TimelineSweep::hand_over(size_t merger, std::shared_ptr<TrackEnd> end) {
+  Share& share = shares_[merger];
+  mergers_[merger].hand_over({share.lanes, std::move(share.gathered), std::move(end)});
+  share.gathered = mergers_[merger].spare();
 }
 
 // ---- the end
 
 void TimelineSweep::finish() {
-  for (auto& merger : mergers_) merger->end();
-  for (auto& merger : mergers_) merger->finish();
-  file_.finish_track(track_, events_, first_, last_);
+  const auto end = std::make_shared<TrackEnd>();
+  end->mergers = shares_.size(), end->events = events_, end->first = first_, end->last = last_;
+  for (size_t i = 0; i < shares_.size(); ++i) hand_over(i, end);
 }
 
 }  // namespace stepscope

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,10 +83,20 @@ def group_of(nodeid: str) -> str:
     return "verdicts" if "/verdicts/" in file else file  # several files about the same few profiles
 
 
+@pytest.hookimpl(trylast=True)  # when those that nobody wants are gone
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a run in parallel, the longest groups come first: at its end no process waits for another."""
+    if hasattr(config, "workerinput"):
+        slow = Counter(group_of(item.nodeid) for item in items if item.get_closest_marker("slow"))
+        items.sort(key=lambda item: -slow[group_of(item.nodeid)])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Hands tests to processes group by group."""
+    """Hands tests to processes group by group, in the order of the tests."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # many tests are no long ones
 
     class ByProfile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         def _split_scope(self, nodeid: str) -> str:

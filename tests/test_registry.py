@@ -1,22 +1,19 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint, EntryPoints
+import shutil
 from pathlib import Path
 
 import pytest
+from tests.packages import install
 
 from stepscope import registry
 from stepscope.errors import StepscopeError
 
 
-def other_packages(monkeypatch: pytest.MonkeyPatch, *points: tuple[str, str]) -> None:
-    """Registers plug-ins as another package would."""
-
-    def found(*, group: str) -> EntryPoints:
-        return EntryPoints(EntryPoint(name, value, group) for name, value in points)
-
-    monkeypatch.setattr("importlib.metadata.entry_points", found)
+def other_packages(monkeypatch: pytest.MonkeyPatch, folder: Path, **points: str) -> None:
+    """Installs plug-ins of these names for all folders."""
+    install(monkeypatch, folder, {f"stepscope.{group}": points for group in registry.FOLDERS})
 
 
 def test_names_come_from_the_manifest() -> None:
@@ -31,23 +28,43 @@ def test_loads_the_function_named_like_its_file() -> None:
     assert registry.load("cli.commands", "show") is show
 
 
-def test_other_packages_are_looked_at_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    other_packages(monkeypatch, ("polish", "json:dumps"), ("show", "json:loads"))
+def test_other_packages_are_looked_at_on_demand_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert not registry.has_plug_ins()
+    other_packages(monkeypatch, tmp_path, polish="json:dumps", show="json:loads")
+    assert registry.has_plug_ins()
     assert "polish" not in dict(registry.names("cli.commands"))
     listed = dict(registry.names("cli.commands", installed=True))
-    assert "polish" in listed
+    assert listed["polish"] == "From the package plugged-in."
     assert registry.load("cli.commands", "polish") is json.dumps
 
 
-def test_ours_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    other_packages(monkeypatch, ("show", "json:loads"))
+def test_a_package_in_an_archive_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, tmp_path / "files", {"stepscope.analyses": {"polish": "json:dumps"}})
+    monkeypatch.undo()
+    archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path / "files")
+    assert not registry.has_plug_ins()
+    monkeypatch.syspath_prepend(archive)
+    assert registry.load("analyses", "polish") is json.dumps
+
+
+def test_what_is_no_folder_or_has_other_plug_ins_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    install(monkeypatch, tmp_path, {"console_scripts": {"polish": "json:dumps"}})
+    (tmp_path / "bare-1.0.dist-info").mkdir()
+    monkeypatch.syspath_prepend(tmp_path / "missing")
+    assert not registry.has_plug_ins()
+
+
+def test_ours_come_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other_packages(monkeypatch, tmp_path, show="json:loads")
     assert registry.load("cli.commands", "show").__name__ == "show"
     listed = [name for name, _ in registry.names("cli.commands", installed=True)]
     assert listed.count("show") == 1
 
 
-def test_a_plug_in_has_to_be_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    other_packages(monkeypatch, ("polish", "json:__name__"))
+def test_a_plug_in_has_to_be_a_function(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    other_packages(monkeypatch, tmp_path, polish="json:__name__")
     with pytest.raises(TypeError, match="polish"):
         registry.load("cli.commands", "polish")
 

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from benchmarks.faults import (
     compiler,
+    eighth_fair,
+    eighth_inference,
+    eighth_inputs,
+    eighth_training,
+    fifth_fair,
+    fifth_healthy,
+    fifth_inputs,
+    fifth_serving,
+    fifth_training,
     fourth_fair,
     fourth_fields,
     fourth_healthy,
@@ -22,6 +31,15 @@ from benchmarks.faults import (
     library_vision,
     memory,
     serving,
+    seventh_healthy,
+    seventh_inference,
+    seventh_inputs,
+    seventh_training,
+    sixth_fair,
+    sixth_healthy,
+    sixth_inputs,
+    sixth_serving,
+    sixth_training,
     third_compile,
     third_fair,
     third_serving,
@@ -55,4 +73,29 @@ THIRD = (third_training, third_text, third_serving, third_compile, third_fair)
 FOURTH = (fourth_text, fourth_vision, fourth_fields, fourth_fair, fourth_healthy)
 """Mistakes that the sets before do not have; by somebody else again who did not know the rules."""
 
-__all__ = ["FOURTH", "GROUPS", "LIBRARY", "PROGRAMS", "THIRD", "UNSEEN", "Program", "Step"]
+FIFTH = (fifth_training, fifth_inputs, fifth_serving, fifth_fair, fifth_healthy)
+"""Mistakes as people make them most often; by somebody else again who did not know the rules."""
+
+SIXTH = (sixth_training, sixth_inputs, sixth_serving, sixth_fair, sixth_healthy)
+"""Other common mistakes; by somebody else again who did not know the rules."""
+
+SEVENTH = (seventh_training, seventh_inputs, seventh_inference, seventh_healthy)
+"""More of them; by somebody else again who did not know the rules."""
+
+EIGHTH = (eighth_training, eighth_inputs, eighth_inference, eighth_fair)
+"""Others again; by somebody else again who did not know the rules."""
+
+__all__ = [
+    "EIGHTH",
+    "FIFTH",
+    "FOURTH",
+    "GROUPS",
+    "LIBRARY",
+    "PROGRAMS",
+    "SEVENTH",
+    "SIXTH",
+    "THIRD",
+    "UNSEEN",
+    "Program",
+    "Step",
+]

@@ -12,17 +12,18 @@ import difflib
 import importlib
 import json
 import keyword
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint, EntryPoints
 
-__all__ = ["FOLDERS", "MANIFEST", "among", "file_of", "load", "names", "scan"]
+__all__ = ["FOLDERS", "MANIFEST", "among", "file_of", "has_plug_ins", "load", "names", "scan"]
 
 FOLDERS = {
     "sources": "source",
@@ -81,6 +82,11 @@ def among(folders: Sequence[str], name: str) -> str:
     raise _unknown(folders, name)
 
 
+def has_plug_ins() -> bool:
+    """Whether other packages bring any."""
+    return any(_entry_points(folder) for folder in FOLDERS)
+
+
 def scan() -> dict[str, dict[str, str]]:
     """What the manifest should hold: read from the files, without importing them."""
     return {
@@ -109,16 +115,40 @@ def _manifest() -> dict[str, dict[str, str]]:
     return manifest
 
 
-def _entry_points(folder: str) -> EntryPoints:
-    from importlib.metadata import entry_points
-
-    return _asked(entry_points, folder)
+def _entry_points(folder: str) -> Iterable[EntryPoint]:
+    """The plug-ins of other packages."""
+    path = tuple(sys.path)
+    return _installed(path).select(group=f"stepscope.{folder}") if _has_any(path) else ()
 
 
 @cache
-def _asked(entry_points: Callable[..., EntryPoints], folder: str) -> EntryPoints:
-    """Looks once: every package of the machine is asked for its entry points."""
-    return entry_points(group=f"stepscope.{folder}")
+def _installed(_path: tuple[str, ...]) -> EntryPoints:
+    """Looks once: every package on the path is asked for its entry points."""
+    from importlib.metadata import entry_points
+
+    return cast("EntryPoints", entry_points())
+
+
+@cache
+def _has_any(path: tuple[str, ...]) -> bool:
+    """Whether a package on the path may have plug-ins: a quick look, for most have none."""
+    return any(_names_plug_ins(Path(entry)) for entry in path)
+
+
+def _names_plug_ins(folder: Path) -> bool:
+    try:
+        found = [path for path in folder.iterdir() if path.suffix in (".dist-info", ".egg-info")]
+    except NotADirectoryError:
+        return True  # an archive: importlib looks into it
+    except OSError:
+        return False
+    for path in found:
+        try:
+            if b"[stepscope." in (path / "entry_points.txt").read_bytes():
+                return True
+        except OSError:
+            continue
+    return False
 
 
 def _unknown(folders: Sequence[str], name: str) -> StepscopeError:

@@ -315,3 +315,53 @@ def test_forward_or_backward(backward: bool, op: str | None, kernel: str) -> Non
 )
 def test_sizes_by_operator(op: str, dims: Any, sizes: Sizes) -> None:
     assert sizes_of(op, json.dumps({"Input Dims": dims})) == sizes
+
+
+HEADS = [[2, 8, 512, 64]] * 3
+ONE_FOR_ALL = [512, 1]
+
+
+@pytest.mark.parametrize(
+    "dims,strides,causal,mask",
+    [
+        ([], [], "False", "none"),
+        ([], [], "True", "causal"),
+        ([512, 512], ONE_FOR_ALL, "False", "shared"),
+        ([1, 1, 512, 512], [0, 0, 512, 1], "False", "shared"),
+        ([2, 8, 512, 512], [0, 0, 512, 1], "False", "shared"),
+        ([2, 1, 512, 512], [262144, 262144, 512, 1], "False", "some"),
+        ([2, 1, 512, 512], [512, 0, 0, 1], "False", "some"),
+        ([1, 512], ONE_FOR_ALL, "False", "some"),
+        ([1, 8, 512, 512], [0, 262144, 512, 1], "False", "some"),
+    ],
+)
+@pytest.mark.parametrize(
+    "op", ["aten::scaled_dot_product_attention", "aten::_scaled_dot_product_cudnn_attention"]
+)
+def test_the_mask_of_a_fused_kernel(
+    op: str, dims: list[int], strides: list[int], causal: str, mask: str, tmp_path: Path
+) -> None:
+    before = 2 if "cudnn" in op else 1  # inputs between the mask and whether it is causal
+    told = {
+        "Input Dims": [*HEADS, dims, *[[]] * (before + 2)],
+        "Input Strides": [*HEADS, strides, *[[]] * (before + 2)],
+        "Concrete Inputs": ["", "", "", "", *[""] * before, causal, ""],
+    }
+    drawing = Drawing().op(op, 1, 9, args=told).op("aten::_cudnn_attention_forward", 2, 5, args=told)
+    drawing.launch("cudaLaunchKernel", 3, 1, corr=7).kernel("cudnn_generated_fort_native_sdpa", 10, 5, corr=7)
+    (row,) = table(drawing, tmp_path)
+    assert (row.backend, row.mask) == ("cudnn", mask)
+
+
+def test_masks_that_differ_for_one_size(tmp_path: Path) -> None:
+    drawing = Drawing()
+    for at, causal in enumerate(("True", "False")):
+        told = {"Input Dims": [*HEADS, *[[]] * 3], "Concrete Inputs": ["", "", "", "", "", causal]}
+        drawing.op("aten::scaled_dot_product_attention", 10 * at, 9, args=told)
+        drawing.op(
+            "aten::_flash_attention_forward", 10 * at + 2, 5, args={"Input Dims": [[2, 512, 8, 64]] * 3}
+        )
+        drawing.launch("cudaLaunchKernel", 10 * at + 3, 1, corr=at + 1)
+        drawing.kernel("flash_fwd_kernel", 100 + 10 * at, 5, corr=at + 1)
+    (row,) = table(drawing, tmp_path)
+    assert row.mask is None

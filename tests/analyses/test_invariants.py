@@ -96,11 +96,11 @@ def test_changes_that_change_nothing(worlds: list[list[Spec]], shift_ns: int, se
 
 @pytest.mark.slow
 def test_a_large_profile_in_any_order(tmp_path: Path) -> None:
-    """Enough events for several batches, deep nesting, and the file in no order at all."""
+    """Enough events for several vectors of the database, deep nesting, and the file in no order at all."""
     drawing = Drawing()
-    chance = random.Random(7)
-    for number in range(40_000):
-        start, thread = chance.randrange(2_000_000), chance.randrange(4)
+    chance, events = random.Random(7), tries(10_000, 40_000)
+    for number in range(events):
+        start, thread = chance.randrange(50 * events), chance.randrange(4)
         if number % 4:
             drawing.op(
                 f"op {chance.randrange(50)}", us(start), us(chance.choice([3, 40, 500, 4_000])), thread=thread

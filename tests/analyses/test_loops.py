@@ -69,3 +69,32 @@ def test_nothing_repeats(drawing: Drawing, tmp_path: Path) -> None:
 def test_backward_and_the_optimizer_do_not_count(tmp_path: Path) -> None:
     drawing = looping(("aten::mul_", "aten::add_")).annotation("Optimizer.step#SGD.step", 90, 1_000)
     assert list(analysed("loops", opened(drawing, tmp_path))) == []
+
+
+BLOCK = ("aten::layer_norm", "aten::linear", "aten::gelu")
+NETWORK = ("aten::slice", "aten::conv2d", *BLOCK * 5, "aten::linear")
+
+
+@pytest.mark.parametrize(
+    "names,layers",
+    [
+        (NETWORK, 5),
+        (BLOCK, 0),
+        (("aten::layer_norm", *("aten::index", "aten::linear", "aten::silu") * 5), 0),  # experts
+        ((*BLOCK * 4, *(f"aten::f{number}" for number in range(13))), 0),  # less than half of it
+    ],
+)
+def test_a_network_that_is_called_again_has_layers(
+    names: tuple[str, ...], layers: int, tmp_path: Path
+) -> None:
+    rows = analysed("loops", opened(looping(names, times=6), tmp_path))
+    row = next(row for row in rows if row.ops == len(names))
+    assert (row.repeats, row.layers) == (6, layers)
+
+
+def test_the_first_module_of_a_repetition_counts(tmp_path: Path) -> None:
+    drawing = looping(("aten::slice", "aten::mm", "aten::tanh"))
+    for turn in range(8):
+        drawing.frame("nn.Module: Net_0", 100 + 30 * turn + 10, 20)
+    (row,) = analysed("loops", opened(drawing, tmp_path))
+    assert (row.module, row.same_place) == ("nn.Module: Net_0", True)

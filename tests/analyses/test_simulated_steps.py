@@ -114,6 +114,23 @@ def test_changes_together_are_as_long_whether_or_not_they_were_asked_for_alone(t
     assert len(asked) < len(alone._answers)
 
 
+def test_changes_simulated_at_once_are_as_long_as_one_by_one(tmp_path: Path) -> None:
+    drawing = Drawing()
+    for number in range(1, 4):
+        start = number * 300
+        drawing.mark(number, start, 250).op("aten::mm", start + 5, 90)
+        drawing.launch(LAUNCH, start + 20, 6, corr=number).kernel("gemm", start + 40, 70, corr=number)
+    changes = [
+        Change(ranges=(("aten::*", times),), spared=spared) for times in (0.5, 2.0) for spared in (0.3, 1.0)
+    ]
+    trace = opened(drawing, tmp_path)
+    together = Simulator(trace)
+    together.simulate(UNCHANGED, *changes, changes[0])
+    found = [together.lengths_ns(change) for change in changes]
+    assert found == [Simulator(trace).lengths_ns(change) for change in changes]
+    assert len({tuple(lengths) for lengths in found}) == len(changes)
+
+
 # ---------------------------------------------------------------- drawn by hand
 
 

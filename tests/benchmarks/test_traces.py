@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.samples import KEPT
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,8 +28,9 @@ Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bench")
+def folder() -> Path:
+    """The compiled generator stays here for other tests."""
+    return KEPT / "bench"
 
 
 def generate(folder: Path, *options: str) -> Path:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,16 @@ def run(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 FORKING = """
-import json, os, runpy, sys
-import accelerate, lightning.pytorch, torch, transformers
+import importlib, json, os, runpy, sys
+for name, others in (
+    ("accelerate", ("lightning", "pytorch_lightning", "transformers")),
+    ("transformers", ("lightning", "pytorch_lightning")),
+    ("lightning", ("pytorch_lightning",)),
+):
+    importlib.import_module(name)
+    importlib.import_module(f"stepscope.capture.frameworks.{name}")
+    print(name, [one for one in (*others, "duckdb", "stepscope.opening") if one in sys.modules], flush=True)
+import lightning.pytorch, torch
 for line in sys.stdin:
     folder, out, err, *words = json.loads(line)
     if not (child := os.fork()):
@@ -60,20 +69,35 @@ for line in sys.stdin:
 Trained = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@dataclass
+class Parent:
+    """A process that has imported the frameworks: that takes most of the time of a program with one."""
+
+    process: subprocess.Popen[str]
+    imported: list[str]
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
-    """Runs programs in forks of a process that has imported the frameworks: that takes most of their time."""
-    place = tmp_path_factory.mktemp("said")
-    parent = subprocess.Popen(
+def parent() -> Iterator[Parent]:
+    process = subprocess.Popen(
         [sys.executable, "-c", FORKING],
         env=ENVIRONMENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         encoding="utf-8",
     )
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    stdin, stdout = parent.stdin, parent.stdout
+    assert process.stdout is not None
+    yield Parent(process, [process.stdout.readline() for _ in range(3)])
+    process.communicate()
+
+
+@pytest.fixture(scope="module")
+def trained(parent: Parent, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Runs programs in forks of that process."""
+    place = tmp_path_factory.mktemp("said")
+    assert parent.process.stdin is not None
+    assert parent.process.stdout is not None
+    stdin, stdout = parent.process.stdin, parent.process.stdout
 
     def run_forked(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
         files = [place / f"{folder.name}.{name}" for name in ("out", "err")]
@@ -83,8 +107,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
         out, err = (file.read_text(encoding="utf-8") for file in files)
         return subprocess.CompletedProcess([*map(str, words)], code, out, err)
 
-    yield run_forked
-    parent.communicate()
+    return run_forked
+
+
+def test_a_module_imports_its_framework_alone(parent: Parent) -> None:
+    assert parent.imported == ["accelerate []\n", "transformers []\n", "lightning []\n"]
 
 
 @pytest.mark.parametrize(
@@ -161,21 +188,3 @@ def test_under_run_a_callback_tells_the_steps(tmp_path: Path) -> None:
         == "A step ends with an update by the Trainer of 2 batches."
     )
     assert calls_in_steps(tmp_path / "whole", "light", "Optimizer.step#AdamW") == [(1,)] * 2
-
-
-ALONE = """
-import sys, importlib
-for name, others in (
-    ("accelerate", ("lightning", "pytorch_lightning", "transformers")),
-    ("transformers", ("lightning", "pytorch_lightning")),
-    ("lightning", ("pytorch_lightning",)),
-):
-    importlib.import_module(name)
-    importlib.import_module(f"stepscope.capture.frameworks.{name}")
-    print(name, [one for one in (*others, "duckdb", "stepscope.opening") if one in sys.modules])
-"""
-
-
-def test_a_module_imports_its_framework_alone(tmp_path: Path) -> None:
-    done = run("-c", ALONE, folder=tmp_path)
-    assert done.stdout == "accelerate []\ntransformers []\nlightning []\n", done.stderr

@@ -84,6 +84,24 @@ class TestVariables:
         assert len(torch_settings.variables({"NCCL_X": "a" * 10_000})["NCCL_X"]) == 1000
 
 
+@pytest.fixture(scope="module")
+def of_torch(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What is found in a program that sets switches, and once it has compiled something."""
+    pytest.importorskip("torch")
+    code = (
+        "import json, time, torch\nfrom stepscope.capture.machine import environment\n"
+        "torch.set_default_dtype(torch.float64)\ntorch.backends.cudnn.benchmark = True\n"
+        "torch.use_deterministic_algorithms(True)\ntorch.set_float32_matmul_precision('high')\n"
+        "torch.autograd.set_detect_anomaly(True)\ntorch.set_num_threads(1)\n"
+        "began = time.perf_counter()\nfound = environment()\n"
+        "found['took_s'] = time.perf_counter() - began\n"
+        "found['started'] = torch.cuda.is_initialized()\n"
+        "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
+        "print(json.dumps([found, environment()]))"
+    )
+    return in_process(code, tmp_path_factory.mktemp("torch"))
+
+
 class TestEnvironment:
     def test_it_is_json_and_says_why_something_is_missing(self) -> None:
         found = environment()
@@ -106,18 +124,8 @@ class TestEnvironment:
         assert "torch" not in found
 
     @pytest.mark.slow
-    def test_the_switches_of_torch(self, tmp_path: Path) -> None:
-        pytest.importorskip("torch")
-        code = (
-            "import json, time, torch\nfrom stepscope.capture.machine import environment\n"
-            "torch.set_default_dtype(torch.float64)\ntorch.backends.cudnn.benchmark = True\n"
-            "torch.use_deterministic_algorithms(True)\ntorch.set_float32_matmul_precision('high')\n"
-            "torch.autograd.set_detect_anomaly(True)\ntorch.set_num_threads(1)\n"
-            "began = time.perf_counter()\nfound = environment()\n"
-            "found['took_s'] = time.perf_counter() - began\n"
-            "found['started'] = torch.cuda.is_initialized()\nprint(json.dumps(found))"
-        )
-        found = in_process(code, tmp_path)
+    def test_the_switches_of_torch(self, of_torch: Any) -> None:
+        found = of_torch[0]
         told = found["torch"]
         assert told["default_dtype"] == "float64"
         assert told["cudnn_benchmark"] is True
@@ -131,14 +139,8 @@ class TestEnvironment:
         assert found["started"] is False
 
     @pytest.mark.slow
-    def test_what_torch_compile_made_is_counted(self, tmp_path: Path) -> None:
-        pytest.importorskip("torch")
-        code = (
-            "import json, torch\nfrom stepscope.capture.machine import environment\n"
-            "torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
-            "print(json.dumps(environment()))"
-        )
-        told = in_process(code, tmp_path)["torch"]
+    def test_what_torch_compile_made_is_counted(self, of_torch: Any) -> None:
+        told = of_torch[1]["torch"]
         assert told["compiles"] is True
         assert told["compiled_graphs"] == 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import stepscope
 
 PROGRAMS = Path(__file__).parent / "programs"
 STEPSCOPE = [sys.executable, "-m", "stepscope", "run", "--no-report"]
@@ -74,9 +77,10 @@ def program(name: str) -> str:
 
 
 def test_a_plain_loop_is_measured_and_recorded_twice(tmp_path: Path) -> None:
-    found = ran(tmp_path, program("plain"), "--steps", "200", stdin="typed")
+    own = ("--steps", "200", "--out", "there", "--light")  # which are not those of the command
+    found = ran(tmp_path, program("plain"), *own, stdin="typed")
     assert found.code == 0, found.err
-    assert found.out == "steps 200, out '', light False, read 'typed'\n"
+    assert found.out == "steps 200, out 'there', light True, read 'typed'\n"
     assert found.rank["step"]["sentence"] == "A step is one call of AdamW.step."
     assert (found.rank["step"]["found_by"], found.rank["step"]["backward_passes"]) == ("optimizer", 1)
     # At most 25, unless the machine is so busy that this passes for a long program.
@@ -88,14 +92,8 @@ def test_a_plain_loop_is_measured_and_recorded_twice(tmp_path: Path) -> None:
     assert found.run["exit_code"] == 0
     assert found.run["ended"] >= found.run["started"]
     assert found.rank["state"] == "finished"
-    assert found.run["command"][1:] == [program("plain"), "--steps", "200"]
+    assert found.run["command"][1:] == [program("plain"), *own]
     assert not [path.name for path in found.folder.iterdir() if "part" in path.name]
-
-
-def test_flags_behind_the_program_are_its_own(tmp_path: Path) -> None:
-    found = ran(tmp_path, "--light", program("plain"), "--steps", "155", "--out", "there", "--light")
-    assert found.out == "steps 155, out 'there', light True, read ''\n"
-    assert list(found.passes) == ["light"]
 
 
 @pytest.mark.parametrize(
@@ -125,19 +123,38 @@ def test_accumulation_with_workers(tmp_path: Path, context: str) -> None:
 @pytest.mark.parametrize(
     "name, sentence",
     [
-        ("adversarial", "A step is a round of 4 updates by 2 optimizers."),
-        ("acting", "A step is a round of 16 calls of Adam.step."),
         ("inferring", "A step is one call of Classifier."),
-        ("updating_by_hand", "A step is one call of Linear."),
-        ("compiled", "A step is one call of SGD.step."),
+        ("compiled aot_eager", "A step is one call of SGD.step."),
+        # The same with a C++ compiler in it, which takes ten times as long.
+        pytest.param("compiled inductor", "A step is one call of SGD.step.", marks=pytest.mark.exhaustive),
     ],
 )
 def test_what_a_step_is(tmp_path: Path, name: str, sentence: str) -> None:
-    found = ran(tmp_path, program(name))
+    file, *words = name.split()
+    found = ran(tmp_path, program(file), *words)
     assert found.code == 0, found.err
+    assert_two_passes(found, sentence)
+
+
+def assert_two_passes(found: Ran, sentence: str) -> None:
     assert found.rank["step"]["sentence"] == sentence
     assert set(found.passes) == {"light", "full"}
     assert not [note for note in found.rank["notes"] if "failed" in note or "given up" in note]
+
+
+@pytest.mark.parametrize(
+    "name, sentence",
+    [
+        ("adversarial", "A step is a round of 4 updates by 2 optimizers."),
+        ("acting", "A step is a round of 16 calls of Adam.step."),
+        ("updating_by_hand", "A step is one call of Linear."),
+    ],
+)
+def test_what_a_step_is_in_other_programs(torch: Any, tmp_path: Path, name: str, sentence: str) -> None:
+    """Steps are told by what the command and a block share, and a block needs no import of torch."""
+    with stepscope.profile(steps=5, out=tmp_path / "run"):
+        runpy.run_path(program(name), run_name="__main__")
+    assert_two_passes(Ran(0, "", "", tmp_path / "run"), sentence)
 
 
 def test_a_named_module(tmp_path: Path) -> None:
@@ -145,12 +162,12 @@ def test_a_named_module(tmp_path: Path) -> None:
     assert found.rank["step"]["name"] == "Linear"
 
 
-def test_a_module_of_a_package(tmp_path: Path) -> None:
+def test_flags_behind_a_module_of_a_package_are_its_own(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     text = (PROGRAMS / "plain.py").read_text()
     (tmp_path / "pkg" / "train.py").write_text(text)
-    found = ran(tmp_path, "--light", "-m", "pkg.train", "--steps", "150")
-    assert found.out.startswith("steps 150")
+    found = ran(tmp_path, "--light", "-m", "pkg.train", "--steps", "155", "--out", "there", "--light")
+    assert found.out == "steps 155, out 'there', light True, read ''\n"
     assert list(found.passes) == ["light"]
 
 

@@ -334,7 +334,7 @@ def test_only_one_place_opens_files_for_writing() -> None:
     stores = {name for name in found if name.startswith("store/")} - {"store/export.py"}
     assert stores <= {
         f"store/{name}.py"
-        for name in ("columns", "layout", "leftovers", "rows", "sums", "timeline_files", "writer")
+        for name in ("columns", "layout", "leftovers", "links", "rows", "sums", "timeline_files", "writer")
     }
     # A timer says a fixed line when nothing else can be said.
     assert found - stores <= makers | allowed | {"cli/commands/query.py"}

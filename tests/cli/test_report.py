@@ -132,9 +132,22 @@ def test_it_starts_no_threads_for_linear_algebra() -> None:
 
 
 @pytest.mark.slow
-def test_pandas_is_not_imported_for_it() -> None:
-    pytest.importorskip("pandas")
-    command = "import sys; from stepscope.cli.main import main; main(['report', '--demo'])"
-    code = f"{command}; print('pandas' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("name", ["numpy", "pandas"])
+def test_what_takes_long_to_import_is_not_imported_for_it(name: str) -> None:
+    pytest.importorskip(name)
+    told = f"atexit.register(lambda: print({name!r} in sys.modules, flush=True))"
+    code = f"import atexit, sys; {told}; from stepscope.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "report", "--demo"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+@pytest.mark.slow
+def test_who_calls_a_command_may_use_numpy_with_arrow() -> None:
+    pytest.importorskip("numpy")
+    code = (
+        "from stepscope.cli.main import main; main(['report', '--demo']); "
+        "import numpy, pyarrow; print(pyarrow.array(numpy.arange(3)).to_numpy().sum())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "3"

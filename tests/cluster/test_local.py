@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from tests.cluster.ranks import GLOO, Stalled, alive, children, drawn, forget_ch
 
 from stepscope import memory
 from stepscope.analyses.kernels import Kernel
+from stepscope.cluster import worker
 from stepscope.cluster.engine import Outcome
 from stepscope.cluster.local import HereEngine, LocalEngine, cores
 from stepscope.cluster.tasks import RankTask, done, read_table
@@ -166,6 +168,18 @@ def test_workers_end_with_their_head(tmp_path: Path, number: int) -> None:
     assert head.returncode == (-number if number == signal.SIGKILL else 130)
     assert (said, complained) == (b"", b"")
     assert [path.name for path in (tmp_path / "store").glob(".*")] == []
+
+
+def test_a_worker_whose_head_is_gone_says_nothing() -> None:
+    for _ in range(3):
+        ours, theirs = socket.socketpair()
+        ours.close()
+        command = worker.command(theirs.fileno(), 100_000_000)
+        done = subprocess.run(
+            command, pass_fds=[theirs.fileno()], capture_output=True, timeout=60, check=False
+        )
+        theirs.close()
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_memory_is_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,11 @@ def test_healthy_only_without_the_profiler_says_so() -> None:
     )
 
 
+def test_far_from_the_peak_is_not_healthy() -> None:
+    step = busy_pace(losses=losses(device=0.9))
+    assert verdict(step, rooflines("compute", peak_share=0.19), kernel=9.8 * MS).word == "compute-bound"
+
+
 def test_a_large_gain_in_precision_is_not_healthy() -> None:
     step = busy_pace(losses=losses(device=0.9))
     unsure = advice(Claim(Time.DEVICE), device_ns=(0.0, 3.0 * MS))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.drawing import LAYOUTS, Drawing, Layout
 from tests.native.rebuilt import Event, Reading, loads, read
-from tests.trying import some
+from tests.trying import some, tries
 
 BASE = 1767225600000000000
 OBJECTS = [replace(layout, base="after") for layout in LAYOUTS if layout.metadata == layout.base == "before"]
@@ -66,7 +66,7 @@ def said_something(reading: Reading) -> bool:
     "layout", some([OBJECTS[0], *LISTS, *OBJECTS[1:]], 2), ids=lambda layout: f"{layout.root}-{layout.style}"
 )
 def test_a_file_may_be_cut_anywhere(layout: Layout) -> None:
-    text = drawn(6).json(layout)
+    text = drawn(tries(3, 6)).json(layout)
     raw = text.encode()
     places = spans(text)
     all_of_it = read(raw)

@@ -74,3 +74,34 @@ def test_rows_that_are_taken_early_are_the_same(seed: int) -> None:
     assert len(whole) == sum(len(run) for run in runs)
     for piece, take_every in ((1, 1), (7, 3), (50, 2)):
         assert swept(runs, piece, take_every) == whole
+
+
+def given_in_two(payload: list[list[memoryview | None]]) -> list[Any]:
+    """The payload of two pieces of two rows each, as it comes back."""
+    sweep = _native.ThreadSweep([2])
+    run = sweep.add_run(0, True, False, False, -1, 0, -1)
+    for number, columns in enumerate(payload):
+        assert sweep.advance((1 << 63) - 1) == run
+        times = [memoryview(array("q", (at + 20 * number, at + 20 * number + 10))) for at in (0, 100)]
+        sweep.give(run, times[0], times[1], memoryview(array("q", (5, 5))), columns)
+    assert sweep.advance((1 << 63) - 1) == run
+    sweep.end_run(run)
+    assert sweep.advance((1 << 63) - 1) == -1
+    sweep.finish_thread()
+    taken: Any = sweep.take(0, 1)
+    return [None if one is None else (list(one[0]), one[1] and one[1].tolist()) for one in taken["payload"]]
+
+
+def test_a_column_with_nothing_in_it() -> None:
+    names, values = (memoryview(array("q", numbers)) for numbers in ((7, 8), (1, 2)))
+    whole = ([7, 8, 7, 8], None)
+    assert given_in_two([[names, values], [names, values]]) == [whole, ([1, 2, 1, 2], None)]
+    partly = ([_native.NULL, _native.NULL, 1, 2], [0b1100])
+    assert given_in_two([[names, None], [names, values]]) == [whole, partly]
+    assert given_in_two([[names, None], [names, None]]) == [whole, None]
+
+
+def test_a_column_by_which_events_are_told_apart_is_there() -> None:
+    names = memoryview(array("q", (7, 8)))
+    with pytest.raises(ValueError, match="a column that it needs"):
+        given_in_two([[None, names]])

@@ -6,6 +6,7 @@ import os
 import random
 import struct
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ def sweep(
 ) -> None:
     """Gives runs to the sweep in pieces, as the store does; events are numbered through all runs."""
     kinds = _native.TimelineKinds(b"", bytes([0, 1]))
-    made = _native.TimelineSweep(file, kinds, track, threads)
+    mergers = _native.LaneMergers(file, 0, threads)
+    made = _native.TimelineSweep(mergers, kinds, track)
     waiting, first = {}, 0
     for run in runs:
         numbered = sorted(enumerate(run, first), key=lambda one: one[1].key(one[0]))
@@ -72,6 +74,7 @@ def sweep(
         else:
             made.end_run(hungry)
     made.finish()
+    mergers.finish()
 
 
 def level(file: _native.TimelineFile, number: int, track: int = 3) -> list[Box]:
@@ -95,7 +98,11 @@ def lanes(events: list[Event], *, nests: bool) -> list[int]:
     return [lane for lane, _ in taken]
 
 
-times = st.one_of(st.integers(-5000, 300_000), st.integers(0, 40).map(lambda one: one * 1000))
+times = st.one_of(
+    st.integers(-5000, 300_000),
+    st.integers(0, 40).map(lambda one: one * 1000),
+    st.integers(1_020_000, 1_030_000),  # where the second tile begins
+)
 durations = st.one_of(
     st.integers(0, 900), st.integers(0, 5000), st.integers(0, 70_000), st.sampled_from([0, 1000, 4000])
 )
@@ -168,14 +175,61 @@ def test_several_threads_make_what_one_makes() -> None:
     assert made[0] == made[1] == made[2]
 
 
+@pytest.mark.parametrize("threads", [0, 1, 3])
+def test_tracks_at_a_time(threads: int) -> None:
+    """Several tracks share the threads; each is done when all of it is in the file."""
+    chance = random.Random(6)
+    run_of = {
+        track: [
+            Event(chance.randrange(10**7), chance.randrange(3000), track) for _ in range(2000 * track + 10)
+        ]
+        for track in range(4)
+    }
+    with empty() as (file, _):
+        mergers = _native.LaneMergers(file, 0, threads)
+        kinds = _native.TimelineKinds(b"", b"")
+        sweeps = {track: _native.TimelineSweep(mergers, kinds, track) for track in run_of}
+        waiting = {
+            track: sorted(enumerate(run), key=lambda one: one[1].key(one[0])) for track, run in run_of.items()
+        }
+        while waiting:
+            for track, rows in list(waiting.items()):
+                number = sweeps[track].add_run()
+                sweeps[track].give(number, columns(rows[:500]), OP, None)
+                sweeps[track].end_run(number)
+                del rows[:500]
+                assert sweeps[track].advance((rows[0][1].start or 0) if rows else FOREVER) == -1
+                if not rows:
+                    sweeps.pop(track).finish()
+                    del waiting[track]
+        mergers.finish()
+        assert all(done for _, done, *_ in file.tracks())
+        found = {track: [level(file, number, track) for number in range(9)] for track in run_of}
+    for track, run in run_of.items():
+        with empty() as (file, _):
+            sweep(file, [run], track=track, piece=1000)
+            assert found[track] == [level(file, number, track) for number in range(9)]
+
+
+def threads() -> set[str]:
+    return {task.name for task in Path("/proc/self/task").iterdir()}
+
+
 def test_a_sweep_that_is_given_up_ends_its_threads() -> None:
     with empty() as (file, _):
-        made = _native.TimelineSweep(file, _native.TimelineKinds(b"", b""), 3, 3)
+        others = threads()
+        mergers = _native.LaneMergers(file, 0, 3)
+        made = _native.TimelineSweep(mergers, _native.TimelineKinds(b"", b""), 3)
         made.give(made.add_run(), columns([(at, Event(at, 1)) for at in range(9000)]), OP, None)
         assert made.advance(FOREVER) == 0
-        running = len([*Path("/proc/self/task").iterdir()])
-        del made
-        assert len([*Path("/proc/self/task").iterdir()]) < running
+        started = threads() - others
+        assert started
+        del made, mergers
+        # A thread that was joined may still be listed for a moment; others of this process come and go.
+        until = time.monotonic() + 10
+        while started <= threads() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not started <= threads()
 
 
 def test_more_than_a_chunk_and_wide_numbers() -> None:
@@ -224,7 +278,8 @@ def test_what_has_no_time_is_no_box() -> None:
 def test_ranges_of_a_device_lie_below_its_work() -> None:
     with empty() as (file, _):
         kinds = _native.TimelineKinds(bytes([KERNEL, 3 + RANGES, OTHER + 2 * RANGES, NOTHING]), b"")
-        made = _native.TimelineSweep(file, kinds, 0)
+        mergers = _native.LaneMergers(file, 0)
+        made = _native.TimelineSweep(mergers, kinds, 0)
         run = made.add_run()
         rows = [Event(0, 10_000), Event(1000, 500), Event(1200, 500), Event(1300, 9), Event(1400, 9)]
         made.advance(FOREVER)
@@ -232,6 +287,7 @@ def test_ranges_of_a_device_lie_below_its_work() -> None:
         made.end_run(run)
         assert made.advance(FOREVER) == -1
         made.finish()
+        mergers.finish()
         found = {box.event: (box.lane, box.kind) for box in boxes_of(file.tile(0, 0, 0))}
         assert found == {1: (0, KERNEL), 2: (1, KERNEL), 0: (2, 3), 3: (3, OTHER)}
 
@@ -243,6 +299,10 @@ def test_deeper_than_there_are_lanes() -> None:
         found = boxes_of(file.tile(3, 0, 0))
         assert [box.event for box in sorted(found, key=lambda box: box.event)] == list(range(deep))
         assert {box.lane for box in found} == set(range(4096))
+        for number in range(1, 6):
+            boxes = boxes_of(file.tile(3, number, 0))
+            assert sum(box.count for box in boxes) == deep
+            assert all(box.busy <= box.dur for box in boxes)
 
 
 def test_every_byte_of_the_boxes_counts() -> None:
@@ -303,11 +363,13 @@ def test_an_index_that_wants_more_than_there_is() -> None:
                 other.load(index)
 
 
-def test_a_disk_that_is_full() -> None:
+@pytest.mark.parametrize("threads", [0, 2])
+def test_a_disk_that_is_full(threads: int) -> None:
     with Path("/dev/full").open("rb+", buffering=0) as full:
         file = _native.TimelineFile(full.fileno(), 1000, 1024)
         with pytest.raises(OSError, match="No space left"):
-            sweep(file, [[Event(0, 5)]])
+            sweep(file, [[Event(at, 5) for at in range(50_000)]], piece=10_000, threads=threads)
+        assert not any(done for _, done, *_ in file.tracks())
 
 
 def test_no_such_level() -> None:

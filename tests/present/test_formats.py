@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.packages import install
 from tests.present.drawn_report import report
 
 from stepscope import registry
@@ -35,15 +36,13 @@ slack = written_by_the_recipe()
 
 
 @pytest.fixture
-def with_slack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registers the format as another package would."""
-
-    def found(*, group: str) -> EntryPoints:
-        mine = EntryPoint("slack", f"{__name__}:slack", group)
-        return EntryPoints([mine] if group == "stepscope.present.report" else [])
-
-    monkeypatch.setattr("importlib.metadata.entry_points", found)
-    monkeypatch.setattr(EntryPoint, "load", lambda point: slack)
+def with_slack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Installs the format as another package."""
+    found = RECIPE.search((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert found
+    install(monkeypatch, tmp_path / "site", {"stepscope.present.report": {"slack": "slack_format:slack"}})
+    (tmp_path / "site" / "slack_format.py").write_text(found[1], encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "slack_format", raising=False)
 
 
 def test_a_format_of_another_package(

@@ -6,13 +6,13 @@ import re
 import sqlite3
 import sys
 from contextlib import closing
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyarrow import csv
+from tests import packages
 
 from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.store.writer import StoreWriter
@@ -25,17 +25,11 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Has the sources below found, and the one that the recipe shows, as those of an installed package."""
     found = RECIPE.search((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert found
-    (folder / "recipe_package.py").write_text(found[1])
-    monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "recipe_package", raising=False)
-    points = [("kernels_csv", "recipe_package:kernels_csv")]
-    points += [(name, f"{__name__}:{name}") for name in ("memory_csv", "compile_logs", "spans_db")]
-
-    def installed(*, group: str) -> EntryPoints:
-        given = points if group == "stepscope.sources" else []
-        return EntryPoints(EntryPoint(name, value, group) for name, value in given)
-
-    monkeypatch.setattr("importlib.metadata.entry_points", installed)
+    points = {"kernels_csv": "recipe_package:kernels_csv"}
+    points |= {name: f"{__name__}:{name}" for name in ("memory_csv", "compile_logs", "spans_db")}
+    packages.install(monkeypatch, folder, {"stepscope.sources": points})
+    (folder / "recipe_package.py").write_text(found[1])
 
 
 @source(sniff=lambda given: given.head.startswith(b"time_us,thread,address,bytes,allocated"))

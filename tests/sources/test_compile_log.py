@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
 from tests.samples import DATA
+from tests.trying import tries
 
 import stepscope
 from stepscope.errors import StepscopeError
@@ -465,6 +466,7 @@ class TestDamaged:
             at += size
         assert list(entries([*pieces, text[at:]])) == list(entries([text]))
 
+    @settings(max_examples=tries(30, 1000))
     @given(st.binary(max_size=60), st.integers(0, 5000), st.integers(0, 200))
     def test_damage_anywhere_raises_nothing_odd(self, noise: bytes, at: int, gone: int) -> None:
         import tempfile

@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.drawing import Drawing
 from tests.samples import DATA
+from tests.trying import tries
 
 import stepscope
 from stepscope.errors import StepscopeError
@@ -337,6 +338,7 @@ class TestRefused:
         assert rows(trace, "SELECT count(DISTINCT launch) FROM kernel_counters")[0][0] >= 6
         assert any("no row of the page" in one.reason for one in trace.meta.damage)
 
+    @settings(max_examples=tries(30, 1000))
     @given(st.binary(max_size=80), st.integers(0, 15_000), st.integers(0, 400))
     def test_damage_anywhere_raises_nothing_odd(self, noise: bytes, at: int, gone: int) -> None:
         import tempfile

@@ -79,6 +79,51 @@ class TestAnyPieces:
         assert streamed[2:] == sorted_first[2:]
         assert sum(streamed[0].values()) == 6001
 
+    @pytest.mark.parametrize("size", [4_097, 5_000, 9_999])
+    def test_large_pieces_are_read_where_they_lie(self, size: int) -> None:
+        trace = Packets().thread(1, 5, 5)
+        for i in range(2000):
+            trace.begin(f"op{i % 7}" + "x" * (i % 13), i * 10, 1, "cpu_op").end(i * 10 + 5)
+        trace.begin("y" * 20_000, 30_000, 1, "cpu_op").end(30_005)
+        raw = trace.trace()
+        assert events_of(raw, size) == events_of(raw)
+        damaged = raw[:30_000] + b"\xff" * 9 + raw[30_000:]
+        assert events_of(damaged, size) == events_of(damaged)
+
+    @pytest.mark.parametrize("count", [3, 5_000])
+    def test_ends_in_the_order_of_begins_after_many_slices(self, count: int) -> None:
+        trace = Packets().thread(1, 5, 5).thread(2, 5, 6)
+        for i in range(500):
+            trace.begin("a", i * 10, 1, "cpu_op").end(i * 10 + 5)
+        trace.begin("around", 8_000, 1, "cpu_op")
+        overlapping = [
+            {
+                "name": "o",
+                "at": 9_000 + i * 10,
+                "until": 9_015 + i * 10,
+                "category": "cpu_op",
+                "track": 1 + i % 2,
+            }
+            for i in range(count * 2)
+        ]
+        raw = trace.group(*overlapping).trace()
+        found = events_of(raw, streams_after=2_000)
+        assert sum(found[0].values()) == 501 + count * 2
+        assert sum(n for (_, _, dur), n in found[0].items() if dur == 15) == count * 2
+        assert found[0] == events_of(raw)[0]
+
+    def test_slices_too_deep_after_many_are_counted(self) -> None:
+        trace = Packets().thread(1, 5, 5)
+        for i in range(500):
+            trace.begin("a", i * 10, 1, "cpu_op").end(i * 10 + 5)
+        for i in range(4_100):
+            trace.begin("deep", 6_000 + i, 1, "cpu_op")
+        for i in range(4_100):
+            trace.end(20_000 + i)
+        found = events_of(trace.trace(), streams_after=2_000)
+        assert sum(found[0].values()) == 500 + 4_096
+        assert found[2] == [("slices that are nested over 4,096 deep, left out", 4, 0)]
+
     def test_a_track_that_goes_back_late_is_said(self) -> None:
         trace = Packets().thread(1, 5, 5)
         for i in range(500):

@@ -12,6 +12,7 @@ import pytest
 from tests.drawing import Drawing
 from tests.samples import DATA, open_shared
 from tests.snapshots import BACKWARD, BASE_US, FORWARD, MIB, DrawnAllocator, frame
+from tests.trying import tries
 
 import stepscope
 from stepscope.errors import StepscopeError
@@ -205,7 +206,7 @@ class TestOtherVersions:
 
 class Attack:
     def __reduce__(self) -> tuple[Any, ...]:
-        return print, ("executed",)
+        return exec, ("print('executed')",)  # not print itself, which Ray replaces by its own
 
 
 class TestBadOnes:
@@ -216,7 +217,7 @@ class TestBadOnes:
         told["device_traces"][0].append(Attack())
         path = tmp_path / "x.pickle"
         path.write_bytes(pickle.dumps(told))
-        with pytest.raises(StepscopeError, match=r"wants to load builtins\.print") as refused:
+        with pytest.raises(StepscopeError, match=r"wants to load builtins\.exec") as refused:
             stepscope.open(path)
         assert "Nothing in it was run" in str(refused.value)
         assert "_dump_snapshot" in (refused.value.hint or "")
@@ -239,7 +240,7 @@ class TestBadOnes:
         made = drawn()
         whole = made.write(tmp_path / "x").read_bytes()
         expected = as_tables(made.snapshot())
-        for size in range(2, len(whole), 37):
+        for size in range(2, len(whole), tries(111, 37)):
             path = tmp_path / f"{size}.pickle"
             path.write_bytes(whole[:size])
             try:

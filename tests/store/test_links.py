@@ -204,6 +204,15 @@ class TestRowGroups:
         )
 
 
+def streams(path: Path) -> list[pa.Table]:
+    """The Arrow streams in a file, one after the other."""
+    found = []
+    with pa.OSFile(str(path)) as file:
+        while file.tell() < file.size():
+            found.append(pa.ipc.open_stream(file).read_all())
+    return found
+
+
 class TestWaiting:
     """Rows wait for their links in memory, and beyond a bound on disk."""
 
@@ -236,7 +245,11 @@ class TestWaiting:
         schema = arrow_schema(table.read_columns)
         batches = [
             pa.RecordBatch.from_arrays(
-                [pa.array([at, at + 1], field.type) for field in schema], schema=schema
+                [
+                    pa.array([None, 3] if field.name == "external_id" else [at, at + 1], field.type)
+                    for field in schema
+                ],
+                schema=schema,
             )
             for at in range(0, 10, 2)
         ]
@@ -245,7 +258,10 @@ class TestWaiting:
         for number, batch in enumerate(batches):
             staged.add(batch, [(number, 0, 1, 0), (number + 1, 1, 1, 0)])
         staged.close()
-        assert pa.ipc.open_file(staged.path).num_record_batches == 6  # two batches of five are in memory
+        on_disk = streams(staged.path)  # two batches of five are in memory
+        assert len(on_disk) == 6
+        assert ["external_id" in piece.schema.names for piece in on_disk] == 3 * [False, True]
+        assert staged.piece(6).equals(batches[3].slice(0, 1))
         assert [event for piece in staged.pieces() for event in piece["event"].to_pylist()] == [*range(10)]
         assert staged.first_rows == [*range(10)]
         assert staged.piece(7).equals(batches[3].slice(1, 1))

@@ -305,6 +305,42 @@ def test_reading_is_allowed(sql: str, trace: Trace) -> None:
     assert trace.arrow(sql).num_rows
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        'SELECT name FROM OPS UNION ALL SELECT name FROM "Kernels" ORDER BY ALL',
+        "SELECT (SELECT count(*) FROM views.kernels) + (SELECT count(*) FROM stored.ops) AS n",
+        "WITH mine AS (FROM kernels) SELECT k.name FROM mine JOIN memory.views.device_work k USING (event)",
+        "SHOW TABLES",
+        "DESCRIBE launches",
+        "SELECT view_name FROM duckdb_views() WHERE schema_name = 'views' ORDER BY ALL",
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'views' ORDER BY ALL",
+        "SELECT viewname FROM pg_catalog.pg_views WHERE schemaname = 'views' ORDER BY ALL",
+        "SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY ALL",
+        "SELECT name FROM pragma_table_info('views.ops') ORDER BY ALL",
+        "SELECT count FROM histogram(ops, dur_ns) ORDER BY ALL",
+        "SELECT * FROM opz",
+        "SELECT nothing FROM ops",
+    ],
+)
+def test_views_are_made_as_they_are_named_and_nobody_notices(sql: str, tmp_path: Path) -> None:
+    def told(trace: Trace) -> Any:
+        try:
+            return trace.arrow(sql).to_pylist()
+        except StepscopeError as error:
+            return error.message, error.hint
+
+    first, other = (stepscope.open(DRAWN.write(tmp_path / "a.json"), store=tmp_path) for _ in range(2))
+    assert other.arrow("SHOW TABLES").num_rows > 30
+    assert told(first) == told(other) != []
+
+
+def test_a_query_makes_the_views_that_it_names(tmp_path: Path) -> None:
+    trace = stepscope.open(DRAWN.write(tmp_path / "a.json"), store=tmp_path)
+    trace.arrow("SELECT count(*) FROM ops WHERE name = 'kernels'")
+    assert trace._shared._read_only._made == {"ops"}
+
+
 def test_python_variables_are_no_tables(trace: Trace) -> None:
     import pyarrow as pa
 

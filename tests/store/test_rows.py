@@ -194,6 +194,12 @@ def test_what_is_refused(table: str, columns: dict[str, Any], message: str, tmp_
     assert found.value.hint
 
 
+def test_what_is_added_beside_is_refused_as_well(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path)
+    with pytest.raises(StepscopeError, match="the column args is no JSON object"), writer.beside():
+        writer.add_rows("ops", pa.table({**HOST, "args": ["[]"]}))
+
+
 def test_a_cut_and_read_again_says_the_same(tmp_path: Path) -> None:
     from stepscope.store.export import export
 

@@ -18,6 +18,7 @@ from tests.samples import DATA, open_shared
 from stepscope.errors import StepscopeError
 from stepscope.opening import open_trace
 from stepscope.schema import COMMUNICATION_KERNEL
+from stepscope.store import timeline_sweeps
 from stepscope.store.timeline import KINDS, WIDTH_NS, Timeline, Track, timeline_of
 from stepscope.store.trace import Trace
 
@@ -221,6 +222,16 @@ def test_it_is_made_once(tmp_path: Path) -> None:
     assert not [file.name for file in trace.folder.iterdir() if file.name.endswith(".partial")]
 
 
+@pytest.mark.parametrize("most", [0, 3])
+def test_tracks_that_are_swept_alone(most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few row groups are held at a time where that is all there is room for."""
+    trace = open_trace(DATA / "h200_ddp_gloo_rank0.pt.trace.json.gz", store=tmp_path)
+    boxes = every(timeline_of(trace))
+    (trace.folder / "timeline.sums.txt").unlink()
+    monkeypatch.setattr(timeline_sweeps, "_OPEN_GROUPS", most)
+    assert every(again(trace)) == boxes
+
+
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["gone", "cut", "longer", "changed", "empty"])
 def test_damage(name: str, damage: str, tmp_path: Path) -> None:
@@ -233,13 +244,33 @@ def test_damage(name: str, damage: str, tmp_path: Path) -> None:
     changed = {
         "cut": was[:-9],
         "longer": was + b"more",
-        "changed": was[:middle] + bytes([was[middle] ^ 1]) + was[middle + 1 :],
+        # Not one byte: nobody reads boxes for pixels that are wider than the trace.
+        "changed": was[:middle] + bytes(one ^ 1 for one in was[middle:]),
         "empty": b"",
     }
     if damage in changed:
         file.write_bytes(changed[damage])
     assert every(again(trace)) == boxes
     assert file.read_bytes() == was
+
+
+def test_one_of_an_older_version_is_made_again_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trace = open_trace(SLOW_ITEM, store=tmp_path)
+    boxes = every(timeline_of(trace))
+    file = trace.folder / "timeline.index"
+    was = file.read_bytes()
+    head, line, rest = was.partition(b"\n")
+    file.chmod(0o644)
+    file.write_bytes(b"stepscope timeline 1" + line + rest)
+    assert every(again(trace)) == boxes
+    assert file.read_bytes() == was
+    assert caplog.text == ""
+    file.chmod(0o644)
+    file.write_bytes(head + b"0" + line + rest)
+    assert every(again(trace)) == boxes
+    assert "is damaged: it is made again" in caplog.text
 
 
 def test_damage_while_it_is_open(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

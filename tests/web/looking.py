@@ -30,10 +30,11 @@ class Looker:
         # The token becomes a cookie at any address; the first page may take its time.
         self.context.new_page().goto(f"http://127.0.0.1:{window.port}/static/icon.svg?token={window.token}")
 
-    def look(self, path: str) -> Page:
-        """A page, after its blocks were drawn."""
-        page = self.context.new_page()
-        Seen(page, self.complaints)
+    def look(self, path: str, page: Page | None = None) -> Page:
+        """A page, after its blocks were drawn; to make a new one costs more than to go on with an old one."""
+        if page is None:
+            page = self.context.new_page()
+            Seen(page, self.complaints)
         answer = page.goto(f"http://127.0.0.1:{self.window.port}{path}")
         assert answer is not None
         assert answer.status == 200, page.inner_text("main")[:500]

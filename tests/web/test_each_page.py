@@ -73,8 +73,9 @@ def looker(
 
 
 def test_pages_draw_and_complain_of_nothing(looker: Looker) -> None:
+    page = None
     for path in PAGES:
-        page = looker.look(f"/{path}")
+        page = looker.look(f"/{path}", page)
         assert looker.complaints == [], path
         assert page.locator("main h1").count() == 1, path
         shown = page.inner_text("main")
@@ -82,7 +83,6 @@ def test_pages_draw_and_complain_of_nothing(looker: Looker) -> None:
         assert page.locator("main .problem").count() == 0, (path, shown[:300])
         # What is too wide scrolls by itself, the page does not.
         assert page.evaluate("document.documentElement.scrollWidth") <= 1400, path
-        page.close()
 
 
 def test_code_stands_beside_its_cost(looker: Looker) -> None:

@@ -17,7 +17,9 @@ def test_a_page_is_given_to_who_has_the_token(demo: Window) -> None:
     assert "Findings" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/findings", "/api/state", "/static/page.js", "/style.css", "/nothing"])
+@pytest.mark.parametrize(
+    "path", ["/findings", "/api/state", "/script.js?of=page.js", "/style.css", "/nothing"]
+)
 def test_nothing_is_given_without_the_token(demo: Window, path: str) -> None:
     answer = demo.ask(path, token=False)
     assert answer.status == 403
@@ -49,6 +51,16 @@ def test_a_forwarded_port_is_no_foreign_host(demo: Window) -> None:
     assert demo.ask("/api/state", Host="localhost:9", Origin="http://localhost:9").status == 200
 
 
-@pytest.mark.parametrize("path", ["/static/../opened.py", "/static/%2e%2e/opened.py", "/static//etc/passwd"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../opened.py",
+        "/static/%2e%2e/opened.py",
+        "/static//etc/passwd",
+        "/script.js",
+        "/script.js?of=page.js,../opened.py",
+        "/script.js?of=/etc/passwd",
+    ],
+)
 def test_no_path_leads_out_of_the_static_folder(demo: Window, path: str) -> None:
     assert demo.ask(path).status == 404

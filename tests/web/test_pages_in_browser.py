@@ -52,6 +52,42 @@ def test_no_column_is_cut_in_a_small_window(browser: Any, demo: Window, name: st
     assert page.tab.evaluate(WIDE) == []
 
 
+ROOFS = """async () => {
+    const { draw } = await import("/static/blocks/scatter.js");
+    const element = document.createElement("div");
+    document.querySelector("main").append(element);
+    const point = { kind: "memory", says: "" };
+    const points = [70, 85, 90, 95].map((y, row) =>
+        ({ ...point, x: 300 + row, y, size: 9 - row, name: `aten::convolution_${row}`, row }));
+    const roofs = [100, 60].map((peak) => ({ name: `tf32: ${peak} TFLOP/s`, peak, slope: 10 }));
+    draw(element, { points, roofs, x: "FLOPs per byte", y: "TFLOP/s", colours: {} });
+    await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
+    const boxes = (which) => [...element.querySelectorAll(which)].map((one) => one.getBoundingClientRect());
+    const meet = (a, b) =>
+        a.left < b.right && b.left < a.right && a.top + 3 < b.bottom && b.top + 3 < a.bottom;
+    const [over, beside] = [boxes(".roof-name"), boxes(".point-name")];
+    const last = [...element.querySelectorAll("svg > *")].findLastIndex((one) => one.matches(".point"));
+    const first = [...element.querySelectorAll("svg > *")].findIndex((one) => one.matches(".roof-name"));
+    return [over.length, beside.length, over.some((a) => beside.some((b) => meet(a, b))), first > last];
+}"""
+
+
+def test_names_of_roofs_and_of_points_keep_apart(browser: Any, demo: Window) -> None:
+    roofs, points, meet, on_top = Page(browser, demo).go("/trust").evaluate(ROOFS)
+    assert roofs == 2
+    assert points > 0
+    assert not meet
+    assert on_top
+
+
+def test_shares_of_the_step_are_told_once(browser: Any, demo: Window) -> None:
+    tab = Page(browser, demo).go("/overview")
+    told = tab.locator(".slice-told")
+    assert "%" not in told.inner_text()
+    tab.locator(".slices-plot").hover()
+    assert "%" in told.inner_text()
+
+
 def test_code_in_what_is_told_is_shown_as_code(browser: Any, demo: Window) -> None:
     page = Page(browser, demo)
     told = page.go("/trust").locator(".absent dd", has_text="The profile came alone")
@@ -110,22 +146,33 @@ def test_a_slider_is_answered_on_its_way_and_where_it_was_left(browser: Any, dem
     page = Page(browser, demo)
     tab = page.go("/what_if")
     tab.locator(".whatif-gain:not(:empty)").first.wait_for()
-    open_now: list[int] = [0]
-    events: list[str] = []
+    # Only what is asked from here on is counted: the end of the page's own first question can be
+    # told after its answer is drawn.
+    open_now: list[Any] = []
+    at_once: list[int] = []
+    given_up: list[str] = []
 
-    def note(event: str, more: int) -> None:
-        open_now.append(open_now[-1] + more)
-        events.append(event)
+    def asked(request: Any) -> None:
+        open_now.append(request)
+        at_once.append(len(open_now))
 
-    tab.on("request", lambda _: note("asked", 1))
-    tab.on("requestfinished", lambda _: note("answered", -1))
-    tab.on("requestfailed", lambda _: note("given up", -1))
+    def ended(request: Any) -> None:
+        if request in open_now:
+            open_now.remove(request)
+
+    def failed(request: Any) -> None:
+        given_up.append(request.url)
+        ended(request)
+
+    tab.on("request", asked)
+    tab.on("requestfinished", ended)
+    tab.on("requestfailed", failed)
     before = int(tab.get_attribute(".block.whatif", "data-answered"))
     tab.evaluate(DRAG)
     tab.locator(".whatif-answer code", has_text="--host x1.45").wait_for()
     assert int(tab.get_attribute(".block.whatif", "data-answered")) - before >= 2
-    assert max(open_now) == 1
-    assert "given up" not in events
+    assert max(at_once) == 1
+    assert given_up == []
     assert page.errors == []
 
 

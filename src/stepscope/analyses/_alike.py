@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import cast
 
 from stepscope.analyses._batches import PASS_COLUMNS, Passes, passes_of
-from stepscope.analyses._in_steps import STEP_COLUMNS, begun_in_steps
+from stepscope.analyses._in_steps import STEP_COLUMNS, UPDATES, begun_in_steps
 from stepscope.analyses.iterations import Iteration, iterations
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -18,12 +18,6 @@ __all__ = ["ALIKE_READS", "Like", "Member", "Traits", "like_steps"]
 ALIKE_READS = {"steps": STEP_COLUMNS, **PASS_COLUMNS}
 TOLERANCE = 0.05
 """By which part the kernels of like steps may differ in number: a step that also logs has a few more."""
-
-_OPTIMIZERS = """
-    SELECT start_ns FROM annotations
-    WHERE starts_with(name, 'Optimizer.step#') AND category = 'user_annotation'
-    UNION ALL SELECT start_ns FROM ops WHERE starts_with(name, 'Optimizer.step#')
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ def _all_steps(trace: Trace) -> list[tuple[Traits, Member]]:
     def work_out() -> list[tuple[Traits, Member]]:
         steps = list(iterations(trace))
         has_any = trace.may_have_name(r"^Optimizer\.step#")
-        updates = begun_in_steps(trace, _OPTIMIZERS, "1 AS found") if has_any else []
+        updates = begun_in_steps(trace, UPDATES, "1 AS found") if has_any else []
         optimized = {row["place"] for row in updates}
         found: list[tuple[Traits, Member]] = []
         for place, (step, passes) in enumerate(zip(steps, passes_of(trace, steps), strict=True)):

@@ -7,8 +7,14 @@ from typing import Any
 from stepscope.analyses._windows import claimed
 from stepscope.store.trace import Trace
 
-__all__ = ["STEP_COLUMNS", "WORK_COLUMNS", "begun_in_steps", "busy_of", "steps_of", "work_of"]
+__all__ = ["STEP_COLUMNS", "UPDATES", "WORK_COLUMNS", "begun_in_steps", "busy_of", "steps_of", "work_of"]
 
+UPDATES = """
+    SELECT start_ns FROM annotations
+    WHERE starts_with(name, 'Optimizer.step#') AND category = 'user_annotation'
+    UNION ALL SELECT start_ns FROM ops WHERE starts_with(name, 'Optimizer.step#')
+"""
+"""SQL of when the updates of weights begin: they may be written as ranges or as operators."""
 STEP_COLUMNS = ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread")
 WORK_COLUMNS = {
     "kernels": ("start_ns", "dur_ns", "launch", "graph_id"),

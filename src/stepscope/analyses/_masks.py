@@ -1,4 +1,4 @@
-"""Whether attention that is written out masks its scores, and whether the mask is known to be causal."""
+"""Whether attention masks its scores, and whether the mask is known to be causal."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from stepscope.costs.attention import Sizes, sizes_of
 from stepscope.store.trace import Trace
 
-__all__ = ["Mask", "causal_sizes", "masks_of"]
+__all__ = ["Mask", "causal_sizes", "fused_masks", "masks_of"]
 
-Mask = Literal["none", "some", "causal"]
+Mask = Literal["none", "some", "shared", "causal"]
 
 # Operators on scores that mask them, between the product and the softmax. A tensor that is added may also be
 # a bias, which takes the mask's place in torch's function. Without shapes an added number looks the same.
@@ -33,6 +34,14 @@ _MASKS = """
     FROM stretches s LEFT JOIN inside i ON i.thread = s.thread AND i.low = s.low GROUP BY s.kind, s.op, s.args
 """
 _MADE = f"SELECT DISTINCT name, args::VARCHAR AS args FROM ops WHERE name IN {_TRIANGLES}"
+# Which inputs of torch's fused attention are the mask (flash attention has none) and whether it is causal.
+_ARGUMENTS = {
+    "aten::scaled_dot_product_attention": (3, 5),
+    "aten::_scaled_dot_product_cudnn_attention": (3, 6),
+    "aten::_scaled_dot_product_efficient_attention": (3, 6),
+    "aten::_scaled_dot_product_flash_attention": (None, 4),
+}
+_FUSED = f"SELECT DISTINCT name, args::VARCHAR AS args FROM ops WHERE name IN {tuple(_ARGUMENTS)}"
 _COMBINES = r"^aten::(logical_and|logical_or|bitwise_and|bitwise_or|__and__|__or__|__iand__|__ior__)_?$"
 
 
@@ -66,6 +75,46 @@ def causal_sizes(trace: Trace) -> frozenset[int]:
     if any(diagonal != causal[name] for name, _, diagonal in made):
         return frozenset()
     return frozenset(size for _, size, _ in made if size)
+
+
+def fused_masks(trace: Trace) -> dict[Sizes, Mask | None]:
+    """What masks the scores of torch's fused attention, by its sizes; None where calls differ."""
+    found: dict[Sizes, Mask | None] = {}
+    for row in trace.rows(_FUSED):
+        sizes, mask = sizes_of(row["name"], row["args"]), _fused_mask(row["name"], row["args"])
+        if mask is not None and found.setdefault(sizes, mask) != mask:
+            found[sizes] = None
+    return found
+
+
+def _fused_mask(op: str, args: str | None) -> Mask | None:
+    """What masks the scores of a call; None where that was not recorded.
+
+    `shared` is one mask for all sequences and heads: positions alone decide, so it is not there for padding.
+    """
+    told = json.loads(args or "{}")
+    where, flag = _ARGUMENTS[op]
+    given = told.get("Concrete Inputs") or []
+    if flag >= len(given):
+        return None
+    if given[flag] == "True":
+        return "causal"
+    shape = _sizes_at(told, "Input Dims", where)
+    if not shape:
+        return "none"
+    steps = _sizes_at(told, "Input Strides", where)
+    if len(steps) != len(shape):  # not recorded
+        steps = [1] * len(shape)
+    alike = all(size == 1 or step == 0 for size, step in zip(shape[:-2], steps[:-2], strict=True))
+    square = len(shape) >= 2 and shape[-2] > 1 and steps[-2] != 0
+    return "shared" if alike and square else "some"
+
+
+def _sizes_at(told: dict[str, Any], key: str, where: int | None) -> list[Any]:
+    """Sizes or strides of an input; empty where it has none or they were not recorded."""
+    inputs = told.get(key) or []
+    found = inputs[where] if where is not None and where < len(inputs) else []
+    return found if isinstance(found, list) else []
 
 
 def _square(args: str | None) -> tuple[int | None, int | None]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Annotated, Any, NamedTuple
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
-from stepscope.analyses._masks import Mask, causal_sizes, masks_of
+from stepscope.analyses._masks import Mask, causal_sizes, fused_masks, masks_of
 from stepscope.costs.attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import is_side_kernel, operands, precision_of
@@ -42,8 +42,8 @@ class Attention:
     longest: Annotated[str | None, "The kernel with the most time in it."]
     mask: Annotated[
         str | None,
-        "Whether its scores are masked: none, some (a mask or a bias), or causal where that is sure. Only of "
-        "backends math and hand-written; NULL where it is not known.",
+        "Whether its scores are masked: none, some (a mask or a bias), shared (one for all sequences and "
+        "heads, so not for padding), or causal where that is sure; NULL where it is not known.",
     ]
     reason: Annotated[str | None, "Why backend, precision or sizes are unknown."]
 
@@ -208,7 +208,7 @@ def attention(trace: Trace) -> Table[Attention]:
     for part in _parts(trace, windows):
         rows[part.backend, part.sizes].append(part)
     whole = spent_by_group(trace, _ALL_KERNELS, {"kernel": 0}, windows)[0].total_ns if rows else 0
-    masks = _masks(trace) if any(backend in _WRITTEN_OUT for backend, _ in rows) else {}
+    masks = _masks(trace, rows)
     table = sorted(
         (_row(key, parts, whole, masks.get(key)) for key, parts in rows.items()),
         key=lambda row: (-row.forward_ns - row.backward_ns, row.backend),
@@ -287,8 +287,16 @@ def _why(op: str | None, reason: str | None = None) -> str:
     return reason or "its sizes were not recorded (record_shapes=True)"
 
 
-def _masks(trace: Trace) -> dict[tuple[str, Sizes], Mask | None]:
+def _masks(trace: Trace, rows: Collection[tuple[str, Sizes]]) -> dict[tuple[str, Sizes], Mask | None]:
     """What masks the scores, for each backend and size."""
+    fused = [(backend, sizes) for backend, sizes in rows if backend not in _WRITTEN_OUT and sizes.head_dim]
+    told = fused_masks(trace) if fused else {}
+    found = {key: told.get(key[1]) for key in fused}
+    return found | (_written_masks(trace) if any(backend in _WRITTEN_OUT for backend, _ in rows) else {})
+
+
+def _written_masks(trace: Trace) -> dict[tuple[str, Sizes], Mask | None]:
+    """What masks the scores of attention that is written out."""
     causal = causal_sizes(trace)
     found: dict[tuple[str, Sizes], Mask | None] = {}
     stretches = _stretches(trace)

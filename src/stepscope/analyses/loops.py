@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +40,9 @@ _NO_LAUNCHES = {
     "short_ns": 0,
     "inputs": 0,
 }
+_OF_LAYERS = re.compile(r"aten::\w*(norm|conv\d|attention|softmax|rsqrt)")
+_MOSTLY = 0.5
+"""Part of a repetition that its layers take, if it is a network."""
 _SAME = 0.9
 """Part of the operators that must agree: by chance, what stands before may have the names of a repetition."""
 
@@ -49,11 +53,14 @@ class Loop:
 
     step: Annotated[int, "The step that was looked at, one in the middle."]
     user_frame: Annotated[str | None, "Function of the user's code that calls them; needs with_stack=True."]
-    module: Annotated[str | None, "The nn.Module that calls them; needs with_stack=True."]
+    module: Annotated[str | None, "The first nn.Module that calls one of them; needs with_stack=True."]
     repeats: Annotated[int, "How often they are called."]
     ops: Annotated[int, "How many operators a repetition calls; those inside them do not count."]
     first_ops: Annotated[str, "The first of them."]
     contains: Annotated[str, "All operators of a repetition, also those inside others, by name."]
+    layers: Annotated[
+        int, "How often operators with a norm, a convolution or attention come again in a repetition; else 0."
+    ]
     same_place: Annotated[
         bool | None,
         "Whether all repetitions have the same path of calls: no, where each is another nn.Module, as the "
@@ -187,16 +194,17 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
     inside = trace.arrow(_INSIDE, thread=thread, **ranges)
     names = _names_of(trace, called, found)
     for number, (first, period, length) in enumerate(found):
-        stretch = called.slice(first, length)
+        stretch, repetition = called.slice(first, length), called.slice(first, period)
         host_ns = ranges["ends"][number] - ranges["starts"][number]
         of_first = stretch["name"].slice(0, min(period, _NAMED)).to_pylist()
         yield Loop(
             step=step,
             user_frame=names.get(stretch["user_frame"][0].as_py()),
-            module=names.get(stretch["module"][0].as_py()),
+            module=names.get(_first_module(repetition)),
             repeats=length // period,
             ops=period,
             first_ops=", ".join(name or "" for name in of_first),
+            layers=_layers(repetition),
             same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
             host_ns=host_ns,
             host_share=min(1.0, host_ns / max(1, until - since)),
@@ -208,10 +216,27 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
 
 
 def _names_of(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> dict[int | None, str]:
-    """The functions and modules that call the first operators."""
-    nodes = {called[column][first].as_py() for first, _, _ in found for column in ("user_frame", "module")}
+    """The functions that call the first operators, and the first modules that call some."""
+    nodes = {called["user_frame"][first].as_py() for first, _, _ in found}
+    nodes |= {_first_module(called.slice(first, period)) for first, period, _ in found}
     known = sorted(node for node in nodes if node is not None)
     return {row["node"]: row["name"] for row in trace.rows(_PLACES, nodes=known)} if known else {}
+
+
+def _first_module(repetition: pa.Table) -> int | None:
+    """The module that calls the first operator of a repetition that a module calls."""
+    known = repetition["module"].drop_null()
+    return known[0].as_py() if len(known) else None
+
+
+def _layers(repetition: pa.Table) -> int:
+    """How many layers a repetition has, if it is mostly layers: then it is a whole network, called again."""
+    alike = _native.find_loops(view(repetition["name_id"]), _MOST_PERIOD, _LEAST_TIMES, 1)
+    for first, period, rows in alike:
+        names = repetition["name"].slice(first, period).to_pylist()
+        if rows >= _MOSTLY * len(repetition) and any(_OF_LAYERS.match(name or "") for name in names):
+            return rows // period
+    return 0
 
 
 def _agrees(values: Any, period: int) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from stepscope import interrupts, memory, registry
+from stepscope.cli._quick_arrow import own_process
 from stepscope.cli.output import notice, put, say
 from stepscope.cli.screen import fence, fenced, let_go
 from stepscope.errors import StepscopeError
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return _told(error)
     interrupts.watch()
     fence()
+    own_process()
     # Modules and tables stay until the end: to look for garbage among them again and again finds none.
     gc.set_threshold(1_000_000, 20, 20)
     try:

@@ -40,12 +40,12 @@ def serve() -> NoReturn:
     """Does tasks until there is no head."""
     handle, database_bytes = map(int, sys.argv[2:4])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the head decides
-    interrupts.watch()
-    memory.limit_database(database_bytes)
-    channel = Connection(socket.socket(fileno=handle).detach())
-    tasks: queue.SimpleQueue[RankTask] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(channel, tasks), name="stepscope-head", daemon=True).start()
-    try:
+    try:  # the head may be gone, or tell it to end, before anything has begun
+        interrupts.watch()
+        memory.limit_database(database_bytes)
+        channel = Connection(socket.socket(fileno=handle).detach())
+        tasks: queue.SimpleQueue[RankTask] = queue.SimpleQueue()
+        threading.Thread(target=_listen, args=(channel, tasks), name="stepscope-head", daemon=True).start()
         while True:
             channel.send_bytes(answer(tasks.get()))
     except (KeyboardInterrupt, BrokenPipeError, ConnectionError):

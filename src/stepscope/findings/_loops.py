@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -32,6 +33,8 @@ _CELLS = {
     "aten::rnn_tanh_cell": "RNN",
     "aten::rnn_relu_cell": "RNN",
 }
+_LAYERS = {"aten::lstm": "LSTM", "aten::gru": "GRU", "aten::rnn_tanh": "RNN", "aten::rnn_relu": "RNN"}
+"""Operators that take a whole sequence."""
 _NOT_IN_CELLS = ("norm", "softmax", "attention", "conv", "embedding", "multinomial")
 _SAMPLES = {"aten::multinomial", "aten::bernoulli", "aten::bernoulli_", "aten::exponential_", "aten::normal"}
 _READS = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"}
@@ -46,6 +49,10 @@ _FOREACH = {
 """Operators that torch also has for a list of tensors."""
 _MOST_FOREACH = 3
 _NAMED = 3
+_IN_PLACE = re.compile(r"aten::_?[a-z0-9][a-z0-9_]*_(?<!__)")
+"""Not `aten::__and__`, which is `a & b`."""
+_LABELS = {"aten::detach_", "aten::requires_grad_", "aten::resolve_conj_", "aten::rename_"}
+"""Operators in place that change no number: `torch.tensor(list)` calls the first."""
 _GATHERS = {"aten::index", "aten::index_select", "aten::gather", "aten::masked_select"}
 
 
@@ -61,9 +68,9 @@ class LoopKind(NamedTuple):
     """Whether a repetition includes its backward pass."""
 
 
-def _recurrent(cell: str) -> LoopKind:
+def _recurrent(cell: str, called: str = "cells") -> LoopKind:
     return LoopKind(
-        f"A loop of {{repeats}} {cell} cells could be one call",
+        f"A loop of {{repeats}} {cell} {called} could be one call",
         f"""\
 layer = nn.{cell}(inputs, width, batch_first=True)    # cuDNN runs all moments of all layers in one call
 outputs, state = layer(sequence)""",
@@ -236,12 +243,14 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _STEPPING
     if cell := _cell(names, products=products):  # moments need one another: there is no other way to merge
         return _recurrent(cell) if row.repeats >= _LEAST_CELLS else None
+    if layer := next((_LAYERS[name] for name in sorted(names & set(_LAYERS))), None):
+        return _recurrent(layer, "calls") if row.repeats >= _LEAST_CELLS else None
     if row.repeats >= _LEAST_CALLS and _goes_over_tensors(row):
         return _TENSORS
     if row.same_place is None or row.module is None:
         # Without stacks, and where layers are functions, layers look like a loop; but all have products, and
-        # none has an input of its own.
-        is_loop = _has_input(row) if products else row.repeats >= _LEAST_CALLS
+        # none has an input of its own, or layers.
+        is_loop = _has_input(row) or row.layers if products else row.repeats >= _LEAST_CALLS
         return _ALIKE if is_loop else None
     return _ALIKE if row.same_shapes is not False else _UNLIKE
 
@@ -263,4 +272,4 @@ def _goes_over_tensors(row: Loop) -> bool:
 
 def _changes_in_place(row: Loop) -> bool:
     """Whether it updates tensors, as a loop over weights does; such loops have rules of their own."""
-    return any(name.endswith("_") for name in row.first_ops.split(", "))
+    return any(_IN_PLACE.fullmatch(name) and name not in _LABELS for name in row.first_ops.split(", "))

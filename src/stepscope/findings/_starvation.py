@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Starvation", "around_computing", "computed_on_host", "starvation_of"]
+__all__ = ["Starvation", "around_computing", "computed_on_host", "partly_computed_on_host", "starvation_of"]
 
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
 _MUCH = 0.05
+_NEVER_LAUNCHING_NS = 500_000
+"""No operator takes so long to launch its work: who waits for it longer waits for arithmetic."""
 
 
 def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
@@ -31,6 +33,18 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
         and not row.launches
         and row.phase != "dataloader"
         and row.host_ns >= COMPUTES_NS * row.calls > 0
+    ]
+
+
+def partly_computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
+    """Operators of which some calls launch work and others compute on the CPU: the GPU waits long in them."""
+    return [
+        row
+        for row in step_ops
+        if row.within is None
+        and 0 < row.launches < row.calls
+        and row.phase != "dataloader"
+        and row.starved_ns >= _NEVER_LAUNCHING_NS * row.calls
     ]
 
 

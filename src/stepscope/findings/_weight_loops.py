@@ -35,6 +35,8 @@ _IN_PLACE = re.compile(
 _BESIDE = re.compile(r"aten::(add|sub|rsub|mul|div|lerp|addcmul|addcdiv|sqrt|pow|neg|sign|maximum)")
 # An autograd node: MulBackward0, CopyBackwards.
 _NODE = re.compile(r"(\w+?)Backwards?\d*")
+# One row of a tensor: a loop that takes one for each call goes through rows, not through weights.
+_ROW = "aten::select"
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
 _NORM_NODE = re.compile(r"\w*BatchNorm\w*Backward\d*")
 _NORM = re.compile(r"aten::(batch_norm|sync_batch_norm)")
@@ -60,7 +62,8 @@ def weight_loop_of(step_ops: Iterable[StepOp], step_classes: Iterable[StepClass]
 
     Gradients are accumulated once for each weight and pass, which tells how many weights there are. A call
     under autograd has a node in its graph. Calls without a node, for every weight, are a hand-written
-    optimizer, a moving average of the weights, a copy of them, or clipping of gradients.
+    optimizer, a moving average of the weights, a copy of them, or clipping of gradients. Where each comes
+    with a row of a tensor, it is a loop over rows that happens to be as long.
     """
     rows = list(step_ops)
     lengths = _lengths(rows, step_classes)
@@ -69,12 +72,16 @@ def weight_loop_of(step_ops: Iterable[StepOp], step_classes: Iterable[StepClass]
     own = [op for op in rows if op.within is None and op.phase in ("forward", "other") and op.launches]
     outside = _outside_of_autograd(rows, own)
     counts: dict[tuple[str | None, str | None], float] = defaultdict(float)
+    rows_of: dict[str | None, float] = defaultdict(float)
     for op in own:
         counts[op.name, op.user_frame] += op.per_step
+    for op in rows:
+        if op.name == _ROW and op.within is None:
+            rows_of[op.user_frame] += op.per_step
     parts = {
         key: min(count, outside.get(key[0], 0.0)) / count
         for key, count in counts.items()
-        if count and _goes_through(min(count, outside.get(key[0], 0.0)), lengths)
+        if count and rows_of[key[1]] < count and _goes_through(min(count, outside.get(key[0], 0.0)), lengths)
     }
     ops = tuple(part_of(op, parts[key]) for op in own if (key := (op.name, op.user_frame)) in parts)
     if not any(_IN_PLACE.fullmatch(op.name or "") for op in ops):

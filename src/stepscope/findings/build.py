@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -71,6 +70,10 @@ _SHOWN = (
 )
 """What verdict, overview, checklist and next steps look at beside the mean step."""
 
+_DOING = "working out the report"
+_TABLES_SHARE = 0.7
+"""How much of the work is tables that are wanted in any case; the rest is what single rules look into."""
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -110,19 +113,19 @@ def judged(
     asked = _Tables(trace, progress)
     not_run: list[NotRun] = []
     rules = loaded_rules(not_run)
-    asked.work_out(
-        [*_FOR_MEAN_STEP, *_SHOWN, *tables], [one for rule in rules.values() for one in wanted_by(rule)[0]]
-    )
+    asked.work_out([*_FOR_MEAN_STEP, *_SHOWN, *tables])
     mean_step = mean_step_of(*(asked.table(name) for name in _FOR_MEAN_STEP), measured=trace.measured)
     facts = facts_of(trace)
     given: dict[str, MeanStep | Facts] = {"mean_step": mean_step, "facts": facts}
-    advices: dict[str, Advice] = {}
-    for name, rule in rules.items():
-        found = run_rule(name, rule, given, asked.table, thresholds or {})
-        if isinstance(found, NotRun):
-            not_run.append(found)
-        elif found is not None:
-            advices[name] = found
+    said: dict[str, Advice | NotRun | None] = {}
+
+    def run(name: str) -> None:
+        said[name] = run_rule(name, rules[name], given, asked.table, thresholds or {})
+
+    _for_each(rules, run, trace, progress, since=_TABLES_SHARE)
+    in_order = {name: said[name] for name in rules}
+    not_run += [one for one in in_order.values() if isinstance(one, NotRun)]
+    advices = {name: one for name, one in in_order.items() if isinstance(one, Advice)}
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
     program = _program(facts, shown)
     starting_ns = start_up_ns(mean_step, shown.get("start_ups", ()))
@@ -245,8 +248,48 @@ def crashed(what: str, error: Exception) -> NotRun:
     return NotRun(what, reason, "", crashed=True)
 
 
+def _for_each(
+    names: Iterable[str],
+    do: Callable[[str], None],
+    trace: Trace,
+    progress: Progress | None,
+    *,
+    since: float = 0.0,
+    until: float = 1.0,
+) -> None:
+    """Does something for each name, two at a time: one thread waits for the database, one computes.
+
+    It is the part of the report from `since` to `until`, of 1.
+    """
+    asked = list(names)
+    waiting = deque(asked)
+
+    def work(tell: Progress | None) -> None:
+        while waiting:
+            if tell:
+                done = until - (until - since) * len(waiting) / len(asked)
+                tell(_DOING, min(0.99, done), 0, trace.meta.events)
+            try:
+                name = waiting.popleft()
+            except IndexError:  # the other thread was faster
+                return
+            do(name)
+
+    if trace.is_small:  # threads that wait for one another cost more than they bring
+        work(progress)
+    else:
+        with BackgroundWorker() as beside:
+            try:
+                beside.run(partial(work, None))
+                work(progress)
+            finally:
+                waiting.clear()
+    if progress and until == 1:
+        progress(_DOING, 1, 0, 0)
+
+
 class _Tables:
-    """The analyses that a report asks for, each worked out once, two at a time."""
+    """The analyses that a report asks for, each worked out once."""
 
     def __init__(self, trace: Trace, progress: Progress | None) -> None:
         self._trace = trace
@@ -254,35 +297,13 @@ class _Tables:
         self._found: dict[str, Table[Any] | Exception] = {}
         self._one_line: dict[str, Table[Any]] = {}
 
-    def work_out(self, shown: Iterable[str], for_rules: Iterable[str]) -> None:
-        """Works out all of these: one thread waits for its database while the other one computes.
+    def work_out(self, shown: Iterable[str]) -> None:
+        """Works out what is wanted in any case; what only rules want waits until one looks into it.
 
-        Of a small trace one thread does it all, so what only rules want can wait until one looks into it:
-        most decide by their first table.
+        Most rules decide by their first table.
         """
-        names = shown if self._trace.is_small else (*shown, *for_rules)
-        asked = [name for name in dict.fromkeys(names) if name not in _GIVEN]
-        waiting = deque(asked)
-
-        def work(tell: Progress | None) -> None:
-            while waiting:
-                if tell:
-                    done = min(0.99, 1 - len(waiting) / len(asked))
-                    tell("working out the report", done, 0, self._trace.meta.events)
-                with contextlib.suppress(IndexError):  # the other thread may have been faster
-                    self._try(waiting.popleft())
-
-        if self._trace.is_small:  # threads that wait for one another cost more than they bring
-            work(self._progress)
-        else:
-            with BackgroundWorker() as beside:
-                try:
-                    beside.run(partial(work, None))
-                    work(self._progress)
-                finally:
-                    waiting.clear()
-        if self._progress:
-            self._progress("working out the report", 1, 0, 0)
+        names = [name for name in dict.fromkeys(shown) if name not in _GIVEN]
+        _for_each(names, self._try, self._trace, self._progress, until=_TABLES_SHARE)
 
     def table(self, name: str) -> Table[Any]:
         """A table by its name; one that failed fails again."""

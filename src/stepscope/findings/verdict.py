@@ -37,6 +37,8 @@ CLEAR_SHARE = 0.7
 """Part of a step that one activity must take to be named where the steps cannot be simulated."""
 LARGE_SHARE = 0.10
 """A gain in precision or attention that a healthy program does not leave."""
+LEAST_REACHED = 0.3
+"""Of the peak that limits the kernels of a healthy program: below it something else holds them up."""
 
 
 def verdict_of(
@@ -74,8 +76,10 @@ def verdict_of(
     if setter != "device":
         return Verdict(_WORDS[setter], _sentence(setter, mean_step, overview, tables), promise)
     limit = _limit(tables)
-    if limit in _MEASURED and _is_healthy(mean_step, overview, findings):
-        return Verdict("healthy", _healthy(mean_step, overview, limit, tables), promise)
+    reached = _reached(limit, tables)
+    held_up = reached is not None and reached < LEAST_REACHED
+    if limit in _MEASURED and not held_up and _is_healthy(mean_step, overview, findings):
+        return Verdict("healthy", _healthy(mean_step, overview, limit, reached), promise)
     return Verdict(_LIMITED[limit], _of_device(mean_step, overview, limit, tables), promise)
 
 
@@ -309,13 +313,12 @@ def _is_healthy(mean_step: MeanStep, overview: Overview, findings: Sequence[Find
     )
 
 
-def _healthy(mean_step: MeanStep, overview: Overview, limit: str, tables: Mapping[str, Table[Any]]) -> str:
+def _healthy(mean_step: MeanStep, overview: Overview, limit: str, reached: float | None) -> str:
     said = _computes(mean_step, overview)
     if mean_step.share(overview.parts["kernel"]) < WELL_USED_SHARE:
         busy = overview.parts["kernel"] / (mean_step.unprofiled_ns[1] or 1.0)
         said += f" and for {units.percent(busy)} of the unprofiled one"
     said += f", limited by {_LIMITS[limit]}"
-    reached = _reached(limit, tables)
     if reached is not None:
         said += f", at {units.percent(reached)} of the hardware's peak"
     return f"{said}. Nothing here needs fixing first."

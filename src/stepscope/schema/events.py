@@ -170,12 +170,32 @@ STORED = (
         categories=HOST_OPS,
         linked=(
             Column("parent", "int64", "Event of the operator around it, among operators alone."),
-            Column("depth", "int32", "How many operators are around it."),
-            Column("self_ns", "int64", "Time in which it was the innermost operator."),
-            Column("self_no_runtime_ns", "int64", "The same without the runtime calls of its thread."),
-            Column("total_once_ns", "int64", "What it adds to the union of calls of its name on its thread."),
-            Column("device_self_ns", "int64", "Device work launched with it as the innermost operator."),
-            Column("device_once_ns", "int64", "Device work launched while it was the outermost of its name."),
+            Column("depth", "int32", "How many operators are around it.", always=True),
+            Column("self_ns", "int64", "Time in which it was the innermost operator.", always=True),
+            Column(
+                "self_no_runtime_ns",
+                "int64",
+                "The same without the runtime calls of its thread.",
+                always=True,
+            ),
+            Column(
+                "total_once_ns",
+                "int64",
+                "What it adds to the union of calls of its name on its thread.",
+                always=True,
+            ),
+            Column(
+                "device_self_ns",
+                "int64",
+                "Device work launched with it as the innermost operator.",
+                always=True,
+            ),
+            Column(
+                "device_once_ns",
+                "int64",
+                "Device work launched while it was the outermost of its name.",
+                always=True,
+            ),
         ),
     ),
     StoredTable(
@@ -185,8 +205,8 @@ STORED = (
         categories=HOST_RUNTIME,
         linked=(
             Column("op", "int64", "Event of the innermost operator when the call began."),
-            Column("work_events", "int64", "How many pieces of device work it launched."),
-            Column("work_ns", "int64", "Their summed duration."),
+            Column("work_events", "int64", "How many pieces of device work it launched.", always=True),
+            Column("work_ns", "int64", "Their summed duration.", always=True),
         ),
     ),
     StoredTable(

@@ -27,6 +27,7 @@ of device work or launches, after one step that only leads in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import cached_property, partial
 from itertools import groupby
 from operator import itemgetter
@@ -49,6 +50,7 @@ from stepscope.simulation.recording_cost import (
 )
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Reads, Trace
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,6 +174,7 @@ class Simulator:
         self._graph = dependencies(trace, window) if steps.num_rows else None
         self._answers: dict[tuple[str, tuple[str, ...]], list[list[memoryview]]] = {}
         self._kinds: pa.Table | None = None
+        self._costs: dict[int, _native.PointCosts] = {}
         self._known: dict[Change, SimulatedLengths] = {}
         self._lengths: dict[Change, list[int]] = {}
         self._moment: Moment | None = None
@@ -220,31 +223,48 @@ class Simulator:
 
     def lengths_ns(self, change: Change) -> list[int]:
         """How long each of the steps takes under a change; several tables ask for the same ones."""
-        if change not in self._lengths:
-            self._lengths[change] = self._run(change, (True,))[0]
+        self.simulate(change)
         return self._lengths[change]
+
+    def simulate(self, *changes: Change) -> None:
+        """Works out the lengths under some changes, at once where they are several."""
+        new = [change for change in dict.fromkeys(changes) if change not in self._lengths]
+        if self._graph is None:
+            self._lengths.update((change, []) for change in new)
+            return
+        ready = [(change, self._simulation(self._graph, change)) for change in new]
+        with ExitStack() as beside:
+            for one in ready[1:]:
+                beside.enter_context(BackgroundWorker()).run(partial(self._play, *one))
+            for one in ready[:1]:
+                self._play(*one)
 
     def run(self, change: Change) -> SimulatedLengths:
         """The same, and how much of it nothing explains: that takes a second run."""
         if change not in self._known:
-            self._known[change] = SimulatedLengths(*self._run(change, (True, False)))
-            self._lengths[change] = self._known[change].dur_ns
+            if self._graph is None:
+                return SimulatedLengths([], [])
+            simulation = self._simulation(self._graph, change)
+            self._play(change, simulation)
+            explained = self._played(simulation, kept=False)
+            self._known[change] = SimulatedLengths(self._lengths[change], explained)
         return self._known[change]
 
-    def _run(self, change: Change, kept: tuple[bool, ...]) -> list[list[int]]:
-        """The lengths of the steps, with the delays that nothing explains and without them, as asked."""
-        if self._graph is None:
-            return [[] for _ in kept]
+    def _play(self, change: Change, simulation: _native.Simulation) -> None:
+        simulation.build()
+        self._lengths[change] = self._played(simulation, kept=True)
+
+    def _simulation(self, graph: _native.Dependencies, change: Change) -> _native.Simulation:
+        """One under a change, not built yet."""
         host = round(change.host_times * WHOLE)
         simulation = _native.Simulation(
-            self._graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, STANDS_STILL_NS, host
+            graph, self._roles, self._lead, UNEXPLAINED_NS, THREAD_WAIT_NS, STANDS_STILL_NS, host
         )
         simulation.add_steps(*(view(column.combine_chunks()) for column in self._simulated.columns[1:]))
-        self._alter(simulation, change)
-        simulation.build()
-        return [self._played(simulation, kept=one) for one in kept]
+        self._alter(simulation, graph, change)
+        return simulation
 
-    def _alter(self, simulation: _native.Simulation, change: Change) -> None:
+    def _alter(self, simulation: _native.Simulation, graph: _native.Dependencies, change: Change) -> None:
         """Tells a simulation what is different."""
         if change.graph:
             self._scale(simulation.scale_host, 0.0, _GRAPHED)
@@ -264,8 +284,18 @@ class Simulator:
             for columns in self._columns(_WAITING, *change.no_sync):
                 simulation.let_return(*columns)
         if change.spared:
+            simulation.spare(self._recording(graph, round(change.spared * WHOLE)))
+
+    def _recording(self, graph: _native.Dependencies, part: int) -> _native.PointCosts:
+        """So much of what recording cost each thread: summed once, for every change has the same points."""
+        if part not in self._costs:
+            plain = self._simulation(graph, UNCHANGED)
+            plain.build()
+            costs = _native.PointCosts(plain)
             for thread, time, cost in self._columns(_SPARED):
-                simulation.spare(thread, time, cost, round(change.spared * WHOLE))
+                costs.add(thread, time, cost, part)
+            self._costs[part] = costs
+        return self._costs[part]
 
     def _leave_out(self, simulation: _native.Simulation, kind: WorkKind) -> None:
         """Tells that device work of a kind takes no time; all kinds are asked for once."""

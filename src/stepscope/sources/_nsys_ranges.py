@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,12 @@ from stepscope import _native
 from stepscope.sources._nsys_events import NsysEvents
 from stepscope.store.columns import texts
 from stepscope.store.rows import of_distinct, same
+from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    _Told = tuple[pa.Array, pa.Array, pa.Array, pa.Array]
 
 __all__ = ["read_ranges"]
 
@@ -49,20 +53,28 @@ class _Ranges:
         self._events = events
 
     def read(self) -> None:
-        import pyarrow as pa
+        with BackgroundWorker() as aside:  # texts are taken apart beside the work on those before
+            for marks, ranges, told in aside.ahead(self._batches()):
+                self._add_marks(marks)
+                if told is not None:
+                    self._add_ranges(ranges, told)
+
+    def _batches(self) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, _Told | None]]:
+        """Marks and ranges, with what the texts of the ranges tell if there are any."""
         import pyarrow.compute as pc
 
         whole = ("start", "end", "eventType", "globalTid", "textId", "domainId")
         wanted = {**dict.fromkeys(whole, "int64"), "text": "string"}
         typed = self._events.tables.has(_TABLE, "eventType")
         for batch in self._events.tables.batches(_TABLE, wanted):
-            kind = batch.column("eventType")
-            marks = pc.is_in(kind, pa.array(_MARKS)) if typed else pc.is_null(batch.column("end"))
-            ranges = pc.is_in(kind, pa.array(_RANGES)) if typed else pc.invert(marks)
-            self._add_marks(_chosen(batch, marks))
-            timed = self._events.times.of(_TABLE, _chosen(batch, ranges), open_ended=True)
-            if timed.num_rows:
-                self._add_ranges(timed)
+            if typed:
+                marks, ranges = _of_kind(batch, _MARKS), _of_kind(batch, _RANGES)
+            else:
+                ends = pc.is_valid(batch.column("end"))
+                marks, ranges = _chosen(batch, pc.invert(ends)), _chosen(batch, ends)
+            timed = self._events.times.of(_TABLE, ranges, open_ended=True)
+            told = _taken_apart(self._names(timed)) if timed.num_rows else None
+            yield marks, timed, told
 
     @cached_property
     def _domains(self) -> dict[int | None, str | None]:
@@ -104,12 +116,12 @@ class _Ranges:
         del columns["dur_ns"]
         self._events.add("other_events", "marks", columns | {"phase": same("i", batch.num_rows)})
 
-    def _add_ranges(self, batch: pa.RecordBatch) -> None:
+    def _add_ranges(self, batch: pa.RecordBatch, taken_apart: _Told) -> None:
         """Operators to operators, and all others to annotations."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        name, sequence, told, sizes = _taken_apart(self._names(batch))
+        name, sequence, told, sizes = taken_apart
         domain = batch.column("domainId")
 
         def kind(text: str | None, domain: int | None, told: bool, *, ordered: bool) -> bool:
@@ -129,6 +141,18 @@ class _Ranges:
             self._events.add("annotations", "ranges", _filtered(others, pc.invert(is_op) if count else None))
 
 
+def _of_kind(batch: pa.RecordBatch, kinds: tuple[int, ...]) -> pa.RecordBatch:
+    """The rows of some types; mostly all rows have one, which is cheaper to see."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types = batch.column("eventType")
+    ends = pc.min_max(types)
+    if not types.null_count and ends["min"] == ends["max"]:
+        return batch if ends["min"].as_py() in kinds else batch.slice(0, 0)
+    return _chosen(batch, pc.is_in(types, pa.array(kinds)))
+
+
 def _chosen(batch: pa.RecordBatch, which: pa.Array) -> pa.RecordBatch:
     """Some rows; all of them cost nothing."""
     return batch if which.true_count == batch.num_rows else batch.filter(which)
@@ -138,7 +162,7 @@ def _filtered(columns: dict[str, pa.Array], which: pa.Array | None) -> dict[str,
     return columns if which is None else {name: column.filter(which) for name, column in columns.items()}
 
 
-def _taken_apart(given: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array, pa.Array]:
+def _taken_apart(given: pa.Array) -> _Told:
     """Names without what is appended, sequence numbers, whether anything is appended, and sizes."""
     import pyarrow as pa
     import pyarrow.compute as pc

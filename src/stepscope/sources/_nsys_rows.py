@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from stepscope.schema import WHOLE_GRAPH
@@ -49,6 +49,7 @@ _WORK = {
 }
 _SHAPE = ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
 _SHARED = ("staticSharedMemory", "dynamicSharedMemory")
+_KEPT_SHAPES = 1 << 14
 
 
 class NsysRows:
@@ -126,6 +127,7 @@ class NsysRows:
         import pyarrow as pa
 
         whole = (*_SHAPE, *_SHARED, "registersPerThread", "demangledName", "shortName", "mangledName")
+        told = lru_cache(maxsize=_KEPT_SHAPES)(self._shape)  # batches have the same ones again
         for kind in ("KERNEL", "CONCURRENT_KERNEL"):
             table = f"CUPTI_ACTIVITY_KIND_{kind}"
             for batch in self._events.timed(table, {**_WORK, **dict.fromkeys(whole, "int64")}):
@@ -136,7 +138,7 @@ class NsysRows:
                     "name": self._texts.first_of(names, "a kernel without a name"),
                     "graph_id": batch.column("graphId"),
                     "graph_node_id": batch.column("graphNodeId"),
-                    "args": of_distinct([placed["device"], *shape], self._shape, pa.string()),
+                    "args": of_distinct([placed["device"], *shape], told, pa.string()),
                 }
                 self._events.add("device_work", "kernels", columns)
 

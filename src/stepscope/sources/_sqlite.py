@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Database", "SqliteTable"]
 
-ROWS = 1 << 16
+ROWS = 1 << 17
 """Rows of a batch."""
+_SLOW_ROWS = 1 << 16  # of a batch that is made of Python's objects
 
 _MOST_TABLES = 20_000
 _MOST_COLUMNS = 2_000
@@ -135,7 +136,7 @@ class Database:
         try:
             with self._connected() as opened:
                 rows = opened.execute(f"SELECT {columns or 'NULL'} FROM {_quoted(table.name)}")
-                while read := rows.fetchmany(ROWS):
+                while read := rows.fetchmany(_SLOW_ROWS):
                     values = list(zip(*read, strict=True))[: len(there)]
                     arrays = [
                         pa.array(column, field.type) for column, field in zip(values, schema, strict=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from stepscope import _native
 from stepscope.errors import StepscopeError
+from stepscope.memory import release_freed
 from stepscope.sources import Damage, Input, SourceMeta, source
 from stepscope.sources._reading import begins_a_trace
 from stepscope.sources.kineto import rank_of
@@ -129,6 +130,7 @@ def _read(given: Input, tables: ProfileTables, writer: StoreWriter) -> SourceMet
         with writer.beside():
             NsysRows(events, units).read()
             read_ranges(events)
+        release_freed()  # linking takes other memory than reading
         counted = events.counted
         unread = unread_metrics(tables, gpus_read="counters" in counted)
         damage = (*tables.damage, *events.times.damage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ __all__ = [
     "nulls",
     "parquet_writer",
     "record_batch",
+    "repeated",
     "texts",
     "view",
 ]
@@ -38,19 +39,21 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 
 
 def record_batch(
-    schema: pa.Schema, columns: Sequence[tuple[memoryview, memoryview | None]]
+    schema: pa.Schema, columns: Sequence[tuple[memoryview, memoryview | None] | None]
 ) -> pa.RecordBatch:
-    """Buffers as the reader gives them, (values, validity), as a record batch."""
+    """Buffers as the reader gives them, (values, validity), as a record batch; None for a column of NULLs."""
     import pyarrow as pa
 
-    arrays = [
-        pa.Array.from_buffers(
-            field.type,
-            len(values),
-            [None if valid is None else pa.py_buffer(valid), pa.py_buffer(values)],
-        )
-        for field, (values, valid) in zip(schema, columns, strict=True)
-    ]
+    rows = next((len(column[0]) for column in columns if column is not None), 0)
+
+    def array(kind: pa.DataType, column: tuple[memoryview, memoryview | None] | None) -> pa.Array:
+        if column is None:
+            return nulls(rows, kind)
+        values, valid = column
+        buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(values)]
+        return pa.Array.from_buffers(kind, len(values), buffers)
+
+    arrays = [array(field.type, column) for field, column in zip(schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -93,12 +96,30 @@ def nulls(rows: int, kind: pa.DataType) -> pa.Array:
     return _nothing(kind).slice(0, rows) if rows <= ROW_GROUP else pa.nulls(rows, kind)
 
 
+@lru_cache(maxsize=16)
+def _repeated(value: int, kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.repeat(pa.scalar(value, kind), ROW_GROUP)
+
+
+def repeated(value: int, rows: int, kind: pa.DataType) -> pa.Array:
+    """One number for all rows; batches that have the same share their memory."""
+    import pyarrow as pa
+
+    return (
+        _repeated(value, kind).slice(0, rows)
+        if rows <= ROW_GROUP
+        else pa.repeat(pa.scalar(value, kind), rows)
+    )
+
+
 def view(array: pa.Array | pa.ChunkedArray) -> memoryview:
     """An Arrow integer column as int64 values for native code, NULL as the smallest number."""
     if not len(array):
         return memoryview(b"").cast("q")
-    if hasattr(array, "combine_chunks"):
-        array = array.combine_chunks()
+    if hasattr(array, "combine_chunks"):  # which copies, also what is in one piece
+        array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
     valid, values = array.buffers()
     narrow = array.type.bit_width == 32
     if narrow or array.null_count:

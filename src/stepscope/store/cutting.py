@@ -12,7 +12,7 @@ from stepscope.store.export import Selection
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
 
-__all__ = ["Window", "extent", "inside", "step_numbers", "steps_window"]
+__all__ = ["Window", "extent", "first_start", "inside", "step_numbers", "steps_window"]
 
 _LAUNCH_ARROWS = ("ac2g", "async_cpu_to_gpu")
 
@@ -38,6 +38,18 @@ def extent(trace: Trace) -> tuple[int, int]:
     if first is None:
         raise StepscopeError(f"{trace.path} has no event with a time", hint="there is nothing to cut")
     return first, last
+
+
+def first_start(trace: Trace) -> int:
+    """When the first event with a length began; 0 where there is none."""
+    # The view of all events has everything else about them, too, and that is not for this.
+    parts = " UNION ALL ".join(
+        f"SELECT min(start_ns) AS first FROM stored.{table.name} "
+        f"WHERE skeleton IN (SELECT id FROM stored.skeletons WHERE phase = 'X')"
+        for table in STORED
+    )
+    found: int | None = trace.rows(f"SELECT min(first) AS first FROM ({parts})")[0]["first"]
+    return found or 0
 
 
 def step_numbers(trace: Trace) -> list[int]:

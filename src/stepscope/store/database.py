@@ -109,6 +109,10 @@ class Database:
         """A cursor for a query that is not ours, which sees everything and can change nothing."""
         return self._undamaged(lambda: self._read_only.cursor(dict(self.derived_tables.paths)))
 
+    def have_read_only_views(self, names: frozenset[str] | None) -> None:
+        """Makes the views that a query which is not ours names, or all for None."""
+        self._read_only.have_views(names)
+
     @contextmanager
     def beside(self, tables: dict[str, Path]) -> Iterator[duckdb.DuckDBPyConnection]:
         """A cursor that sees some files as tables of the schema `stored`, for as long as it is in use."""

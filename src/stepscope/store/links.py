@@ -8,8 +8,9 @@ run that is open at the same time, whatever the size of the trace.
 
 from __future__ import annotations
 
+import mmap
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ class Run:
     """A stretch of one thread's events, sorted by time, that is read piece by piece."""
 
     start: int
-    pieces: Iterator[tuple[memoryview, memoryview, memoryview, list[memoryview]]]
+    pieces: Iterator[tuple[memoryview, memoryview, memoryview, Sequence[memoryview | None]]]
     table: int
     opens: bool
     marks: bool = False
@@ -48,11 +49,14 @@ class Run:
 
 
 class Staged:
-    """A table that waits for its links, in pieces, each of one thread: in memory, then in an Arrow file."""
+    """A table that waits for its links, in pieces, each of one thread: in memory, then in a file.
+
+    There each piece is an Arrow stream of its own, without the columns that have nothing in it.
+    """
 
     def __init__(self, folder: Path, table: StoredTable) -> None:
         self.table = table
-        self.path = folder / f"staged-{table.name}.arrow"
+        self.path = folder / f"staged-{table.name}.arrows"
         self.runs: defaultdict[int, list[tuple[int, list[int]]]] = defaultdict(list)
         self.first_rows: list[int] = []
         self.longest_ns: list[int] = []
@@ -60,7 +64,8 @@ class Staged:
         self.rows = 0
         self._room = IN_MEMORY
         self._kept: list[pa.RecordBatch] = []
-        self._writer: Any = None
+        self._places: list[int] = []
+        """Where in the file each piece begins that is not in memory, and where the last one ends."""
         self._file: Any = None
 
     def add(self, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]) -> None:
@@ -83,25 +88,38 @@ class Staged:
         if self._room >= 0:
             self._kept.append(piece)
             return
-        if self._writer is None:
-            import pyarrow as pa
+        import pyarrow as pa
 
-            self._writer = pa.ipc.new_file(self.path, piece.schema)
-        self._writer.write_batch(piece)
+        if self._file is None:
+            self._file = pa.OSFile(str(self.path), "wb")
+        filled = [name for name in piece.schema.names if piece[name].null_count < piece.num_rows]
+        self._places.append(self._file.tell())
+        with pa.ipc.new_stream(self._file, piece.select(filled).schema) as writer:
+            writer.write_batch(piece.select(filled))
 
     def close(self) -> None:
         """Ends writing; from now on pieces can be read."""
-        import pyarrow as pa
-
-        if self._writer is not None:
-            self._writer.close()
-            self._file = pa.OSFile(str(self.path))
-            self._reader = pa.ipc.open_file(self._file)
+        if self._file is not None:
+            self._places.append(self._file.tell())
+            self._file.close()
+            self._file = self.path.open("rb")
+            self._schema = arrow_schema(self.table.read_columns)
 
     def piece(self, number: int) -> pa.RecordBatch:
         """One piece, from memory or from disk."""
+        import pyarrow as pa
+
         on_disk = number - len(self._kept)
-        return self._kept[number] if on_disk < 0 else self._reader.get_batch(on_disk)
+        if on_disk < 0:
+            return self._kept[number]
+        first, end = self._places[on_disk : on_disk + 2]
+        page = first - first % mmap.ALLOCATIONGRANULARITY
+        # Each piece is mapped on its own: what has been swept takes no memory any more.
+        mapped = mmap.mmap(self._file.fileno(), end - page, access=mmap.ACCESS_READ, offset=page)
+        read = pa.ipc.open_stream(pa.py_buffer(memoryview(mapped)[first - page :])).read_next_batch()
+        filled = dict(zip(read.schema.names, read.columns, strict=True))
+        arrays = [filled.get(field.name, nulls(read.num_rows, field.type)) for field in self._schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
         """All pieces, in the order in which they were kept."""
@@ -211,16 +229,27 @@ def _payload(table: StoredTable) -> list[str]:
 def _op_pieces(ops: Staged, numbers: list[int]) -> Iterator[Any]:
     for number in numbers:
         piece = ops.piece(number)
-        payload = [view(piece[name]) for name in _payload(ops.table)]
-        yield view(piece["event"]), view(piece["start_ns"]), view(piece["dur_ns"]), payload
+        yield *_times(piece), _carried(piece, ops.table)
 
 
 def _launch_pieces(launches: Staged, numbers: list[int], linker: _native.Linker) -> Iterator[Any]:
     for number in numbers:
         piece = launches.piece(number)
-        payload = [view(piece[name]) for name in _payload(launches.table)]
+        payload = _carried(piece, launches.table)
         payload[_NARROW:_NARROW] = linker.loads(launches.first_rows[number], piece.num_rows)
-        yield view(piece["event"]), view(piece["start_ns"]), view(piece["dur_ns"]), payload
+        yield *_times(piece), payload
+
+
+def _times(piece: pa.RecordBatch) -> tuple[memoryview, memoryview, memoryview]:
+    return view(piece["event"]), view(piece["start_ns"]), view(piece["dur_ns"])
+
+
+def _carried(piece: pa.RecordBatch, table: StoredTable) -> list[memoryview | None]:
+    """What travels through the sweep; None for columns in which there is nothing, which then cost nothing."""
+    names = _payload(table)
+    empty = [piece[name].null_count == piece.num_rows for name in names[_NARROW:]]
+    none = [False] * _NARROW + empty
+    return [None if nothing else view(piece[name]) for name, nothing in zip(names, none, strict=True)]
 
 
 def _ops_rows(found: dict[str, Any], table: StoredTable) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import duckdb
 
     from stepscope.store.meta import TraceMeta
-    from stepscope.store.views import View
 
 __all__ = ["TIME_LIMIT_S", "ReadOnlyDatabase", "check", "time_limit"]
 
@@ -35,6 +34,7 @@ LONGEST_SQL = 100_000
 TEMPORARY = "8GiB"
 
 _VIEWS = "views"
+_VIEW_NAMES = {view.name for view in VIEWS}
 _EXPLAIN = re.compile(r"^\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 _NODES = {
     # queries
@@ -65,11 +65,13 @@ _TABLE_FUNCTIONS = {
     *("duckdb_columns", "duckdb_tables", "duckdb_views", "duckdb_schemas", "duckdb_functions"),
     *("duckdb_types", "duckdb_keywords"),
 }
+_OF_NO_TABLE = {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
+"""Functions that look at no table: others take the name of one as a text, or list them all."""
 _NO_FUNCTIONS = {"write_log", "nextval", "setval", "sleep_ms", "getenv"}
 
 
-def check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """Refuses everything but one statement that only reads."""
+def check(connection: duckdb.DuckDBPyConnection, sql: str) -> frozenset[str] | None:
+    """Refuses everything but one statement that only reads; gives the views it names, None if any may be."""
     import duckdb
 
     if len(sql) > LONGEST_SQL:
@@ -92,20 +94,40 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     tree = json.loads(written)
     if kinds != ["SELECT"] or tree.get("error") or len(tree.get("statements", ())) != 1:
         raise _refused(kinds[0])
-    _check_tree(tree["statements"][0])
+    return _check_tree(tree["statements"][0])
 
 
-def _check_tree(tree: Any) -> None:
+def _check_tree(tree: Any) -> frozenset[str] | None:
     """Refuses a tree with any node that is not known to only read, as what a later DuckDB may bring."""
-    waiting = [tree]
+    waiting, views = [tree], frozenset[str]()
+    unknown = False
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):
             waiting += node
         elif isinstance(node, dict):
             _check_node(node)
+            named = _views_in(node)
+            unknown = unknown or named is None
+            views |= named or frozenset()
             # A constant is what was written; all that is in it is data.
             waiting += node.values() if node.get("class") != "CONSTANT" else ()
+    return None if unknown else views
+
+
+def _views_in(node: dict[str, Any]) -> frozenset[str] | None:
+    """The view that a node of a tree names; None for one that may look at others, or at their list."""
+    kind = node.get("type")
+    if kind == "BASE_TABLE":
+        name, schema = (str(node.get(part, "")).lower() for part in ("table_name", "schema_name"))
+        if node.get("catalog_name") or schema not in ("", _VIEWS, "stored", "analyses"):
+            return None
+        if schema in ("stored", "analyses"):
+            return frozenset()
+        return frozenset({name}) if name in _VIEW_NAMES else None
+    if kind == "TABLE_FUNCTION" and node["function"].get("function_name", "").lower() not in _OF_NO_TABLE:
+        return None
+    return None if kind == "SHOW_REF" else frozenset()
 
 
 def _check_node(node: dict[str, Any]) -> None:
@@ -139,6 +161,7 @@ class ReadOnlyDatabase:
         self._lock = threading.Lock()
         self._database: duckdb.DuckDBPyConnection | None = None
         self._derived: set[str] = set()
+        self._made: set[str] = set()
 
     @property
     def is_open(self) -> bool:
@@ -150,7 +173,7 @@ class ReadOnlyDatabase:
         with self._lock, fenced.damage_named(self._folder):
             database = self._database = self._database or self._connected()
             fresh = {name: path for name, path in derived.items() if name not in self._derived}
-            self._add(database, fresh, [view for view in VIEWS if view.derived in fresh])
+            self._add(database, fresh)
             self._derived.update(fresh)
             cursor = fenced.cursor_of(database)
             cursor.execute(f"USE {_VIEWS}")
@@ -163,20 +186,25 @@ class ReadOnlyDatabase:
         fenced.add_dictionaries(connection, self._files, self._meta)
         self._files.check_ends(fenced.SMALL_BYTES)
         paths = {name: self._folder / f"{name}.parquet" for name in self._meta.stored}
-        self._add(connection, paths, [view for view in VIEWS if not view.derived])
+        self._add(connection, paths)
         fenced.lock(connection)
         return connection
 
-    def _add(
-        self, connection: duckdb.DuckDBPyConnection, files: dict[str, Path], views: Iterable[View]
-    ) -> None:
+    def have_views(self, names: frozenset[str] | None) -> None:
+        """Makes those of these views, or of all, that are not there yet: to plan one takes a millisecond."""
+        with self._lock, fenced.damage_named(self._folder):
+            for view in VIEWS:
+                is_asked = view.name not in self._made and (names is None or view.name in names)
+                if self._database and is_asked and (not view.derived or view.derived in self._derived):
+                    self._database.execute(f"CREATE VIEW {_VIEWS}.{view.name} AS {view.sql(self._meta)}")
+                    self._made.add(view.name)
+
+    def _add(self, connection: duckdb.DuckDBPyConnection, files: dict[str, Path]) -> None:
         import pyarrow.dataset
 
         connection.execute("USE stored")  # a view of an Arrow dataset is made in the schema in use
         for name, path in files.items():
             connection.from_arrow(pyarrow.dataset.dataset(path, format="parquet")).create_view(name)
-        for view in views:
-            connection.execute(f"CREATE VIEW {_VIEWS}.{view.name} AS {view.sql(self._meta)}")
 
 
 @contextmanager

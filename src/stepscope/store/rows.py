@@ -17,7 +17,7 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.records import dataclass
 from stepscope.schema import EVERY_EVENT, SIDE, STORED, StoredTable
-from stepscope.store.columns import arrow_schema, nulls, view
+from stepscope.store.columns import arrow_schema, nulls, repeated, view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -231,7 +231,8 @@ def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.Data
     told, which = _told_apart(columns)
     found = [tell(*row) for row in told]
     if not pa.types.is_string(kind):
-        return pa.array(found, kind).take(which)
+        whole = len(found) == 1 and isinstance(found[0], int) and pa.types.is_integer(kind)
+        return repeated(found[0], len(which), kind) if whole else pa.array(found, kind).take(which)
     texts = [text for text in dict.fromkeys(found) if text is not None]
     number = {text: place for place, text in enumerate(texts)}
     if len(texts) < len(found):
@@ -245,8 +246,7 @@ def same(text: str | None, rows: int) -> pa.Array:
 
     if text is None:
         return pa.DictionaryArray.from_arrays(nulls(rows, pa.int32()), pa.array([], pa.string()))
-    zeros = pa.repeat(pa.scalar(0, pa.int32()), rows)
-    return pa.DictionaryArray.from_arrays(zeros, pa.array([text]), safe=False)
+    return pa.DictionaryArray.from_arrays(repeated(0, rows, pa.int32()), pa.array([text]), safe=False)
 
 
 def _constant(column: pa.Array) -> tuple[Any] | None:
@@ -262,6 +262,10 @@ def _constant(column: pa.Array) -> tuple[Any] | None:
         return None
     if pa.types.is_dictionary(column.type):
         return (column.dictionary[0].as_py(),) if len(column.dictionary) == 1 else None
+    if column[0] != column[-1]:
+        return None
+    if pa.types.is_boolean(column.type):
+        return (column[0].as_py(),) if column.true_count in (0, len(column)) else None
     if not pa.types.is_integer(column.type):
         return None
     least = pc.min_max(column)
@@ -275,7 +279,7 @@ def _told_apart(columns: list[pa.Array]) -> tuple[list[tuple[Any, ...]], pa.Arra
     alike = [_constant(column) for column in columns]
     varied = [column for column, only in zip(columns, alike, strict=True) if only is None]
     if not varied:
-        places = pa.repeat(pa.scalar(0, pa.int32()), len(columns[0]))
+        places = repeated(0, len(columns[0]), pa.int32())
         values: list[list[Any]] = []
     elif len(varied) == 1 and varied[0] is columns[0] and pa.types.is_dictionary(columns[0].type):
         texts, places = columns[0].dictionary.to_pylist(), columns[0].indices
@@ -286,20 +290,16 @@ def _told_apart(columns: list[pa.Array]) -> tuple[list[tuple[Any, ...]], pa.Arra
         numbers, first = _native.distinct([_bits(column) for column in varied], len(columns[0]))
         places, rows = _from_native(pa.int32(), numbers), _from_native(pa.int64(), first)
         values = [_taken(column, rows) for column in varied]
-    told = zip(*values, strict=True) if values else iter([()])
-    return [_with(alike, row) for row in told], places
+    varying = iter(values)
+    count = len(values[0]) if values else 1
+    told = [next(varying) if only is None else [only[0]] * count for only in alike]
+    return list(zip(*told, strict=True)), places
 
 
 def _from_native(kind: pa.DataType, numbers: memoryview) -> pa.Array:
     import pyarrow as pa
 
     return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def _with(alike: list[tuple[Any] | None], others: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row, of what all rows have and what some have."""
-    following = iter(others)
-    return tuple(next(following) if only is None else only[0] for only in alike)
 
 
 def _bits(column: pa.Array) -> tuple[Any, Any, int, int]:

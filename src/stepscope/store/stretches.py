@@ -71,10 +71,10 @@ def stretches_by_thread(store: Path, tables: Container[str]) -> dict[int, list[S
     return found
 
 
-def read_stretch(file: Any, of: Stretch, columns: list[str]) -> Iterator[Any]:
+def read_stretch(file: Any, of: Stretch, columns: list[str], piece: int = _PIECE) -> Iterator[Any]:
     """A stretch of rows piece by piece; only the columns that are asked for are read."""
     at, end = 0, of.first + of.rows
-    for batch in file.iter_batches(min(_PIECE, end), row_groups=[of.group], columns=columns):
+    for batch in file.iter_batches(min(piece, end), row_groups=[of.group], columns=columns):
         low, high = max(of.first - at, 0), min(end - at, batch.num_rows)
         at += batch.num_rows
         if low >= high:

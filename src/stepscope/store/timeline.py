@@ -264,9 +264,10 @@ class Timeline:
         self._rows, self._starts, self._swept = sweeps.rows, sweeps.starts or (0, 0), 0
         self._file = file
         self._begun.set()
-        # What is small is seen soon, devices before all.
-        order = sorted(self._rows, key=lambda track: (self._names[track].side, self._rows[track]))
-        sweeps.sweep(file, order, self._note)
+        # Devices are seen before all, then what is small where not all fits.
+        order = sorted(self._rows, key=lambda track: self._rows[track])
+        sides = ([track for track in order if self._names[track].side == side] for side in ("device", "host"))
+        sweeps.sweep(file, list(sides), self._note)
 
     def _note(self, rows: int) -> None:
         self._swept += rows

@@ -26,7 +26,8 @@ Begun = Callable[[_native.TimelineFile], None]
 """Makes the tracks of an empty file."""
 
 _BOXES, _INDEX, _SUMS = "timeline.boxes", "timeline.index", "timeline.sums.txt"
-_HEAD = b"stepscope timeline 1\n"
+_HEAD = b"stepscope timeline 3\n"
+_OLDER = (b"stepscope timeline 1\n", b"stepscope timeline 2\n")
 
 
 def kept(folder: Path) -> _native.TimelineFile | None:
@@ -54,8 +55,13 @@ def kept(folder: Path) -> _native.TimelineFile | None:
 
 
 def was_kept(folder: Path) -> bool:
-    """Whether some timeline lies there."""
-    return (folder / _SUMS).exists()
+    """Whether a timeline lies there that this version should be able to read."""
+    try:
+        with (folder / _INDEX).open("rb") as index:
+            head = index.read(len(_HEAD))
+    except OSError:
+        head = b""
+    return (folder / _SUMS).exists() and head not in _OLDER
 
 
 def make_in(folder: Path, fill: Begun) -> None:

@@ -284,7 +284,7 @@ class Trace(InNotebook):
     def _read_only_cursor(self, sql: str) -> duckdb.DuckDBPyConnection:
         """For a query that is not ours: a cursor that can only read, once it is seen that the query does."""
         cursor = self._shared.read_only_cursor()
-        read_only.check(cursor, sql)
+        self._shared.have_read_only_views(read_only.check(cursor, sql))
         if self._analyst:
             for name in sorted({found.lower() for found in _ANALYSES.findall(sql)}):
                 fenced.add_arrow(cursor, f"analyses.{name}", self._analyst(self, name))

@@ -65,7 +65,7 @@ class StoreWriter:
 
     @contextmanager
     def beside(self) -> Iterator[None]:
-        """Within this, what is added with `add_rows` is encoded in another thread, in order."""
+        """Within this, what is added with `add_rows` is numbered and encoded in another thread, in order."""
         try:
             with BackgroundWorker(_WAITING) as self._aside:  # leaving it waits for all of them
                 yield
@@ -97,23 +97,21 @@ class StoreWriter:
         stored = stored_table(table)
         if table in self._filled and table not in SHARED:
             raise TableTaken(table, self._filled[table])
+        if self._aside is None:
+            self._add_rows(stored, rows)
+        else:
+            self._aside.run(partial(self._add_rows, stored, rows))
+
+    def _add_rows(self, table: StoredTable, rows: pa.RecordBatch | pa.Table) -> None:
         base = self.sources[0].base_ns if self.sources else 0
         for batch in batches_of(rows):
-            if stored in SIDE:
-                self._side.add(stored, batch, base)
+            if table in SIDE:
+                self._side.add(table, batch, base)
                 continue
-            self._plain.add(stored, batch, sum(self.rows.values()), base)
-            self.rows[table] += batch.num_rows
+            self._plain.add(table, batch, sum(self.rows.values()), base)
+            self.rows[table.name] += batch.num_rows
 
     def _keep(
-        self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
-    ) -> None:
-        if self._aside is None:
-            self._keep_now(table, records, runs)
-        else:
-            self._aside.run(partial(self._keep_now, table, records, runs))
-
-    def _keep_now(
         self, table: StoredTable, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]
     ) -> None:
         records = self._sizes[table.name].of(records)

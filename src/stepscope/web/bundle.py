@@ -1,4 +1,4 @@
-"""Modules of scripts as one script, for a page that is saved to a file.
+"""Modules of scripts as one script: a page asks the server once, and a page that is saved has them all.
 
 Our modules keep to one style, which a test sees to: an `import` names what it takes from a relative address,
 an `export` stands before a function, class or constant, and nobody imports in a circle. So each module
@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["EXPORT", "IMPORT", "blocks_of", "bundled", "imported"]
+__all__ = ["EXPORT", "IMPORT", "blocks_of", "bundled"]
 
 IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "(\.[^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?=(?:async function|function\*?|class|const) (\w+))", re.MULTILINE)
@@ -27,17 +27,12 @@ def blocks_of(content: str) -> list[str]:
 
 
 @lru_cache(maxsize=64)
-def imported(*entries: str) -> tuple[str, ...]:
-    """The modules of these names, and all that they import: each after those that it imports."""
+def bundled(*entries: str) -> str:
+    """The modules of these names, and all that they import, as one script that runs the first one last."""
     order: list[str] = []
     for name in reversed(entries):
         _visit(name, order, ())
-    return tuple(order)
-
-
-def bundled(*entries: str) -> str:
-    """The modules of these names, and all that they import, as one script that runs the first one last."""
-    parts = [_module(name) for name in imported(*entries)]
+    parts = [_module(name) for name in order]
     # Names are those of our own files, and what is loaded later has to be one of them.
     return "\n".join(
         [
@@ -45,7 +40,7 @@ def bundled(*entries: str) -> str:
             "const load = (from, name) => {",
             "  const found = modules[new URL(name, `file:///${from}`).pathname.slice(1)];",
             "  if (found) return Promise.resolve(found);",
-            '  return Promise.reject(new Error("this part is not in the file"));',
+            '  return Promise.reject(new Error("this part is not in the script"));',
             "};",
             *parts,
             "",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from stepscope.present._markup import Markup, el
-from stepscope.web.bundle import blocks_of, imported
+from stepscope.web.bundle import blocks_of
 from stepscope.web.page import PageInfo, listed
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def framed(opened: Opened, name: str, key: str, content: Markup) -> str:
         el("header", _bar(opened, name, key), el("div", id="busy", role="status"), class_="bar"),
         el("nav", *_links(pages, name, key, opened), aria_label="Pages", class_="side"),
         main,
-        scripts=("page.js",),
-        # Told at once, or each would be asked for when the one before it has come.
-        soon=imported("page.js", *blocks_of(content)),
+        scripts=("page.js", *blocks_of(content)),
         page=name,
     )
 
@@ -63,7 +61,7 @@ def message(title: str, *content: Markup, scripts: Sequence[str] = ("page.js",))
     return _document(title, main, scripts=scripts, page="message")
 
 
-def _document(title: str, *body: Markup, scripts: Sequence[str], page: str, soon: Sequence[str] = ()) -> str:
+def _document(title: str, *body: Markup, scripts: Sequence[str], page: str) -> str:
     head = el(
         "head",
         el("meta", charset="utf-8"),
@@ -72,8 +70,8 @@ def _document(title: str, *body: Markup, scripts: Sequence[str], page: str, soon
         el("script", Markup(""), src="/static/theme.js"),
         Markup('<link rel="stylesheet" href="/style.css">\n'),
         Markup('<link rel="icon" href="/static/icon.svg">\n'),
-        *(Markup(f'<link rel="modulepreload" href="/static/{one}">\n') for one in soon),
-        *(el("script", Markup(""), type="module", src=f"/static/{one}") for one in scripts),
+        # One script, for a page of forty modules would ask forty times.
+        el("script", Markup(""), type="module", src=f"/script.js?{urlencode({'of': ','.join(scripts)})}"),
     )
     return f"<!DOCTYPE html>\n{el('html', head, el('body', *body, data_page=page), lang='en')}"
 

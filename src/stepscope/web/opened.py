@@ -24,6 +24,7 @@ from stepscope.runs.choosing import choose_pass, choose_rank
 from stepscope.runs.finding import run_of
 from stepscope.store.timeline import prepare_timeline
 from stepscope.web.background import Background, Kept, State
+from stepscope.web.page import listed
 
 if TYPE_CHECKING:
     from stepscope.compare import Comparison, RanksOfSide
@@ -256,6 +257,7 @@ class Opened:
 
 
 def _prepare(trace: Trace) -> None:
-    """While the browser loads the first page."""
+    """While the browser starts: every page names all others, and the timeline takes longest to show."""
+    listed()
     with suppress(StepscopeError):  # who needs what is damaged will be told
         prepare_timeline(trace)

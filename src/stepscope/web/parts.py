@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from stepscope.present._markup import Markup, el, joined
+from stepscope.store.cutting import first_start
 from stepscope.web.grids import RowLink, coded, grid, nothing
 
 if TYPE_CHECKING:
@@ -58,9 +59,8 @@ def beginning(request: Request, page: str, option: str) -> str:
 def clock(request: Request) -> tuple[int, int]:
     """The base time, which addresses count from, and the first event, which people count from."""
     trace = request.trace.trace
-    sql = "SELECT min(start_ns) AS first FROM events WHERE phase = 'X'"
-    first = request.trace.once("first event", lambda: trace.rows(sql)[0]["first"])
-    return trace.meta.base_ns, trace.meta.base_ns if first is None else first
+    first = request.trace.once("first event", lambda: first_start(trace.reading(None)))
+    return trace.meta.base_ns, trace.meta.base_ns + first
 
 
 def in_timeline(request: Request, column: str = "longest_event", option: str = "event") -> RowLink:

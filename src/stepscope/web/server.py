@@ -21,6 +21,7 @@ from stepscope.errors import StepscopeError
 from stepscope.memory import release_freed
 from stepscope.present._markup import Markup, el
 from stepscope.web.api import ANSWERS, answered
+from stepscope.web.bundle import bundled
 from stepscope.web.drawing import drawn
 from stepscope.web.frame import framed, message
 from stepscope.web.guard import Guard
@@ -61,6 +62,7 @@ def application(opened: Opened, *, token: str, host: str, told: Told | None = No
     routes = [
         Route("/", lambda http: RedirectResponse(f"/findings{_query(http)}")),
         Route("/style.css", _given(Response(sheet(), media_type="text/css"))),
+        Route("/script.js", _script()),
         Route("/api/state", _state(opened)),
         Route("/api/{name}", _asked(opened), methods=["GET", "POST"]),
         Route("/perfetto", lambda _: HTMLResponse(_perfetto(opened))),
@@ -81,8 +83,21 @@ def _given(response: Response) -> Callable[[HttpRequest], object]:
     return answer
 
 
+def _script() -> Callable[[HttpRequest], object]:
+    """Modules of ours with all that they import; no path that a page names is opened."""
+    known = {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*.js")}
+
+    async def answer(http: HttpRequest) -> Response:
+        names = http.query_params.get("of", "").split(",")
+        if not known.issuperset(names):
+            return Response("there is no such script", status_code=404)
+        return Response(bundled(*names), media_type=_TYPES[".js"])
+
+    return answer
+
+
 def _static() -> Callable[[HttpRequest], object]:
-    """Our own files, read once: a page asks for dozens, and no path that it names is opened."""
+    """Our own files, read once: no path that a page names is opened."""
     known = {
         path.relative_to(STATIC).as_posix(): Response(path.read_bytes(), media_type=_TYPES[path.suffix])
         for path in STATIC.rglob("*")

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
@@ -21,8 +22,10 @@ FEATURES = {
 }
 
 
-def advised(*ops: dict[str, Any], pauses: tuple[dict[str, Any], ...] = ()) -> Advice | None:
-    return cpu_operators(mean_step(), drawn(StepOp, *ops), drawn(CpuPause, *pauses))
+def advised(
+    *ops: dict[str, Any], pauses: tuple[dict[str, Any], ...] = (), copies: tuple[dict[str, Any], ...] = ()
+) -> Advice | None:
+    return cpu_operators(mean_step(), drawn(StepOp, *ops), drawn(CpuPause, *pauses), drawn(Copy, *copies))
 
 
 def test_it_names_the_operators_and_their_place() -> None:
@@ -45,3 +48,25 @@ def test_the_python_between_them_prepares_the_same_data() -> None:
     advice = assert_bounded(advised(FEATURES, pauses=(pause, pause | {"device": "1"})), mean_step())
     assert advice.saving.starved_ns == pytest.approx((0.7 * 3.2 * MS, 3.2 * MS))
     assert "It waits 1.20 ms for the Python between them." in advice.because
+
+
+def test_some_calls_of_an_operator_compute_and_others_launch() -> None:
+    casts = {**FEATURES, "name": "aten::to", "calls": 20, "launches": 10}
+    advice = assert_bounded(advised(casts), mean_step())
+    assert advice.saving.starved_ns == (1.4 * MS, 2.0 * MS)
+    assert advised({**casts, "starved_ns": 9 * MS}) is None, "less than half a millisecond for each"
+
+
+def test_what_it_prepares_is_copied_while_it_is_small_or_ahead() -> None:
+    copy = {
+        "direction": "HtoD",
+        "host_memory": "pageable",
+        "calls": 10,
+        "bytes": 10**9,
+        "exposed_ns": 15 * MS,
+    }
+    advice = assert_bounded(advised(FEATURES, copies=(copy, copy | {"host_memory": "pinned"})), mean_step())
+    assert advice.saving.waited_ns == (0.0, 1.5 * MS)
+    assert "Copies of data from pageable memory take 1.50 ms." in advice.because
+    small = assert_bounded(advised(FEATURES, copies=(copy | {"bytes": 10_000},)), mean_step())
+    assert small.saving.waited_ns == (0.0, 0.0)

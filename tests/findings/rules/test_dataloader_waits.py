@@ -186,3 +186,16 @@ def test_it_names_the_function_that_loading_goes_to() -> None:
     assert "pipe(inputs, num_workers=2)" in fix_for(advice, Framework.HF_PIPELINE)
     for other in ({"phase": "forward"}, {"outer_idle_ns": 9 * MS}):
         assert assert_bounded(judged([4.0] * 5, functions=(zoom | other,)), STEP).locations == ()
+
+
+def test_samples_that_are_taken_one_by_one() -> None:
+    taken = {"name": "aten::select", "phase": "dataloader", "per_step": 512.0, "calls": 2560}
+    advice = assert_bounded(judged([4.0] * 5, ops=(taken,)), STEP)
+    assert "samples one by one from tensors: 512 operators a step" in advice.because
+    assert advice.fix.index("BatchSampler") < advice.fix.index("num_workers")
+    stacked = {"name": "aten::stack", "phase": "dataloader", "per_step": 1.0, "calls": 5, "launches": 5}
+    advice = assert_bounded(judged([4.0] * 5, ops=(taken, stacked)), STEP)
+    assert "from tensors on the GPU" in advice.because
+    assert "num_workers" not in advice.fix
+    few = {**taken, "per_step": 8.0}
+    assert "BatchSampler" not in assert_bounded(judged([4.0] * 5, ops=(few, stacked)), STEP).fix

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, fix_for, mean_step
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
@@ -26,7 +28,7 @@ EAGER = {"kind": "decode", "launched_by": "eager", "kernels": 500, "dur_ns": 10 
 
 def judged(
     rows: list[dict[str, Any]], *, training: bool = False, query: int | None = None,
-    ops: tuple[dict[str, Any], ...] = (), **thresholds: Any,
+    ops: tuple[dict[str, Any], ...] = (), loops: tuple[dict[str, Any], ...] = (), **thresholds: Any,
 ) -> Advice | None:  # fmt: skip
     """Steps of 10 ms that wait 5 ms for the host."""
     return eager_decode(
@@ -36,6 +38,7 @@ def judged(
         drawn(StepClass, {"backward_passes": int(training)}),
         drawn(Attention, {"forward_calls": 40, "query_length": query, "key_length": query and 100}),
         drawn(StepOp, *ops),
+        drawn(ReadLoops, *loops),
         **thresholds,
     )
 
@@ -45,6 +48,13 @@ def test_it_fires_with_the_waiting_less_the_latency_in_a_graph() -> None:
     # Of 5 ms, operators and launches are 0.6; 500 kernels of a graph need 0.5 ms.
     assert advice.saving.starved_ns == (2.5 * MS, 5.0 * MS)
     assert "StaticCache" in advice.fix
+
+
+def test_no_graph_replaces_a_loop_that_reads_numbers() -> None:
+    loop = {"loops": 10, "reads": 300, "ops": 3000, "launches": 1000, "host_ns": 40 * MS, "device_ns": MS}
+    advice = assert_bounded(judged([EAGER] * 10, loops=(loop,)), mean_step())
+    # Such loops take 4 of 10 ms: of the 5 ms that the GPU waits, 3 are left for a graph.
+    assert advice.saving.starved_ns == pytest.approx((1.3 * MS, 3.0 * MS))
 
 
 def test_only_decoding_counts() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
+from stepscope.analyses.attention import Attention
 from stepscope.analyses.kernel_chains import KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
@@ -34,6 +35,7 @@ def found(
     *kernels: dict[str, Any],
     ops: tuple[dict[str, Any], ...] = (FORWARD,),
     chains: tuple[dict[str, Any], ...] = (),
+    attention: tuple[dict[str, Any], ...] = (),
     step: MeanStep | None = None,
     told: Facts | None = None,
     **more: Any,
@@ -45,6 +47,7 @@ def found(
         drawn(KernelFamily, *families),
         drawn(KernelChain, *chains),
         drawn(StepOp, *ops),
+        drawn(Attention, *attention),
         told or facts(),
         **more,
     )
@@ -127,7 +130,7 @@ def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
 def test_only_what_ran_in_steps_counts() -> None:
     families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
     kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
-    nothing = drawn(KernelChain), drawn(StepOp)
+    nothing = drawn(KernelChain), drawn(StepOp), drawn(Attention)
     advice = elementwise_chains(busy_pace(), kernels, families, *nothing, facts(), least_share=0.0)
     assert advice is None  # half of it: 15 kernels between 16
     kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
@@ -175,8 +178,8 @@ def test_one_long_chain_counts_where_the_others_are_short() -> None:
 
 def test_chains_that_are_short_or_small_each_time_do_not_count_alone() -> None:
     many = kernel("matmul", 90, 6.0)
-    softmax = {"ops": "aten::div, aten::masked_fill_, aten::_softmax, aten::mul"}
-    for other in ({"kernels": 3}, {"chains": 100}, {"device_ns": 4 * MS}, softmax):
+    loss = {"ops": "aten::div, aten::_log_softmax, aten::nll_loss_forward, aten::mul"}
+    for other in ({"kernels": 3}, {"chains": 100}, {"device_ns": 4 * MS}, loss):
         assert found(ELEMENTWISE, many, chains=({**LONG, **other},)) is None
     assert (
         "torch.cdist"
@@ -184,3 +187,16 @@ def test_chains_that_are_short_or_small_each_time_do_not_count_alone() -> None:
             found(ELEMENTWISE, many, chains=({**LONG, "ops": "aten::mul, aten::add"},)), busy_pace()
         ).fix
     )
+
+
+def test_a_softmax_that_is_no_attention_with_a_rule_of_its_own() -> None:
+    many = kernel("matmul", 90, 6.0)
+    scores = {**LONG, "ops": "aten::add, aten::leaky_relu, aten::where, aten::_softmax, aten::native_dropout"}
+    written = found(ELEMENTWISE, many, chains=(scores,), attention=({"backend": "hand-written"},))
+    assert written is None
+    advice = assert_bounded(
+        found(ELEMENTWISE, many, chains=(scores,), attention=({"backend": "flash"},)), busy_pace()
+    )
+    assert "if most pairs are masked" in advice.fix
+    unmasked = {**scores, "ops": "aten::add, aten::_softmax, aten::mul"}
+    assert "pairs" not in assert_bounded(found(ELEMENTWISE, many, chains=(unmasked,)), busy_pace()).fix

@@ -80,6 +80,17 @@ def test_reads_between_parts_show_that_they_are_one_function() -> None:
     assert advice.certainty == "likely"
 
 
+def test_a_value_is_read_in_a_part_that_another_function_calls_in_a_loop() -> None:
+    one = drawn(CompiledRegion, {"region": "1/0", "calls": 40})
+    ops = drawn(
+        StepOp,
+        op("Torch-Compiled Region: 1/0", None, 16, launches=40, user_frame="model.py(9): forward"),
+        op("## Call CompiledFxGraph f0 ##", "Torch-Compiled Region: 1/0", 12, launches=40),
+        op("aten::item", "Torch-Compiled Region: 1/0", 1, per_step=4.0, user_frame="model.py(3): block"),
+    )
+    assert_bounded(graph_breaks(STEP, one, ops, LATE, ALIKE), STEP)
+
+
 @pytest.mark.parametrize("frame, reads", [("0", 0.0), ("0", 2.0), ("0", 4.0), ("1", 0.0), ("1", 2.0)])
 def test_a_function_that_a_loop_calls_is_not_broken(frame: str, reads: float) -> None:
     """Four denoising steps in one step, with reads outside of the model; or layers compiled one by one."""

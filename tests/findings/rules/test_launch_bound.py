@@ -15,6 +15,7 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
 from stepscope.analyses.loops import Loop
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
@@ -67,6 +68,7 @@ def advised(  # each table by its name; what is not given is quiet
         table(KernelFamily, "families"),
         table(Loop, "loops"),
         table(CpuPause, "pauses"),
+        table(ReadLoops, "reading"),
         **(thresholds or {}),
     )
 
@@ -80,6 +82,12 @@ def test_it_fires_and_graphs_leave_little_between_kernels() -> None:
     assert advice.evidence["launches_per_step"] == 100
     assert advice.evidence["host_per_launch_ns"] == 50_000
     assert advice.evidence["graph_ready"] is True
+
+
+def test_no_graph_replaces_a_loop_that_reads_numbers() -> None:
+    loop = {"loops": 10, "reads": 300, "ops": 3000, "launches": 1000, "host_ns": 50 * MS, "device_ns": MS}
+    advice = assert_bounded(advised(reading=(loop,)), STEP)
+    assert advice.saving.starved_ns == pytest.approx((0.5 * 0.75 * 6.9 * MS, 0.5 * 6.97 * MS))
 
 
 def test_python_counts_as_far_as_operators_do() -> None:

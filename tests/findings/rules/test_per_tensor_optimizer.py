@@ -245,6 +245,11 @@ def test_copies_of_what_ddp_broadcasts_are_no_loop_over_weights() -> None:
     assert looped(copies, own("mul_", 50, 0.2), sent) is not None
 
 
+def test_a_loop_over_rows_of_a_tensor_may_be_as_long() -> None:
+    assert looped(own("copy_", 50, 0.2), own("select", 100, launches=0)) is None
+    assert looped(own("copy_", 50, 0.2), own("select", 8, launches=0)) is not None
+
+
 def test_functions_are_told_apart() -> None:
     elsewhere = own("mul_", 20, 0.1, user_frame="model.py(3): forward")
     advice = assert_bounded(looped(own("mul_", 50, 0.2), elsewhere), mean_step())

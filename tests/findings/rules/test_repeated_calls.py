@@ -189,3 +189,17 @@ def test_a_loop_that_reads_results_also_gains_the_lead_of_the_host() -> None:
 def test_a_loop_that_launches_nothing_is_for_other_rules() -> None:
     assert advised(loop("aten::select, aten::unsqueeze", **CALL)) is not None
     assert advised(loop("aten::select, aten::unsqueeze", **CALL, launch_share=0.001)) is None
+
+
+def test_a_network_that_is_called_again_without_stacks() -> None:
+    assert advised(loop(BLOCK)) is None
+    advice = assert_bounded(advised(loop(BLOCK, layers=12)), STEP)
+    assert "A loop of 48 calls" in advice.title
+    assert advice.certainty == "possible"
+
+
+def test_a_recurrent_layer_that_is_called_for_each_moment() -> None:
+    advice = assert_bounded(advised(loop("aten::_cudnn_rnn, aten::gru, aten::slice")), STEP)
+    assert advice.title == "A loop of 48 GRU calls could be one call"
+    assert "nn.GRU" in advice.fix
+    assert advised(loop("aten::lstm", repeats=4)) is None, "layers of a network"

@@ -11,6 +11,7 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.mean_step import MeanStep
@@ -42,6 +43,7 @@ def advised(
     kernels: tuple[dict[str, Any], ...] = (),
     source: str = "mark",
     replay: Table[ChangedStep] | None = None,
+    loops: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
     return scalar_reads(
@@ -53,6 +55,7 @@ def advised(
         drawn(Iteration, {"source": source}),
         drawn(PythonFrame, *({"name": name} for name in frames)),
         drawn(ChangedStep) if replay is None else replay,
+        drawn(ReadLoops, *loops),
         **thresholds,
     )
 
@@ -191,3 +194,14 @@ def test_without_the_profiler_the_host_waits_longer_for_long_kernels() -> None:
     expected = (20 + 6 / 9 * 160 + ahead) / (7_000 + ahead)
     assert shares(advised(step=brief, kernels=(short, long)), brief)[1] == pytest.approx(expected)
     assert shares(advised(kernels=(short,)), mean_step()) == shares(advised(), mean_step())
+
+
+def test_a_loop_over_numbers_can_be_a_few_operators() -> None:
+    step = mean_step(starved_ns=8.0 * MS, busy_ns=1.0 * MS, latency_ns=1.0 * MS, host_path_share=1.0)
+    loop = {"loops": 10, "reads": 300, "ops": 3000, "launches": 1000, "host_ns": 60 * MS, "device_ns": 2 * MS}
+    plain, looped = (shares(advised(step=step, loops=loops), step) for loops in ((), (loop,)))
+    assert looped[0] == pytest.approx(plain[0]), "whether it can is not known"
+    assert looped[1] == pytest.approx(0.6, abs=0.02)
+    advice = assert_bounded(advised(step=step, loops=(loop,)), step)
+    assert "make 30 reads a step of them, and take 6.00 ms" in advice.because
+    assert "not one by one in a loop" in advice.fix

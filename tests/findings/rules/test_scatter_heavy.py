@@ -74,6 +74,16 @@ def test_sorts_of_accumulating_writes() -> None:
     assert "index_select" in advice.fix
 
 
+def test_what_sorts_only_to_be_deterministic() -> None:
+    adding = op("aten::index_add_", 3, 1.0, 4.0, launches=900)
+    advice = assert_bounded(found(adding, step=busy_pace()), busy_pace())
+    assert "use_deterministic_algorithms(False)" in advice.fix
+    assert "instead of index_put_" not in advice.fix
+    assert advice.evidence["sorting_device_ns"] == pytest.approx(4.0 * MS)
+    plain = found(adding | {"launches": 60}, step=busy_pace())
+    assert plain is None or plain.evidence["sorting_device_ns"] == 0
+
+
 def test_sorts_in_a_loop_go_but_for_two_kernels() -> None:
     sorting = op("aten::index_put_", 20, 2.0, 0.2, launches=2000)
     assert gained(sorting, ADDS) == pytest.approx((0.8 / 4, 0.95 / 4))

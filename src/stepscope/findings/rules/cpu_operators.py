@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from stepscope import units
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
+from stepscope.findings._copying import large, moving
 from stepscope.findings._phrases import if_idle, often
-from stepscope.findings._starvation import around_computing, computed_on_host
+from stepscope.findings._starvation import around_computing, computed_on_host, partly_computed_on_host
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -28,7 +30,12 @@ _FIX = fix_of(
     yields_to=("python_between_ops", "dataloader_waits", "needless_transfers", "anomaly_mode"),
 )
 def cpu_operators(
-    mean_step: MeanStep, step_ops: Table[StepOp], cpu_pauses: Table[CpuPause], *, least_share: float = 0.05
+    mean_step: MeanStep,
+    step_ops: Table[StepOp],
+    cpu_pauses: Table[CpuPause],
+    copies: Table[Copy],
+    *,
+    least_share: float = 0.05,
 ) -> Advice | None:
     """Operators compute on the CPU, one after the other, while the GPU waits for the next launch.
 
@@ -37,10 +44,12 @@ def cpu_operators(
     Gain: on the GPU, or in worker processes, this time is gone.
 
     - at most: the GPU's waiting for these operators, and all of a pause that has little else in it: the
-      Python between them prepares the same data.
-    - at least: seven tenths of that, because each still has to be launched, or its result to be fetched.
+      Python between them prepares the same data. Large copies from pageable memory go as well: workers hand
+      over pinned memory, and what is computed on the GPU is copied before it becomes larger.
+    - at least: seven tenths of that without copies, because each still has to be launched, or its result to
+      be fetched.
     """
-    found = computed_on_host(step_ops)
+    found = computed_on_host(step_ops) + partly_computed_on_host(step_ops)
     starved = mean_step.per_step(sum(row.starved_ns for row in found))
     around = around_computing(cpu_pauses, found, mean_step)
     if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
@@ -51,12 +60,16 @@ def cpu_operators(
         for row in rows[:3]
     )
     most = min(starved + around, mean_step.starved_ns)
+    copied = mean_step.per_step(
+        sum(row.exposed_ns for row in moving(copies, "HtoD", "pageable") if large(row))
+    )
     return Advice(
         title="The GPU waits for operators on the CPU",
         because=f"The GPU waits {units.duration(starved)} of a step "
         f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: {named}."
-        + if_idle(around, "It waits {} for the Python between them."),
-        saving=Saving(starved_ns=(_SURE * most, most)),
+        + if_idle(around, "It waits {} for the Python between them.")
+        + if_idle(copied, "Copies of data from pageable memory take {}."),
+        saving=Saving(starved_ns=(_SURE * most, most), waited_ns=(0.0, copied)),
         certainty="likely",
         fix=_FIX,
         check="stepscope show step_ops: these operators launch work, or are gone.",
@@ -64,6 +77,7 @@ def cpu_operators(
             "starved_ns": round(starved),
             "starved_share": mean_step.share(starved),
             "around_ns": round(around),
+            "copied_ns": round(copied),
             "calls_per_step": sum(row.per_step for row in rows),
         },
         claims=frozenset({Claim(Time.STARVED, Part.PYTHON)}),

@@ -16,7 +16,7 @@ from stepscope.findings import Advice, Category, Figure, Location, Saving, locat
 from stepscope.findings._host_work import FAST_PROCESSOR, HostWork, host_works
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
-from stepscope.findings.fixes import Change, Fix, fix_of, line
+from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.records import dataclass
 from stepscope.tables import Table
@@ -29,6 +29,12 @@ _WORKERS = "_MultiProcessingDataLoaderIter"
 _LOADING = """\
 loader = DataLoader(dataset, ..., num_workers={workers}, prefetch_factor=4,
                     persistent_workers=True, pin_memory=True)"""
+_WHOLE_BATCHES = """\
+batches = BatchSampler(RandomSampler(dataset), batch_size, drop_last=True)
+loader = DataLoader(dataset, sampler=batches, batch_size=None)    # dataset[indices]: one index for a batch"""
+_TAKES = ("aten::select", "aten::index", "aten::slice", "aten::narrow", "aten::unbind")
+_MANY_TAKEN = 64
+"""Operators of a step that each take one sample from a tensor."""
 _FEW_WORKERS = 4
 _MANY_WORKERS = 16
 _QUEUE_NS = 200_000
@@ -54,7 +60,36 @@ class _Loading:
     """Whether only one step was recorded, so that the first could not be left out."""
 
 
-@rule(category=Category.INPUT, yields_to=("scarce_cpus",))
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """Samples that the loader takes from tensors one by one."""
+
+    taken: float
+    """In a step."""
+    on_device: bool
+    """Whether the tensors are on a GPU: then no worker can load them."""
+
+    @classmethod
+    def of(cls, step_ops: Iterable[StepOp]) -> _Samples:
+        ops = [op for op in step_ops if op.phase == "dataloader" and op.within is None]
+        taken = sum(op.per_step for op in ops if op.name in _TAKES)
+        return cls(taken, any(op.launches for op in ops))
+
+    @property
+    def many(self) -> bool:
+        return self.taken >= _MANY_TAKEN
+
+    @property
+    def story(self) -> str:
+        """A sentence about them, with a space before it; nothing where they are few."""
+        if not self.many:
+            return ""
+        where = "tensors on the GPU" if self.on_device else "tensors"
+        taken = units.count(round(self.taken))
+        return f" It takes samples one by one from {where}: {taken} operators a step."
+
+
+@rule(category=Category.INPUT, yields_to=("scarce_cpus", "loader_restarts"))
 def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     steps_by_any: Table[Step],
@@ -98,13 +133,14 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
         saving = _within_simulation(mean_step, saving, changed_steps_by_no_loader)
     needed = _needed(loading, mean_step)
     work = None if workers else _work(host_functions, mean_step, loading)
-    story = f" {work.story(mean_step)}" if work else ""
+    samples = _Samples.of(step_ops)
+    story = (f" {work.story(mean_step)}" if work else "") + samples.story
     return Advice(
         title="The step waits for the DataLoader" + ("" if workers else " (num_workers=0)"),
         because=_because(mean_step, loading, workers=workers, burst=burst) + story,
         saving=saving,
         certainty="possible" if burst else "likely" if vague or workers else "certain",
-        fix=_fix(needed, work, workers=workers),
+        fix=_fix(needed, work, samples, workers=workers),
         check="stepscope show steps: the column dataloader is near 0 from the second step on.",
         evidence=_evidence(mean_step, loading, batches, None if workers else needed),
         claims=frozenset({Claim(Time.WAITED, Part.DATALOADER), Claim(Time.STARVED, Part.DATALOADER)}),
@@ -203,13 +239,16 @@ def _because(mean_step: MeanStep, loading: _Loading, *, workers: bool, burst: bo
     return f"{text}The process loads the batches itself (num_workers=0), which takes {made} a step."
 
 
-def _fix(needed: int, work: HostWork | None, *, workers: bool) -> Fix:
+def _fix(needed: int, work: HostWork | None, samples: _Samples, *, workers: bool) -> Fix:
+    if samples.many and samples.on_device:
+        return fix_of(_WHOLE_BATCHES)
     if workers:
         return fix_of(
             line(Change.WORKERS, _LOADING.format(workers="2 * num_workers"), workers="2 * workers"),
             "# if all cores are busy: make items cheaper (decode and resize beforehand, augment on the GPU)",
         )
-    lines = [
+    lines: list[str | FixLine] = [
+        *([_WHOLE_BATCHES] if samples.many else []),
         line(Change.WORKERS, _LOADING.format(workers=needed), workers=needed),
         line(Change.PINNED, "batch = batch.to(device, non_blocking=True)"),
     ]

@@ -8,11 +8,13 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn
 from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings._inference import decodes, engine_of, writes_text
 from stepscope.findings._phrases import often, times
+from stepscope.findings._read_loops import outside_of_read_loops
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -30,13 +32,14 @@ with torch.cuda.graph(graph): make_token()    # your own loop; write the cache i
 
 
 @rule(category=Category.INFERENCE)
-def eager_decode(  # noqa: PLR0913  # one parameter for each table
+def eager_decode(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     iterations: Table[Iteration],
     idle_gaps: Table[IdleGap],
     step_classes: Table[StepClass],
     attention: Table[Attention],
     step_ops: Table[StepOp],
+    read_loops: Table[ReadLoops],
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
@@ -44,7 +47,8 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
 
     Gain: a CUDA graph is one launch.
 
-    - at most: all the time the GPU waits for the host while decoding.
+    - at most: all the time the GPU waits for the host while decoding, except in loops that read one number
+      after another: the host decides there what comes next.
     - at least: the part of it that the host spends in operators, in runtime calls and in launch latency,
       less 1 µs between two kernels of the graph. Python between operators may not be capturable.
     """
@@ -60,7 +64,8 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
     starved = mean_step.starved_ns * sum(row.idle_ns for row in eager) / idle if idle else 0.0
     if not kernels or mean_step.share(starved - kernels * GRAPH_LATENCY_NS) < least_share:
         return None
-    low = max(0.0, starved * _captured_share(idle_gaps, mean_step) - kernels * GRAPH_LATENCY_NS)
+    most = starved * outside_of_read_loops(mean_step, read_loops)
+    low = max(0.0, most * _captured_share(idle_gaps, mean_step) - kernels * GRAPH_LATENCY_NS)
     requests = max((row.requests or 0 for row in eager), default=0)
     engine = engine_of(rows)
     return Advice(
@@ -68,7 +73,7 @@ def eager_decode(  # noqa: PLR0913  # one parameter for each table
         because=f"In {times(len(eager), 'decoding step')} the host launches {often(kernels, 'kernel')} one "
         f"by one. A kernel takes {units.duration(mean_step.busy_ns / kernels)} on average. The GPU is idle "
         f"for {units.share(mean_step.share(starved))} of the time, waiting for the host.",
-        saving=Saving(starved_ns=(low, starved)),
+        saving=Saving(starved_ns=(low, most)),
         certainty="likely",
         fix=fix_of(line(Change.DECODE_GRAPHS, _ANY, requests=requests or 256)),
         check="stepscope show iterations: launched_by is graph, and idle_ns is near 0.",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from stepscope import units
+from stepscope.analyses.attention import Attention
 from stepscope.analyses.kernel_chains import ANCHORS, FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
@@ -30,6 +31,8 @@ LEAST_OF_ONE = 0.05
 """Part of the GPU's work in a step that such a chain takes, each time it runs."""
 _DISTANCES = ("aten::sub", "aten::pow", "aten::sum")
 _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product, not by x[:, None] - y"
+_MASKS = ("aten::where", "aten::masked_fill", "aten::masked_fill_")
+_PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs are masked, as in a graph"
 LEAST_GAIN = 0.02
 
 
@@ -53,12 +56,13 @@ class _Chains:
 
 
 @rule(category=Category.DEVICE, yields_to=("unfused_backend",))
-def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
+def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     kernels: Table[Kernel],
     kernel_families: Table[KernelFamily],
     kernel_chains: Table[KernelChain],
     step_ops: Table[StepOp],
+    attention: Table[Attention],
     facts: Facts,
     *,
     least_share: float = 0.10,
@@ -77,7 +81,7 @@ def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
 
     If chains are short on average, but one of four kernels or more takes 5 % of the GPU's work, such chains
     count alone. At most, the time of the shortest kernel is left of each: a chain that ends in a sum may
-    begin and end with little data.
+    begin and end with little data. Copies and casts inside chains are fused like the kernels around them.
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
@@ -85,8 +89,10 @@ def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
     if chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
-        return _long_chains(mean_step, kernel_chains, step_ops, places_of(ops), least_share)
-    saving = _saving(chains, mean_step, step_ops)
+        own = [row for row in kernel_chains if not _has_own_rule(row, attention)]
+        return _long_chains(mean_step, own, step_ops, places_of(ops), least_share)
+    copies_ns = mean_step.per_step(sum(row.copies_ns for row in kernel_chains))
+    saving = _saving(chains, copies_ns, mean_step, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return _advice(chains, saving, mean_step, places_of(ops))
@@ -94,7 +100,7 @@ def elementwise_chains(  # noqa: PLR0913  # one parameter for each table
 
 def _long_chains(
     mean_step: MeanStep,
-    chains: Table[KernelChain],
+    chains: Iterable[KernelChain],
     step_ops: Table[StepOp],
     places: tuple[Location, ...],
     least_share: float,
@@ -104,9 +110,7 @@ def _long_chains(
     few = [
         row
         for row in chains
-        if row.kernels >= LONG_CHAIN
-        and row.device_ns / row.chains >= LEAST_OF_ONE * busy
-        and "softmax" not in row.ops  # attention and losses have rules of their own
+        if row.kernels >= LONG_CHAIN and row.device_ns / row.chains >= LEAST_OF_ONE * busy
     ]
     time_ns = mean_step.per_step(sum(row.device_ns for row in few))
     if not few or time_ns < least_share * busy:
@@ -127,7 +131,7 @@ def _long_chains(
         "of the GPU's work), most of it to write results to memory and to read them back.",
         saving=saving,
         certainty="likely",
-        fix=_fix(_CDIST if set(_DISTANCES) <= set(named) else None),
+        fix=_fix(_better(named)),
         check="stepscope show kernel_chains: the chain is gone.",
         evidence={
             "chain_kernels": long.kernels,
@@ -140,15 +144,29 @@ def _long_chains(
     )
 
 
-def _fix(*first: str | None) -> Fix:
+def _has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
+    """Whether it is part of a loss, or of attention that is written out."""
+    if "aten::_softmax" in row.ops:
+        return any(one.backend in ("math", "hand-written") for one in attention)
+    return "softmax" in row.ops
+
+
+def _better(ops: Collection[str]) -> str | None:
+    """What is better than fusing these operators, where it can be done."""
+    if {*_DISTANCES} <= {*ops}:
+        return _CDIST
+    return _PAIRS if "aten::_softmax" in ops and not {*_MASKS}.isdisjoint(ops) else None
+
+
+def _fix(first: str | None = None) -> Fix:
     """Compiling; before it, what is better where it can be done."""
     text = "model = torch.compile(model)    # or @torch.compile on the function with these operators"
-    return fix_of(*(one for one in first if one), line(Change.COMPILE, text))
+    return fix_of(*([first] if first else []), line(Change.COMPILE, text))
 
 
-def _saving(chains: _Chains, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
+def _saving(chains: _Chains, copies_ns: float, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
     low, high = chains.parts
-    time_ns = min(mean_step.busy_ns, chains.time_ns)
+    time_ns = min(mean_step.busy_ns, chains.time_ns + copies_ns)
     trains = any(op.phase == "backward" for op in step_ops)
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
     return fewer_calls(

@@ -74,7 +74,7 @@ def graph_breaks(  # noqa: PLR0913  # one parameter for each table
     code, (reads, read) = compiled_code(step_ops, compiled_regions), _reads_of(step_ops)
     parts = nested + beside.runs
     others = 1 - 1 / max(1.0, parts)
-    looped = beside.broken_by(_between_parts(reads, code))
+    looped = beside.broken_by(_between_parts(reads, code, looped=beside.turns >= 2))
     apart = beside.parts >= LEAST_PARTS or looped
     breaking = looped or (bool(nested) and 2 * read >= parts)
     if not nested and not apart:
@@ -176,12 +176,19 @@ def _outside_ns(reads: list[StepOp]) -> int:
     return sum(row.starved_ns for row in reads if row.within is None)
 
 
-def _between_parts(reads: list[StepOp], code: CompiledCode) -> float:
-    """Reads in a step that may be between compiled parts of one function, as far as functions are known."""
+def _between_parts(reads: list[StepOp], code: CompiledCode, *, looped: bool) -> float:
+    """Reads in a step that may be between compiled parts of one function, as far as functions are known.
+
+    What is read inside of a part that runs several times is read by the function that was compiled: it is
+    called by another one, in a loop.
+    """
     return sum(
         row.per_step
         for row in reads
-        if not row.user_frame or not code.frames or row.user_frame in code.frames
+        if not row.user_frame
+        or not code.frames
+        or row.user_frame in code.frames
+        or (looped and _REGION.fullmatch(row.within or ""))
     )
 
 

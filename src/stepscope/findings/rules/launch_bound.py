@@ -16,11 +16,13 @@ from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
 from stepscope.analyses.loops import Loop
 from stepscope.analyses.memory import DeviceMemory
+from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
 from stepscope.findings._loops import named_loops, takes_most
+from stepscope.findings._read_loops import outside_of_read_loops
 from stepscope.findings._starvation import (
     Starvation,
     around_computing,
@@ -82,6 +84,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     kernel_families: Table[KernelFamily],
     loops: Table[Loop],
     cpu_pauses: Table[CpuPause],
+    read_loops: Table[ReadLoops],
     *,
     least_share: float = 0.10,
     least_launches: float = 20.0,
@@ -92,8 +95,9 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     Gain: a CUDA graph is one launch, and its kernels follow each other within a microsecond.
 
     - at most: all waiting for operators, for Python between them (no more than for the operators) and for the
-      latency of launches. Compiling, data loading and operators on the CPU do not count. If the GPU waited
-      longer than it worked, elementwise kernels and copies go as well, fused into others.
+      latency of launches. Compiling, data loading, operators on the CPU and loops that read one number after
+      another do not count. If the GPU waited longer than it worked, elementwise kernels and copies go as
+      well, fused into others.
     - at least: the optimizer stays as it is, and so does the waiting after calls that synchronise. If
       something prevents CUDA graphs, each launch still costs its call and its latency.
 
@@ -108,16 +112,10 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if takes_most(named_loops(loops, step_classes), mean_step, step_ops):
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
-    starved = starvation_of(mean_step, idle_gaps)
-    computed = computed_on_host(step_ops)
-    computed_ns = mean_step.per_step(sum(row.starved_ns for row in computed))
-    around = around_computing(cpu_pauses, computed, mean_step)
-    starved = replace(
-        starved,
-        dispatch_ns=max(0.0, starved.dispatch_ns - computed_ns),
-        python_ns=max(0.0, starved.python_ns - around),
-    )
-    bounds = _saved(starved, count, starving_phases, ready=not blockers)
+    starved = _launching(mean_step, idle_gaps, step_ops, cpu_pauses)
+    part = outside_of_read_loops(mean_step, read_loops)
+    low, high = _saved(starved, count, starving_phases, ready=not blockers)
+    bounds = part * low, part * high
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share
     if share < least_share or bounds[1] > most_starved_ns * count.launches:
         return None
@@ -126,6 +124,21 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
         mean_step, count, blockers, saving, _fix(mean_step, facts, blockers, starving_phases, memory)
     )
     return replace(advice, locations=_places(mean_step, step_ops))
+
+
+def _launching(
+    mean_step: MeanStep, idle_gaps: Table[IdleGap], step_ops: Table[StepOp], cpu_pauses: Table[CpuPause]
+) -> Starvation:
+    """What the host did while the GPU waited for it, without operators on the CPU and Python around them."""
+    starved = starvation_of(mean_step, idle_gaps)
+    computed = computed_on_host(step_ops)
+    computed_ns = mean_step.per_step(sum(row.starved_ns for row in computed))
+    around = around_computing(cpu_pauses, computed, mean_step)
+    return replace(
+        starved,
+        dispatch_ns=max(0.0, starved.dispatch_ns - computed_ns),
+        python_ns=max(0.0, starved.python_ns - around),
+    )
 
 
 def _places(mean_step: MeanStep, step_ops: Table[StepOp]) -> tuple[Location, ...]:

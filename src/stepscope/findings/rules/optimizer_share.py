@@ -35,8 +35,15 @@ __all__ = ["optimizer_share"]
 LEAST_GAIN = 0.01
 TABLE_SHARE = 0.5
 """The table must be this part of what a fused optimizer goes through, to be named as the reason."""
-FEW_ROWS = 0.1
-"""Rows are few if looking them up takes at most this part of the time of filling the table."""
+FEW_ROWS = 0.25
+"""Rows are few if looking them up takes at most this part of the time of filling the table.
+
+A row that is looked up is read and written, at random places: in a quarter of the time of filling it is an
+eighth of the table at most.
+"""
+SPARSE_LOOK_UPS = 16
+"""A sparse update takes at most as long as so many look-ups: rows are sorted and added up, and the weight and
+two states of each are read and written. That is eight look-ups, and as much again for its small kernels."""
 # Tensors that a fused update reads and writes, by optimizer: weight and gradient, and each state twice.
 _PASSES = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
 # Look-ups of rows; and their dense gradient, a table of zeros to which the rows are added.
@@ -60,6 +67,8 @@ class _Table:
     """GPU time for filling its gradient with zeros, in a step."""
     backward_ns: float
     """GPU time for making its gradient, zeros included."""
+    looked_up_ns: float
+    """GPU time for looking rows up in the forward pass."""
 
 
 @rule(category=Category.DEVICE)
@@ -87,8 +96,9 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
     Gain, if most of it goes through an embedding table of which few rows are looked up (sparse gradients):
 
     - at most: all of the optimizer's work and of the dense gradient's.
-    - at least: half of the optimizer's passes over the table, because a sparse update sorts the rows and
-      launches kernels of its own. Filling the gradient with zeros shows how long one pass takes.
+    - at least: the optimizer's passes over the table and the filling with zeros, which shows how long one
+      pass takes, less sixteen times the look-up, because a sparse update sorts the rows and launches kernels
+      of its own. Where that is less than half of the passes, half.
     """
     update = update_of(step_ops, annotations)
     if update is None or update.kind == "per tensor":
@@ -131,7 +141,7 @@ def _dense_table(
     share = min(1.0, passes * filled_ns / optimizer_ns)
     if share < TABLE_SHARE:
         return None
-    return _Table(share, filled_ns, _device_ns(step_ops, mean_step, _DENSE))
+    return _Table(share, filled_ns, _device_ns(step_ops, mean_step, _DENSE), looked_up_ns)
 
 
 def _device_ns(
@@ -147,7 +157,9 @@ def _rows_only(table: _Table, mean_step: MeanStep, starving_phases: Table[Starvi
     """What sparse gradients save."""
     optimizer_ns = cost_of_phase(mean_step, starving_phases).device_ns
     most = min(mean_step.busy_ns, optimizer_ns + table.backward_ns)
-    return Saving(device_ns=(min(most, table.share * optimizer_ns / 2), most))
+    passes = table.share * optimizer_ns
+    least = max(passes / 2, passes + table.filled_ns - SPARSE_LOOK_UPS * table.looked_up_ns)
+    return Saving(device_ns=(min(most, least), most))
 
 
 def _of_table(advice: Advice, update: Update, table: _Table) -> Advice:

@@ -8,9 +8,11 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Bounds, Category, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Figure, Saving, rule
 from stepscope.findings._phrases import often
+from stepscope.findings._read_loops import read_loops_said, with_read_loops
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import (
     Reason,
@@ -41,6 +43,10 @@ _ADD_UP = """\
 total = torch.zeros((), device="cuda")    # once, before the loop
 total += loss.detach()                    # instead of loss.item(), float(loss) or print(loss)
 if step % 100 == 0: print((total / 100).item()); total.zero_()"""
+_AT_ONCE = """\
+seen = scores.gather(1, words)    # all numbers at once, not one by one in a loop
+scores = scores.scatter(1, words, torch.where(seen < 0, seen * p, seen / p))
+counts = torch.bincount(labels * n + guesses, minlength=n * n)    # all classes; read once, at the end"""
 _BRANCH = """\
 x = torch.where(x.max() > limit, x / limit, x)    # instead of `if x.max() > limit:`"""
 
@@ -55,6 +61,7 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     iterations: Table[Iteration],
     python_frames: Table[PythonFrame],
     changed_steps_by_no_reads: Table[ChangedStep],
+    read_loops: Table[ReadLoops],
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
@@ -69,6 +76,8 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     - never more than the lead that the host wins: the time of the reads, waits included, as far as the GPU
       waits for the host anywhere in the step. If the GPU waits for the host all the time, the gain is no
       more than the time of the reads.
+    - at most, where a loop reads one number after another with little work in between: the whole loop, which
+      can be a few operators for all numbers at once.
     """
     waits = waits_of(host_syncs, step_ops)
     mine = [wait for wait in waits if wait.cause is WaitCause.READ]
@@ -76,34 +85,37 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if not mine or mean_step.device is None:
         return None
     per_step = mean_step.per_step(sum(wait.calls for wait in mine))
-    host = mean_step.per_step(max(_host_ns(reads), sum(wait.waited_ns for wait in mine)))
-    beside = host - mean_step.per_step(sum(wait.waited_ns for wait in mine))
+    waited_ns = sum(wait.waited_ns for wait in mine)
+    host = mean_step.per_step(max(_host_ns(reads), waited_ns))
+    beside = host - mean_step.per_step(waited_ns)
     cheapest, mean = (per_step * cost for cost in launch_costs(step_ops))
     lead = lead_of(mean_step, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
     others = [wait for wait in waits if wait.cause is not WaitCause.READ]
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
     if changed_steps_by_no_reads:
-        instead = _of_host(mean_step, cheapest), _of_host(mean_step, min(beside, mean))
-        saving = _without_reads(mean_step, changed_steps_by_no_reads, saving, instead, _part(waits, step_ops))
+        instead, part = (cheapest, min(beside, mean)), _part(waits, step_ops)
+        saving = _without_reads(mean_step, changed_steps_by_no_reads, saving, instead, part)
+    saving = with_read_loops(mean_step, saving, read_loops)
     if mean_step.gain(saving).high_share < least_share:
         return None
-    starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     return Advice(
         title="The host reads scalars from the GPU and waits for each",
-        because=f"{often(per_step, 'read')}: {held_up(mean_step, host, mine)}",
+        because=f"{often(per_step, 'read')}: {held_up(mean_step, host, mine)}"
+        + read_loops_said(mean_step, read_loops),
         saving=saving,
         certainty="certain",
-        fix=_fix(reads, step_ops, {row.name or "" for row in python_frames}),
+        fix=_fix(reads, step_ops, {row.name or "" for row in python_frames}, looped=len(read_loops) > 0),
         check="stepscope show host_syncs: no aten::_local_scalar_dense, or only once in many steps.",
-        evidence={
-            "reads_per_step": per_step,
-            "host_ns": round(host),
-            "starved_ns": round(starved),
-            "starved_share": mean_step.share(starved),
-        },
+        evidence={"reads_per_step": per_step, "host_ns": round(host), **_starved(mean_step, mine)},
         claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of_waits(mine, mean_step.steps, "read"),
     )
+
+
+def _starved(mean_step: MeanStep, waits: list[Wait]) -> dict[str, Figure]:
+    """How long the GPU waited after them, in ns and as a part of the step."""
+    starved = mean_step.per_step(sum(wait.starved_ns for wait in waits))
+    return {"starved_ns": round(starved), "starved_share": mean_step.share(starved)}
 
 
 def _part(waits: list[Wait], step_ops: Table[StepOp]) -> float:
@@ -119,14 +131,15 @@ def _without_reads(
 ) -> Saving:
     """What a simulation without reads saves of a step.
 
-    `lead` is the upper limit, `instead` what the operators take that add scalars up and that compute them,
-    and `part` the part of the reads that the program makes itself.
+    `lead` is the upper limit, `instead` the host time of the operators that add scalars up and that compute
+    them, and `part` the part of the reads that the program makes itself.
     """
+    cheapest, mean = (_of_host(mean_step, ns) for ns in instead)
     (row,) = changed_steps
     modelled, most = mean_step.gain(simulated(mean_step, changed_steps)), mean_step.gain(lead).high_share
     if row.steps > 1:
-        most = min(most, modelled.high_share * row.steps / (row.steps - 1) + instead[1])
-    return of_shares(mean_step, min(max(0.0, part * modelled.low_share - instead[0]), most), most)
+        most = min(most, modelled.high_share * row.steps / (row.steps - 1) + mean)
+    return of_shares(mean_step, min(max(0.0, part * modelled.low_share - cheapest), most), most)
 
 
 def _of_host(mean_step: MeanStep, host_ns: float) -> float:
@@ -140,8 +153,8 @@ def _host_ns(reads: list[StepOp]) -> float:
     return sum(row.host_ns * min(1.0, row.launches / row.calls) for row in reads if row.calls)
 
 
-def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> Fix:
-    """What to type, by what reads: GradScaler, an `if`, or a number that is logged."""
+def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str], *, looped: bool) -> Fix:
+    """What to type, by what reads: a loop over numbers, GradScaler, an `if`, or a number that is logged."""
 
     def seen(file: str) -> bool:
         return any(name.startswith(file) for name in frames)
@@ -149,7 +162,7 @@ def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str]) -> Fix:
     scaled = sum(row.launches for row in step_ops if row.name == _UNSCALES)
     branches = [row for row in reads if row.within == "aten::is_nonzero"]
     plain = sum(row.launches for row in reads) - sum(row.launches for row in branches)
-    lines: list[FixLine | str] = []
+    lines: list[FixLine | str] = [_AT_ONCE] if looped else []
     if plain > scaled:
         lines.append(line(Change.READ_LOSS, _ADD_UP))
     if branches or not scaled:

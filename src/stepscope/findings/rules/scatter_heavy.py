@@ -31,6 +31,8 @@ _INDEXING = re.compile(
 # index_put_ sorts its indices if it accumulates, or if torch must be deterministic; so does the backward of
 # an index. Then it takes a dozen kernels instead of one.
 _MAY_SORT = re.compile(r"aten::_?index_put(_impl)?_?|.*: Index(Put)?Backward0")
+# These add where an index says with one kernel; where torch must be deterministic, by way of index_put_.
+_MUST_SORT = re.compile(r"aten::(index_add|scatter_add|index_copy)_?|.*: (IndexSelect|Gather)Backward0")
 _SORTS_FROM = 4
 _ADDS_IN = 2
 """Kernels of index_add_, including the zeros that it adds to."""
@@ -139,7 +141,8 @@ def _indexing(step_ops: Table[StepOp], mean_step: MeanStep) -> _Indexing:
 
 
 def _sorts(op: StepOp) -> bool:
-    return bool(_MAY_SORT.fullmatch(op.name or "")) and op.launches >= _SORTS_FROM * op.calls > 0
+    named = any(names.fullmatch(op.name or "") for names in (_MAY_SORT, _MUST_SORT))
+    return named and op.launches >= _SORTS_FROM * op.calls > 0
 
 
 def _advice(found: _Indexing, saving: Saving, mean_step: MeanStep) -> Advice:
@@ -152,7 +155,11 @@ def _advice(found: _Indexing, saving: Saving, mean_step: MeanStep) -> Advice:
         lines.append(
             "buffer = torch.stack(values)    # or collect the parts in a list, and stack them after the loop"
         )
-    if sorting.calls:
+    if any(_MUST_SORT.fullmatch(op.name or "") for op in found.sorts):
+        lines.append(
+            "torch.use_deterministic_algorithms(False)    # these sort only where they must be deterministic"
+        )
+    elif sorting.calls:
         lines.append("total.index_add_(0, index, values)    # instead of index_put_(…, accumulate=True)")
         lines.append("table.index_select(0, index)    # instead of table[index], whose gradient sorts")
     if not lines:

@@ -33,15 +33,22 @@ function paint(picture, data, wide) {
   const across = (/** @type {number} */ x) => EDGE.left + ((Math.log10(x) - xs[0]) / (xs[1] - xs[0])) * (right - EDGE.left);
   const up = (/** @type {number} */ y) => bottom - ((Math.log10(y) - ys[0]) / (ys[1] - ys[0])) * (bottom - EDGE.top);
   picture.replaceChildren(...axes(xs, ys, across, up, data, right, bottom));
-  data.roofs.forEach((roof, nth) => picture.append(...roofLine(roof, nth, across, up, 10 ** xs[0], 10 ** xs[1], 10 ** ys[0])));
+  data.roofs.forEach((roof, nth) => picture.append(roofLine(roof, nth, across, up, 10 ** xs[0], 10 ** xs[1], 10 ** ys[0])));
   const most = Math.max(...data.points.map((point) => point.size), 1);
   const order = [...data.points].sort((one, other) => other.size - one.size);
-  /** @type {{ x: number, y: number, wide: number }[]} */
-  const taken = [];
+  // The names of the roofs are there first, and on top of the points.
+  const taken = data.roofs.map(({ name, peak }) => ({ x: right - 4 - width(name), y: up(peak) - 6, wide: width(name) }));
+  const roofs = data.roofs.map(({ name }, nth) =>
+    drawn("text", { x: right - 4, y: taken[nth].y, "text-anchor": "end", class: "roof-name" }, name));
   const radius = (/** @type {Point} */ point) => 3 + 15 * Math.sqrt(point.size / most);
   const labels = order.slice(0, LABELS).flatMap((point) => label(point, across(point.x), up(point.y), radius(point), right, taken));
   picture.append(...order.map((point) => dot(point, across(point.x), up(point.y), radius(point), data)));
-  picture.append(...labels);
+  picture.append(...roofs, ...labels);
+}
+
+/** About how wide a name is drawn. @param {string} name */
+function width(name) {
+  return name.length * 6.3;
 }
 
 /** A power of ten, for an axis. @param {number} power */
@@ -88,10 +95,7 @@ function roofLine(roof, nth, across, up, low, high, floor) {
   const knee = Math.min(high, roof.peak / roof.slope);
   const start = Math.max(low, floor / roof.slope);
   const path = `M${across(start)} ${up(start * roof.slope)}L${across(knee)} ${up(knee * roof.slope)}L${across(high)} ${up(Math.min(roof.peak, high * roof.slope))}`;
-  return [
-    drawn("path", { d: path, class: `roof${nth ? " dashed" : ""}` }),
-    drawn("text", { x: across(high) - 4, y: up(roof.peak) - 6, "text-anchor": "end", class: "roof-name" }, roof.name),
-  ];
+  return drawn("path", { d: path, class: `roof${nth ? " dashed" : ""}` });
 }
 
 /** @param {Point} point @param {number} x @param {number} y @param {number} radius @param {Scatter} data */
@@ -117,7 +121,7 @@ function dot(point, x, y, radius, data) {
  */
 function label(point, x, y, radius, right, taken) {
   const name = point.name.length > 34 ? `${point.name.slice(0, 33)}…` : point.name;
-  const wide = name.length * 6.3;
+  const wide = width(name);
   const away = radius + 5;
   const left = x + wide + away > right ? x - wide - away : x + away;
   for (const shift of [4, -10, 18]) {

@@ -5,6 +5,8 @@ import { drawn, legend, make } from "../dom.js";
 import { duration, share } from "../units.js";
 
 const HEIGHT = 150;
+// No shares of all slices: they have the time between steps, and the mean step, which is told beside them, has not.
+const HINT = "From the first step to the last. Point at a slice to read its parts; a click shows the moment in the timeline.";
 
 /**
  * @typedef {{ columns: Record<string, number[]>, timeline: string, parts: [string, string, string][] }} Slices
@@ -32,7 +34,7 @@ export function draw(element, data) {
     upper.forEach((value, place) => { floor[place] = value; });
   }
   const mark = make("div", { class: "slice-mark", hidden: true });
-  const told = make("p", { class: "small muted slice-told", "aria-live": "off" }, summary(columns, parts));
+  const told = make("p", { class: "small muted slice-told", "aria-live": "off" }, HINT);
   const plot = make("div", "slices-plot", picture, mark);
   const first = columns.start_ns[0];
   const last = columns.start_ns[count - 1] + columns.dur_ns[count - 1];
@@ -57,7 +59,7 @@ export function draw(element, data) {
   });
   plot.addEventListener("pointerleave", () => {
     mark.hidden = true;
-    told.textContent = summary(columns, parts);
+    told.textContent = HINT;
   });
   plot.addEventListener("click", (event) => {
     const place = at(event);
@@ -69,11 +71,3 @@ export function draw(element, data) {
 
 /** @param {number} part */
 const y = (part) => ((1 - Math.min(1, part)) * HEIGHT).toFixed(2);
-
-/** @param {Record<string, number[]>} columns @param {[string, string, string][]} parts */
-function summary(columns, parts) {
-  const sum = (/** @type {number[]} */ values) => values.reduce((one, two) => one + two, 0);
-  const whole = sum(columns.dur_ns);
-  const said = parts.map(([name, , title]) => `${title} ${share(sum(columns[name]) / whole)}`);
-  return `${said.join(", ")}. A click shows the moment in the timeline.`;
-}

@@ -27,7 +27,11 @@ import { View } from "./view.js";
  *   are, and what the address of the page asked for
  */
 
+/** How soon the server is asked for more boxes: at first there is little to see, and more comes soon. */
+const SOON_MS = 50;
 const AGAIN_MS = 400;
+/** Of a very large trace boxes are made for so long that other things do not wait for the last one. */
+const PATIENCE_MS = 3000;
 
 /** A timeline on a page. */
 export class Timeline {
@@ -201,30 +205,30 @@ export class Timeline {
     await source.open();
     source.align(this.sources[0] ?? source);
     this.sources.push(source);
-    this.#more(source);
-    if (source.made < 1) this.#watch(source);
+    this.#more(source, source.made < 1 ? this.#watch(source) : undefined);
     this.#ranks();
   }
 
-  /** Asks for steps, idle time and counters when the boxes are drawn: on few cores they would come later.
-   * @param {Source} source */
-  async #more(source) {
+  /** Asks for steps, idle time and counters when the boxes are made and drawn: on few cores they would come later.
+   * @param {Source} source @param {Promise<void> | undefined} whole */
+  async #more(source, whole) {
     await this.tiles.first;
+    if (whole) await Promise.race([whole, new Promise((done) => setTimeout(done, PATIENCE_MS))]);
     requestAnimationFrame(() => setTimeout(() => source.more(() => this.#lay(), this.failed)));
   }
 
   /** Asks again while the server still makes boxes. @param {Source} source */
   async #watch(source) {
-    while (source.made < 1) {
+    for (let pause = SOON_MS; source.made < 1; pause = Math.min(2 * pause, AGAIN_MS)) {
       this.say(`preparing the timeline of ${source.label}: ${Math.floor(source.made * 100)} %`);
-      await new Promise((done) => setTimeout(done, AGAIN_MS));
+      await new Promise((done) => setTimeout(done, pause));
       try {
         for (const track of await source.open()) this.tiles.forget(source, track.id);
       } catch (error) {
         this.failed(saying(error));
         return;
       }
-      const all = this.view.from <= this.view.low && this.view.to >= this.view.high;
+      const all = this.view.seesAll;
       this.#bound();
       if (all) this.view.showAll();
       this.#lay();

@@ -23,6 +23,11 @@ export class View {
     return this.to - this.from;
   }
 
+  /** Whether all there is can be seen; ends of a stretch are as exact as numbers are. */
+  get seesAll() {
+    return this.span > this.high - this.low - 1;
+  }
+
   /** ns in a pixel of the page. */
   get pixelNs() {
     return this.span / this.width;

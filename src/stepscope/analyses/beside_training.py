@@ -1,0 +1,128 @@
+"""Operators of training steps that no gradient depends on: metrics, logging, checks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from stepscope.analyses import analysis
+from stepscope.analyses._in_steps import UPDATES
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["BesideTraining", "beside_training"]
+
+_PRODUCTS = r"aten::(linear|matmul|mm|addmm|bmm|baddbmm|einsum|conv\w*|_?scaled_dot\w+|lstm|gru|\w*_rnn\w*)"
+_IN_PLACE = r"aten::[a-z]\w*_"
+_READS = r"aten::(item|is_nonzero|_local_scalar_dense|equal|nonzero|tolist)"
+_APART_NS = 1_000_000
+_LEAST_OPS = 32
+"""With work of a device: clipping gradients takes about ten."""
+_FEW_PRODUCTS = 0.01
+"""Part of the operators: what has more of them is a network, such as a teacher, and is needed."""
+_MOST_IN_PLACE = 0.4
+"""Part of those with device work: what has more of them updates weights or averages of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class BesideTraining:
+    """Stretches of operators from one function, in all steps, that no gradient of the step depends on."""
+
+    user_frame: Annotated[str | None, "Function of the user's code that calls most; needs with_stack=True."]
+    before_update: Annotated[
+        bool, "Whether an optimizer updates weights next: then the update may depend on it, as on clipping."
+    ]
+    stretches: Annotated[int, "How many there are, of 32 operators with device work and more."]
+    ops: Annotated[int, "Operators that the program calls in them."]
+    reads: Annotated[int, "Those that read a value from the device."]
+    most_often: Annotated[str, "Those that are called most often."]
+    host_ns: Annotated[int, "From the first operator of each to the end of its last."]
+    device_ns: Annotated[int, "Device time of the work that they launch."]
+
+
+# Autograd numbers the nodes of its graph, and an operator is written with the number that comes next: it adds
+# a node if the number after it is larger. At the end of the profile the backward pass tells. Nothing that
+# runs between the last node and the next backward pass, or the end of the step, has a part in a gradient.
+_SQL = f"""
+    WITH backward AS (
+        SELECT o.start_ns, o.sequence FROM ops o JOIN call_sites p ON p.event = o.event
+        WHERE o.depth = 0 AND p.phase = 'backward'),
+    called AS (
+        SELECT p.step, o.thread, o.name, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
+               p.user_frame, coalesce(o.device_once_ns, 0) AS device_ns, o.sequence,
+               lead(o.sequence IGNORE NULLS) OVER (
+                   PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
+        FROM ops o JOIN call_sites p ON p.event = o.event
+        WHERE o.depth = 0 AND p.phase IN ('forward', 'other') AND p.step IS NOT NULL),
+    told AS (
+        SELECT *, coalesce(coalesce(later, (SELECT max(sequence) FROM backward) + 1) > sequence, FALSE)
+                  AS grows
+        FROM called),
+    begun AS (
+        SELECT *, coalesce(grows OR lag(grows) OVER near
+                           OR start_ns - lag(end_ns) OVER near > {_APART_NS}, TRUE) AS begins
+        FROM told WINDOW near AS (PARTITION BY step, thread ORDER BY start_ns)),
+    numbered AS (
+        SELECT *, sum(begins::INT) OVER (PARTITION BY step, thread ORDER BY start_ns) AS number FROM begun),
+    stretches AS (
+        SELECT step, thread, number, min(start_ns) AS since, max(end_ns) AS until, count(*) AS ops,
+               count(*) FILTER (regexp_full_match(name, '{_READS}')) AS reads,
+               sum(device_ns)::BIGINT AS device_ns, mode(user_frame ORDER BY user_frame) AS user_frame
+        FROM numbered GROUP BY step, thread, number
+        HAVING count(*) FILTER (device_ns > 0) >= {_LEAST_OPS}
+           AND count(*) FILTER (regexp_full_match(name, '{_PRODUCTS}')) <= {_FEW_PRODUCTS} * count(*)
+           AND count(*) FILTER (regexp_full_match(name, '{_IN_PLACE}') AND device_ns > 0)
+               <= {_MOST_IN_PLACE} * count(*) FILTER (device_ns > 0)),
+    updates AS ({UPDATES}),
+    beside AS (
+        SELECT t.*, coalesce(u.start_ns < s.host_end_ns AND u.start_ns < coalesce(b.start_ns, s.host_end_ns),
+                             FALSE) AS before_update
+        FROM stretches t JOIN steps s ON s.step = t.step
+            ASOF LEFT JOIN (SELECT thread, start_ns FROM told WHERE grows) n
+                ON n.thread = t.thread AND n.start_ns >= t.since
+            ASOF LEFT JOIN backward b ON b.start_ns >= t.since
+            ASOF LEFT JOIN updates u ON u.start_ns >= t.until
+        WHERE n.start_ns IS NULL OR n.start_ns >= s.host_end_ns OR n.start_ns > b.start_ns),
+    names AS (
+        SELECT t.user_frame, t.before_update, n.name, count(*) AS calls
+        FROM beside t JOIN numbered n ON n.step = t.step AND n.thread = t.thread AND n.number = t.number
+        WHERE n.device_ns > 0 GROUP BY t.user_frame, t.before_update, n.name),
+    often AS (
+        SELECT user_frame, before_update,
+               array_to_string(list(name ORDER BY calls DESC, name)[:5], ', ') AS most_often
+        FROM names GROUP BY user_frame, before_update),
+    rows AS (
+        SELECT user_frame, before_update, count(*) AS stretches, sum(ops)::BIGINT AS ops,
+               sum(reads)::BIGINT AS reads, sum(until - since)::BIGINT AS host_ns,
+               sum(device_ns)::BIGINT AS device_ns
+        FROM beside GROUP BY user_frame, before_update)
+    SELECT c.name AS user_frame, r.before_update, r.stretches, r.ops, r.reads, f.most_often, r.host_ns,
+           r.device_ns
+    FROM rows r JOIN often f
+            ON f.user_frame IS NOT DISTINCT FROM r.user_frame AND f.before_update = r.before_update
+        LEFT JOIN call_tree c ON c.node = r.user_frame
+    ORDER BY r.host_ns DESC, user_frame, r.before_update
+"""
+
+
+@analysis(
+    reads={
+        "steps": ("step", "source", "host_end_ns"),
+        "ops": ("event", "thread", "name", "start_ns", "dur_ns", "depth", "sequence", "device_once_ns"),
+        "call_sites": ("event", "step", "phase", "user_frame"),
+        "call_tree": ("node", "name"),
+        "annotations": ("name", "category", "start_ns"),
+    }
+)
+def beside_training(trace: Trace) -> Table[BesideTraining]:
+    """Finds operators of training steps that no gradient depends on, such as those of metrics and logs.
+
+    They run after the loss is computed, or after the backward pass, and neither update weights in place nor
+    compute a network. What prepares a batch, or targets of a loss, comes before and is no row.
+    """
+    if not trace.may_have_name("^autograd::engine::evaluate_function"):
+        return Table.of(BesideTraining, [], ["No backward pass in the profile."])
+    rows = trace.query(BesideTraining, _SQL)
+    nothing = [] if len(rows) else ["Nothing that takes many operators runs beside the training."]
+    return Table.of(BesideTraining, rows, nothing + how_steps_were_found(trace))

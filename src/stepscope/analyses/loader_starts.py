@@ -1,0 +1,102 @@
+"""Batches that the first call of a new DataLoader iterator gives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from stepscope.analyses import analysis
+from stepscope.analyses._windows import how_steps_were_found
+from stepscope.records import dataclass
+from stepscope.store.trace import Trace
+from stepscope.tables import Table
+
+__all__ = ["LoaderStart", "loader_starts"]
+
+_RANGE = "enumerate(DataLoader)#"
+_SEED, _READ = "aten::random_", "aten::item"
+_SHUFFLE = "aten::randperm"
+_OF_LISTS = ("aten::resolve_conj", "aten::resolve_neg")
+"""Called by tolist() before it makes the list."""
+_APART_NS = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderStart:
+    """Batches of one kind of DataLoader iterator in the steps."""
+
+    loader: Annotated[str, "Class of the iterator: it tells whether there are workers."]
+    user_frame: Annotated[
+        str | None, "Function of the user's code that makes most of them; needs with_stack=True."
+    ]
+    batches: Annotated[int, "Batches that were taken in the steps."]
+    starts: Annotated[int, "Those that were the first of a new iterator."]
+    steps: Annotated[int, "Steps that took one of these."]
+    start_up_ns: Annotated[
+        int, "Time from the making of these iterators to their batch, without loading it: workers, shuffling."
+    ]
+    whole_ns: Annotated[int, "Time from their making to the next operator of the program: the list is freed."]
+
+
+# A new iterator draws a seed at once. With its first batch, a sampler that shuffles draws another, permutes
+# all indices and makes a list of them.
+_SQL = f"""
+    WITH loads AS (
+        SELECT s.step, a.thread, split_part(split_part(a.name, '#', 2), '.', 1) AS loader, a.start_ns,
+               a.start_ns + coalesce(a.dur_ns, 0) AS end_ns,
+               lag(a.start_ns + coalesce(a.dur_ns, 0)) OVER (PARTITION BY a.thread ORDER BY a.start_ns)
+                   AS before_ns
+        FROM annotations a JOIN steps s ON a.start_ns >= s.host_start_ns AND a.start_ns < s.host_end_ns
+        WHERE starts_with(a.name, '{_RANGE}')),
+    called AS (
+        SELECT event, thread, name, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM ops
+        WHERE depth = 0 AND thread IN (SELECT thread FROM loads)),
+    drawn AS (
+        SELECT event, thread, name, start_ns, lag(start_ns) OVER near AS since,
+               lag(name) OVER near = '{_SEED}' AND start_ns - lag(end_ns) OVER near <= {_APART_NS} AS seeds
+        FROM called WHERE name IN ('{_SEED}', '{_READ}')
+        WINDOW near AS (PARTITION BY thread ORDER BY start_ns)),
+    started AS (
+        SELECT l.*, CASE WHEN d.since > coalesce(l.before_ns, 0) THEN d.since END AS since, d.event AS seed
+        FROM loads l ASOF LEFT JOIN (SELECT * FROM drawn WHERE seeds AND name = '{_READ}') d
+          ON d.thread = l.thread AND d.start_ns <= l.start_ns),
+    shuffled AS (
+        SELECT t.*, CASE WHEN r.end_ns <= t.end_ns THEN r.end_ns END AS shuffled_ns
+        FROM started t ASOF LEFT JOIN (SELECT * FROM called WHERE name = '{_SHUFFLE}') r
+          ON r.thread = t.thread AND r.start_ns >= t.start_ns),
+    fetched AS (
+        SELECT t.*, least(coalesce(c.start_ns, t.start_ns), t.end_ns) AS fetch_ns
+        FROM shuffled t ASOF LEFT JOIN (SELECT * FROM called WHERE name NOT IN {_OF_LISTS}) c
+          ON c.thread = t.thread AND c.start_ns >= t.shuffled_ns),
+    followed AS (
+        SELECT t.*, coalesce(c.start_ns, t.end_ns) AS until
+        FROM fetched t ASOF LEFT JOIN called c ON c.thread = t.thread AND c.start_ns >= t.end_ns)
+    SELECT loader, mode(c.name ORDER BY c.name) FILTER (since IS NOT NULL) AS user_frame,
+           count(*) AS batches, count(since) AS starts,
+           count(DISTINCT f.step) FILTER (since IS NOT NULL) AS steps,
+           coalesce(sum(coalesce(fetch_ns, start_ns) - since), 0)::BIGINT AS start_up_ns,
+           coalesce(sum(until - since), 0)::BIGINT AS whole_ns
+    FROM followed f LEFT JOIN call_sites p ON p.event = f.seed LEFT JOIN call_tree c ON c.node = p.user_frame
+    GROUP BY loader ORDER BY whole_ns DESC, loader
+"""
+
+
+@analysis(
+    reads={
+        "steps": ("step", "source", "host_start_ns", "host_end_ns"),
+        "annotations": ("name", "thread", "start_ns", "dur_ns"),
+        "ops": ("event", "thread", "name", "start_ns", "dur_ns", "depth"),
+        "call_sites": ("event", "user_frame"),
+        "call_tree": ("node", "name"),
+    }
+)
+def loader_starts(trace: Trace) -> Table[LoaderStart]:
+    """Tells batches that a new iterator of a DataLoader gives from those of one that goes on.
+
+    `for batch in loader` makes one iterator for all batches of an epoch; `next(iter(loader))` makes one for
+    each batch, which starts workers and shuffles the whole data set for it.
+    """
+    if not all(map(trace.may_have_name, (r"^enumerate\(DataLoader\)#", f"^{_SEED}$"))):
+        return Table.of(LoaderStart, [], ["No iterator of a DataLoader is made in the profile."])
+    rows = trace.query(LoaderStart, _SQL)
+    nothing = [] if len(rows) else ["No batch of a DataLoader is taken in a step."]
+    return Table.of(LoaderStart, rows, nothing + how_steps_were_found(trace))

@@ -1,0 +1,117 @@
+"""The backward pass computes gradients that no optimizer uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from stepscope import units
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.summed_gradients import SummedGradients
+from stepscope.findings import Advice, Category, rule
+from stepscope.findings._fewer_calls import fewer_calls
+from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import fix_of
+from stepscope.findings.mean_step import MeanStep
+from stepscope.tables import Table
+
+__all__ = ["unused_gradients"]
+
+_SURE = 0.9
+"""Part of the backward pass that goes at least, if nothing behind it needs a gradient."""
+_WEIGHTS = 0.5
+"""Most that the gradients of weights are of a backward pass: those of inputs take as many products."""
+_FIX = fix_of(
+    "backbone.requires_grad_(False)    # once, before training: all that the optimizer does not update",
+    "with torch.no_grad(): features = backbone(x)    # or so, if nothing before it is trained",
+)
+_DETACH = fix_of(
+    "loss = criterion(discriminator(fake.detach()))    # cut the graph where nothing behind it is updated",
+    "generator.requires_grad_(False)    # or so, around this loss",
+)
+
+
+@rule(category=Category.DEVICE)
+def unused_gradients(
+    mean_step: MeanStep,
+    step_classes: Table[StepClass],
+    summed_gradients: Table[SummedGradients],
+    *,
+    least_share: float = 0.03,
+) -> Advice | None:
+    """Gradients of some weights are never cleared, or cleared before an optimizer uses them.
+
+    `zero_grad()` of an optimizer clears the gradients of its weights, and autograd keeps new ones as they
+    are. In a step with one backward pass and one update, it adds only to gradients that nobody clears. In a
+    step with several, gradients that are added in one pass and fresh in the next were cleared in between.
+
+    Gain, if the gradients that are used come first in the backward pass: the rest of it goes.
+
+    - at most: all of its work on the host and on the GPU.
+    - at least: nine tenths of that.
+
+    Gain, if they do not: gradients must still pass through these layers.
+
+    - at most: half of that work, because only the gradients of the weights go.
+    - at least: nothing.
+    """
+    usual = next((row for row in step_classes if row.step_class == 0), None)
+    if usual is None or not usual.optimizer:
+        return None
+    several = (usual.backward_passes or 0) > 1
+    added = _cleared(summed_gradients) if several else _kept(summed_gradients)
+    if added is None or not added.fresh or added.steps < mean_step.steps - 1:
+        return None
+    low, high = (_SURE, 1.0) if added.fresh_first else (0.0, _WEIGHTS)
+    part = min(1.0, mean_step.share(mean_step.per_step(added.host_ns)))
+    device_ns = min(mean_step.per_step(added.device_ns), mean_step.busy_ns)
+    saving = fewer_calls(mean_step, (low * part, high * part), (low * device_ns, high * device_ns))
+    if mean_step.gain(saving).high_share < least_share:
+        return None
+    return Advice(
+        title="Gradients are computed that no optimizer uses",
+        because=f"{_why(mean_step, added, several=several)} The part of the backward pass with them takes "
+        f"{units.duration(device_ns)} of GPU time.",
+        saving=saving,
+        certainty="likely",
+        fix=_DETACH if several else _FIX,
+        check="stepscope show summed_gradients: nothing is added.",
+        evidence={
+            "added_per_step": mean_step.per_step(added.added),
+            "fresh_per_step": mean_step.per_step(added.fresh),
+            "fresh_first": added.fresh_first,
+            "device_ns": round(device_ns),
+        },
+        claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),
+    )
+
+
+def _why(mean_step: MeanStep, added: SummedGradients, *, several: bool) -> str:
+    kept = units.count(round(mean_step.per_step(added.added)))
+    if several:
+        return (
+            f"Backward pass {added.backward_pass} of each step adds to {kept} gradients, and they are "
+            "cleared before the next pass: no optimizer uses what it computes for these weights."
+        )
+    of_them = units.count(round(mean_step.per_step(added.added + added.fresh)))
+    return (
+        f"In each step {kept} of {of_them} gradients are added to those of earlier steps: no optimizer "
+        "clears them, so none updates these weights."
+    )
+
+
+def _kept(rows: Iterable[SummedGradients]) -> SummedGradients | None:
+    """What adds to gradients that nobody clears, if each step has one backward pass."""
+    return max(rows, key=lambda row: row.added, default=None)
+
+
+def _cleared(rows: Iterable[SummedGradients]) -> SummedGradients | None:
+    """The pass that adds to gradients that are fresh in the next one, as where a generator is not detached.
+
+    The weights that an optimizer updates in between are fresh before; so these are others.
+    """
+    for row, after in pairwise(rows):
+        follows = after.backward_pass == row.backward_pass + 1
+        if follows and row.added and row.fresh_first and not after.added and after.fresh >= row.added:
+            return row
+    return None

@@ -1,0 +1,72 @@
+"""Operators that no gradient depends on take much of each training step."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.beside_training import BesideTraining
+from stepscope.findings import Advice, Category, locations_of, rule
+from stepscope.findings._dropped import saved_by_dropping_stretches
+from stepscope.findings._phrases import often
+from stepscope.findings._waits import of_shares
+from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import Change, fix_of, line
+from stepscope.findings.mean_step import MeanStep
+from stepscope.tables import Table
+
+__all__ = ["work_beside_training"]
+
+_FIX = """\
+if step % 100 == 0: log(norms(model))    # logs and checks once in many steps
+metric.update(outputs, labels)           # metrics: sum up on the GPU, metric.compute() once an epoch"""
+
+_ALL_AT_ONCE = "torch.nn.utils.clip_grad_norm_(parameters, 1.0)    # if it clips: one call, without a read"
+
+
+@rule(category=Category.HOST)
+def work_beside_training(
+    mean_step: MeanStep, beside_training: Table[BesideTraining], *, least_share: float = 0.05
+) -> Advice | None:
+    """Metrics, logs or checks run in each step: many operators that no gradient depends on.
+
+    Gain, if they run once in many steps:
+
+    - at most: 1.3 times their part of the step, with the Python between and around them, and all of their
+      time on the GPU. If they read values, the host waits for the GPU no more, and runs ahead of it.
+    - at least: 85 % of that part, and all of their time on the GPU. Nothing, if an optimizer follows: its
+      update may depend on them, as where gradients are clipped by hand.
+    """
+    rows = [row for row in beside_training if row.stretches >= mean_step.steps - 1]
+    host_ns = mean_step.per_step(sum(row.host_ns for row in rows))
+    device_ns = mean_step.per_step(sum(row.device_ns for row in rows))
+    reads = mean_step.per_step(sum(row.reads for row in rows))
+    saving = saved_by_dropping_stretches(mean_step, host_ns, device_ns, waits_go=bool(reads))
+    if not rows or mean_step.gain(saving).low_share < least_share:
+        return None
+    if unsure := any(row.before_update for row in rows):
+        saving = of_shares(mean_step, 0.0, mean_step.gain(saving).high_share)
+    ops = mean_step.per_step(sum(row.ops for row in rows))
+    waits = f", and {units.count(round(reads))} of them read a value from the GPU" if reads >= 1 else ""
+    return Advice(
+        title="Each step does work that no gradient needs",
+        because=f"{often(ops, 'operator')} run after the loss is computed or after the backward pass, so no "
+        "gradient depends on them: metrics, logs, checks, or copies of weights. They take "
+        f"{units.duration(host_ns)} of the host's time in a step ({units.share(mean_step.share(host_ns))})"
+        f"{waits}. Most of them are {rows[0].most_often}."
+        + (" An optimizer follows, and whether its update depends on them is not in the profile." * unsure),
+        saving=saving,
+        certainty="possible" if unsure else "likely",
+        fix=fix_of(line(Change.LOG_LESS, _FIX), *([_ALL_AT_ONCE] if unsure else [])),
+        check="stepscope show beside_training: less of the host's time, or no rows.",
+        evidence={
+            "ops_per_step": ops,
+            "reads_per_step": reads,
+            "host_ns": round(host_ns),
+            "device_ns": round(device_ns),
+            "most_often": rows[0].most_often,
+        },
+        claims=frozenset({Claim(Time.STARVED)}),
+        locations=locations_of(
+            (row.user_frame, often(mean_step.per_step(row.ops), "operator"), row.most_often.split(", "))
+            for row in rows
+        ),
+    )

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+
+from stepscope.analyses.loader_starts import LoaderStart
+from stepscope.findings import Advice
+from stepscope.findings.rules.loader_restarts import loader_restarts
+
+STEP = mean_step(unprofiled_ns=(10.0 * MS, 10.0 * MS))
+RESTARTED = {
+    "loader": "_SingleProcessDataLoaderIter",
+    "user_frame": "train.py(7): step",
+    "batches": 20,
+    "starts": 10,
+    "steps": 10,
+    "start_up_ns": 20 * MS,
+    "whole_ns": 30 * MS,
+}
+
+
+def found(**changed: Any) -> Advice | None:
+    return loader_restarts(STEP, drawn(LoaderStart, RESTARTED | changed))
+
+
+def test_what_the_start_takes_goes() -> None:
+    advice = assert_bounded(found(), STEP)
+    assert advice.saving.waited_ns == pytest.approx((2.0 * MS, 3.0 * MS))
+    assert "makes a new iterator" in advice.because
+    assert "workers" not in advice.because
+    assert "batches = iter(loader)" in advice.fix
+    assert [place.line for place in advice.locations] == [7]
+
+
+def test_workers_are_started_as_well() -> None:
+    advice = assert_bounded(found(loader="_MultiProcessingDataLoaderIter", starts=20), STEP)
+    assert "starts its workers" in advice.because
+    assert "makes 2 new iterators" in advice.because
+
+
+def test_it_is_silent_at_the_end_of_an_epoch_and_where_it_is_little() -> None:
+    assert found(steps=1) is None
+    assert found(starts=0, steps=0, start_up_ns=0, whole_ns=0) is None
+    assert found(start_up_ns=MS, whole_ns=MS) is None

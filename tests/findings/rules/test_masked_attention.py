@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, facts
+
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings.rules.masked_attention import masked_attention
+
+SHARED = {
+    "backend": "cudnn",
+    "precision": "bf16",
+    "batch": 4,
+    "heads": 16,
+    "query_length": 4096,
+    "key_length": 4096,
+    "head_dim": 64,
+    "forward_calls": 40,
+    "forward_ns": 20 * MS,
+    "backward_calls": 40,
+    "backward_ns": 40 * MS,
+    "mask": "shared",
+}
+OPS = drawn(
+    StepOp,
+    {"name": "aten::scaled_dot_product_attention", "per_step": 4.0, "user_frame": "model.py(7): forward"},
+    {"name": "aten::linear", "device_ns": 20 * MS, "per_step": 9.0, "user_frame": "model.py(9): forward"},
+)
+
+
+def test_half_is_skipped_and_the_rest_is_no_faster_than_the_best_kernels() -> None:
+    step = busy_pace()
+    advice = assert_bounded(masked_attention(step, facts(), drawn(Attention, SHARED), OPS), step)
+    low, high = advice.saving.device_ns
+    assert low == pytest.approx(6.0 * MS * (1 - (0.5 + 64 / 4096) / 0.85))
+    flops = 4 * (4 * 16 * 4096 * 4096 / 2) * 64 * (4 + 2.5 * 4)
+    assert high == pytest.approx(6.0 * MS - 1e9 * flops / (0.6 * 989e12))
+    assert "4,096 × 4,096" in advice.because
+    assert "is_causal=True" in advice.fix
+    assert advice.certainty == "possible"
+    assert [place.line for place in advice.locations] == [7]
+
+
+def test_three_quarters_at_most_where_no_peak_is_known() -> None:
+    step = busy_pace()
+    rows = drawn(Attention, {**SHARED, "precision": "unknown"})
+    advice = assert_bounded(masked_attention(step, facts(), rows, OPS), step)
+    assert advice.saving.device_ns[1] == pytest.approx(4.5 * MS)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"mask": None},
+        {"mask": "none"},
+        {"mask": "some"},
+        {"mask": "causal"},
+        {"backend": "math"},
+        {"key_length": 77},
+        {"query_length": 128, "key_length": 128},
+        {"forward_ns": 2 * MS, "backward_ns": 2 * MS},
+    ],
+)
+def test_it_is_silent_where_there_is_nothing_to_skip(other: dict[str, object]) -> None:
+    assert masked_attention(busy_pace(), facts(), drawn(Attention, SHARED | other), OPS) is None
+
+
+def test_the_threshold_can_be_changed() -> None:
+    little = drawn(Attention, {**SHARED, "forward_ns": 2 * MS, "backward_ns": 2 * MS})
+    assert masked_attention(busy_pace(), facts(), little, OPS, least_share=0.01) is not None

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.unread_products import UnreadProduct
+from stepscope.findings import Advice
+from stepscope.findings.rules.unread_products import unread_products
+
+HEAD = {
+    "step": 3,
+    "user_frame": "rank.py(7): scores",
+    "shape": "16 × 512 × 151936",
+    "read_share": 0.25,
+    "device_ns": 4 * MS,
+    "device_share": 0.4,
+}
+
+
+def found(**changed: Any) -> Advice | None:
+    return unread_products(busy_pace(), drawn(UnreadProduct, HEAD | changed))
+
+
+def test_the_other_rows_go() -> None:
+    advice = assert_bounded(found(), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((0.9 * 3.0 * MS, 3.0 * MS))
+    assert "16 × 512 × 151936" in advice.because
+    assert "25.0 %" in advice.because
+    assert "logits_to_keep=1" in advice.fix
+    assert [place.line for place in advice.locations] == [7]
+
+
+def test_it_is_silent_where_it_is_little() -> None:
+    assert found(device_ns=MS // 10) is None
+    assert unread_products(busy_pace(), drawn(UnreadProduct)) is None

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+
+from stepscope.analyses.step_classes import StepClass
+from stepscope.analyses.summed_gradients import SummedGradients
+from stepscope.findings import Advice
+from stepscope.findings.rules.unused_gradients import unused_gradients
+
+# The GPU alone takes the whole step of 10 ms, the host 6 ms of it.
+STEP = mean_step(busy_ns=10.0 * MS, starved_ns=0.0, latency_ns=0.0, waiting_ns=0.0, host_path_share=0.6)
+KEPT = {
+    "backward_pass": 1,
+    "steps": 10,
+    "fresh": 20,
+    "added": 1480,
+    "fresh_first": True,
+    "host_ns": 50 * MS,
+    "device_ns": 60 * MS,
+}
+
+
+def found(
+    backward_passes: int = 1,
+    *,
+    optimizer: bool = True,
+    after: dict[str, Any] | None = None,
+    **changed: Any,
+) -> Advice | None:
+    classes = drawn(StepClass, {"steps": 10, "backward_passes": backward_passes, "optimizer": optimizer})
+    rows = [KEPT | changed, *([after] if after else [])]
+    return unused_gradients(STEP, classes, drawn(SummedGradients, *rows))
+
+
+def test_the_backward_pass_ends_where_nothing_is_trained_any_more() -> None:
+    advice = assert_bounded(found(), STEP)
+    gain = STEP.gain(advice.saving)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.47, 0.6), abs=0.01)
+    assert "148 of 150 gradients" in advice.because
+    assert "requires_grad_(False)" in advice.fix
+
+
+def test_gradients_pass_through_what_is_not_trained() -> None:
+    advice = assert_bounded(found(fresh_first=False), STEP)
+    gain = STEP.gain(advice.saving)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.0, 0.3), abs=0.01)
+
+
+def test_it_is_silent() -> None:
+    classes = drawn(StepClass, {"steps": 10, "backward_passes": 1, "optimizer": True})
+    assert unused_gradients(STEP, classes, drawn(SummedGradients)) is None
+    assert found(fresh=0) is None, "gradients are filled with zeros, not dropped"
+    assert found(backward_passes=2) is None, "the second pass adds to the first"
+    assert found(optimizer=False) is None, "they are used in a later step"
+    assert found(steps=3) is None, "not in all steps"
+    assert found(device_ns=2 * MS, host_ns=MS) is None, "next to nothing"
+
+
+SECOND = {"backward_pass": 2, "steps": 10, "fresh": 1480, "added": 0}
+
+
+def test_gradients_that_are_cleared_before_an_optimizer_uses_them() -> None:
+    advice = assert_bounded(found(2, after=SECOND), STEP)
+    assert "Backward pass 1 of each step adds to 148 gradients" in advice.because
+    assert "fake.detach()" in advice.fix
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"fresh": 1000}, {"added": 5}, {"backward_pass": 3}],
+)
+def test_passes_that_go_on_with_what_was_added(other: dict[str, int]) -> None:
+    assert found(2, after=SECOND | other) is None
+    assert found(2) is None

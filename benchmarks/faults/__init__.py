@@ -30,6 +30,13 @@ from benchmarks.faults import (
     library_text,
     library_vision,
     memory,
+    ninth_fair,
+    ninth_fields,
+    ninth_graphs,
+    ninth_healthy,
+    ninth_inference,
+    ninth_inputs,
+    ninth_training,
     serving,
     seventh_healthy,
     seventh_inference,
@@ -85,12 +92,24 @@ SEVENTH = (seventh_training, seventh_inputs, seventh_inference, seventh_healthy)
 EIGHTH = (eighth_training, eighth_inputs, eighth_inference, eighth_fair)
 """Others again; by somebody else again who did not know the rules."""
 
+NINTH = (
+    ninth_training,
+    ninth_fields,
+    ninth_inputs,
+    ninth_graphs,
+    ninth_inference,
+    ninth_fair,
+    ninth_healthy,
+)
+"""Mistakes as people make them most often, whether sets before have them or not; by somebody else again."""
+
 __all__ = [
     "EIGHTH",
     "FIFTH",
     "FOURTH",
     "GROUPS",
     "LIBRARY",
+    "NINTH",
     "PROGRAMS",
     "SEVENTH",
     "SIXTH",

@@ -32,24 +32,29 @@ BY_CALLER = ("name", "phase", "user_frame", "within")
 BY_PLACE = ("name", "user_frame", "library_frame", "module", "within")
 
 # Paths of forward have one place each; backward takes its places from forward, and the most common counts.
+# Most calls of a path have the same place, so they are counted before the most common one is looked for.
 _TREE = """
     WITH begun AS (
-        SELECT p.node, count(*) AS calls, coalesce(sum(l.work_ns), 0) AS device_ns,
-               count(*) FILTER (l.work_events > 0) AS launches,
-               mode(p.user_frame ORDER BY p.user_frame) AS user_frame{modes}
+        SELECT p.node, p.user_frame{columns}, count(*) AS calls, coalesce(sum(l.work_ns), 0) AS device_ns,
+               count(*) FILTER (l.work_events > 0) AS launches
         FROM call_sites p ANTI JOIN memory_events m ON m.event = p.event
-        LEFT JOIN launches l ON l.event = p.event WHERE p.step IS NOT NULL GROUP BY p.node)
+        LEFT JOIN launches l ON l.event = p.event WHERE p.step IS NOT NULL
+        GROUP BY p.node, p.user_frame{columns}),
+    summed AS (
+        SELECT node, sum(calls) AS calls, sum(device_ns) AS device_ns, sum(launches) AS launches,
+               max({{'known': user_frame IS NOT NULL, 'calls': calls, 'frame': -user_frame{fields}}}) AS most
+        FROM begun GROUP BY node)
     SELECT t.parent, t.stored_in = 'ops' AND t.recursive = 0 AS counts, t.stored_in = 'ops' AS is_op, t.name,
            t.phase, f.name AS user_frame, coalesce(b.calls, 0)::BIGINT AS calls,
            t.step_self_ns, t.starved_ns, coalesce(b.device_ns, 0)::BIGINT AS device_ns,
            coalesce(b.launches, 0)::BIGINT AS launches{places}
-    FROM call_tree t LEFT JOIN begun b ON b.node = t.node
-    LEFT JOIN call_tree f ON f.node = coalesce(b.user_frame, t.user_frame) ORDER BY t.node
+    FROM call_tree t LEFT JOIN summed b ON b.node = t.node
+    LEFT JOIN call_tree f ON f.node = coalesce(-b.most.frame, t.user_frame) ORDER BY t.node
 """
-_MODES = """, mode(p.library_frame ORDER BY p.library_frame) AS library,
-    mode(p.module ORDER BY p.module) AS module"""
-_PLACES = """, coalesce(b.library, t.library_frame) AS library, coalesce(b.module, t.module) AS module,
-    t.module AS around, t.stored_in = 'launches' AS is_call"""
+_COLUMNS = ", p.library_frame, p.module"
+_FIELDS = ", 'library': -library_frame, 'module': -module"
+_PLACES = """, coalesce(-b.most.library, t.library_frame) AS library,
+    coalesce(-b.most.module, t.module) AS module, t.module AS around, t.stored_in = 'launches' AS is_call"""
 _MODULE = r"^nn\.Module: (.*?)(_\d+)?$"
 
 
@@ -67,8 +72,8 @@ def step_tree(trace: Trace) -> StepTree:
 
     def summed() -> StepTree:
         frames = trace.has("python_frames")
-        sql = _TREE.format(modes=_MODES if frames else "", places=_PLACES if frames else "")
-        tree = trace.arrow(sql)
+        parts = {"columns": _COLUMNS, "fields": _FIELDS, "places": _PLACES}
+        tree = trace.arrow(_TREE.format(**(parts if frames else dict.fromkeys(parts, ""))))
         steps = trace.rows("SELECT count(*) AS steps FROM steps")[0]["steps"]
         if not tree.num_rows:
             return StepTree(steps, [], [])

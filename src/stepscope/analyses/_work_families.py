@@ -16,16 +16,15 @@ WORK_READS = {
 """What all of this reads, beside what an analysis takes of the work."""
 
 WORK = """
-    SELECT w.*, o.name AS op_name,
-           concat_ws(chr(31), kind, coalesce(w.name, chr(0)), coalesce(o.name, chr(0))) AS grouped
+    SELECT w.*, o.name AS op_name, (hash(kind, w.name, o.name) >> 1)::BIGINT AS grouped
     FROM device_work w LEFT JOIN (SELECT event, name FROM ops) o ON o.event = w.op
 """
-"""SQL of all device work; `grouped` is one text for all work of one name that one operator launched."""
+"""SQL of all device work; `grouped` is one number for all work of one name that one operator launched."""
 
 _GROUPS = f"""
     SELECT grouped, any_value(kind) AS kind, any_value(name) AS name, any_value(op_name) AS op,
            bool_or(communicates) AS communicates
-    FROM ({WORK}) GROUP BY grouped ORDER BY grouped
+    FROM ({WORK}) GROUP BY grouped ORDER BY kind, name, op
 """
 
 WorkGroup = dict[str, Any]

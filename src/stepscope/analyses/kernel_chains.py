@@ -6,7 +6,7 @@ import re
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._device_time import NUMBERED, STEPS
+from stepscope.analyses._device_time import STEPS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses._work_families import WORK, WORK_READS, family_of_group, work_groups
 from stepscope.records import dataclass
@@ -43,33 +43,43 @@ class KernelChain:
     copies_ns: Annotated[int, "Summed time of the copies and casts between them."]
 
 
+# Rows that are sorted are narrow: operators are numbers, and a stream of a device is one hash.
 _SQL = f"""
-    WITH work AS (
-        SELECT w.device_name, w.stream, w.start_ns, w.dur_ns, w.op_name, n.number, s.step,
-               sum((n.number = {_ENDS})::INT) OVER (
-                   PARTITION BY w.device_name, w.stream ORDER BY w.start_ns, w.event) AS ended
-        FROM ({WORK}) w JOIN {NUMBERED} n USING (grouped)
-        JOIN (SELECT row_number() OVER () AS step, start_ns AS from_ns, end_ns FROM steps) s
-            ON w.start_ns >= s.from_ns AND w.start_ns < s.end_ns),
+    WITH numbered AS (
+        SELECT unnest($groups::BIGINT[]) AS grouped, unnest($numbers::TINYINT[]) AS number,
+               unnest($ops::INT[]) AS op),
+    taken AS (
+        SELECT hash(w.device_name, w.stream) AS lane, w.event, w.start_ns, w.dur_ns, n.op, n.number
+        FROM ({WORK}) w JOIN numbered n USING (grouped)),
+    work AS (
+        SELECT t.* EXCLUDE (event), s.step,
+               sum((t.number = {_ENDS})::INT) OVER (PARTITION BY t.lane ORDER BY t.start_ns, t.event) AS ended
+        FROM taken t ASOF JOIN (SELECT row_number() OVER () AS step, start_ns, end_ns FROM steps) s
+            ON t.start_ns >= s.start_ns
+        WHERE t.start_ns < s.end_ns),
     placed AS (
         SELECT *, number = {_JOINS} AS joins, min(start_ns) FILTER (number = {_JOINS}) OVER chain AS first_ns,
                max(start_ns) FILTER (number = {_JOINS}) OVER chain AS last_ns
         FROM work WHERE number <> {_ENDS} AND dur_ns >= {LEAST_KERNEL_NS}
-        WINDOW chain AS (PARTITION BY device_name, stream, step, ended)),
+        WINDOW chain AS (PARTITION BY lane, step, ended)),
     chains AS (
-        SELECT list(coalesce(op_name, '?') ORDER BY start_ns) FILTER (joins) AS named,
+        SELECT list(op ORDER BY start_ns) FILTER (joins) AS called,
                count(*) FILTER (joins) AS kernels, sum(dur_ns) FILTER (joins) AS device_ns,
                min(dur_ns) FILTER (joins) AS shortest_ns, sum(dur_ns) FILTER (NOT joins) AS copies_ns
         FROM placed WHERE start_ns BETWEEN first_ns AND last_ns
-        GROUP BY device_name, stream, step, ended HAVING count(*) FILTER (joins) > 1),
-    called AS (
+        GROUP BY lane, step, ended HAVING count(*) FILTER (joins) > 1),
+    named AS (
         SELECT kernels, device_ns, shortest_ns, coalesce(copies_ns, 0) AS copies_ns,
-               array_to_string(list_filter(
-                   named, lambda one, place: place = 1 OR one <> named[place - 1])[:{_MOST_OPS}], ', ') AS ops
-        FROM chains)
-    SELECT ops, kernels, count(*) AS chains, sum(device_ns)::BIGINT AS device_ns,
-           sum(shortest_ns)::BIGINT AS shortest_ns, sum(copies_ns)::BIGINT AS copies_ns
-    FROM called GROUP BY ops, kernels ORDER BY device_ns DESC, ops, kernels
+               list_filter(called, lambda one, place: place = 1 OR one <> called[place - 1])[:{_MOST_OPS}]
+                   AS ops
+        FROM chains),
+    alike AS (
+        SELECT ops, kernels, count(*) AS chains, sum(device_ns)::BIGINT AS device_ns,
+               sum(shortest_ns)::BIGINT AS shortest_ns, sum(copies_ns)::BIGINT AS copies_ns
+        FROM named GROUP BY ops, kernels)
+    SELECT list_aggregate(list_transform(ops, lambda one: $names[one]), 'string_agg', ', ') AS ops,
+           * EXCLUDE (ops)
+    FROM alike ORDER BY device_ns DESC, ops, kernels
 """
 
 
@@ -87,14 +97,23 @@ def kernel_chains(trace: Trace) -> Table[KernelChain]:
     what gathers or scatters do not end it and are none of its kernels. Kernels under 5 µs and those that a
     compiler made do not count either.
     """
+    families = {group["grouped"]: (family_of_group(group), group) for group in work_groups(trace)}
     numbers = {
-        group["grouped"]: _ENDS if family in ENDS else _JOINS if family in JOINS else _COPIES
-        for group in work_groups(trace)
-        if (family := family_of_group(group)) in ENDS
-        or (family in (*JOINS, "copy") and not FUSED.match(group["name"] or ""))
+        grouped: _ENDS if family in ENDS else _JOINS if family in JOINS else _COPIES
+        for grouped, (family, group) in families.items()
+        if family in ENDS or (family in (*JOINS, "copy") and not FUSED.match(group["name"] or ""))
     }
     if _JOINS not in numbers.values():
         return Table.of(KernelChain, [], ["No kernel is elementwise, a norm or a reduction."])
-    found = trace.query(KernelChain, _SQL, groups=list(numbers), numbers=list(numbers.values()))
+    ops = [families[grouped][1]["op"] or "?" for grouped in numbers]
+    names = sorted(set(ops))
+    found = trace.query(
+        KernelChain,
+        _SQL,
+        groups=list(numbers),
+        numbers=list(numbers.values()),
+        ops=[names.index(op) + 1 for op in ops],
+        names=names,
+    )
     nothing = [] if len(found) else ["No two such kernels of 5 µs or more follow one another."]
     return Table(KernelChain, found.arrow, nothing + how_steps_were_found(trace))

@@ -30,7 +30,7 @@ READS: Reads = {
         "bytes",
     ),
     "launches": ("event", "name"),
-    "ops": ("event", "parent", "name", "args", "dur_ns"),
+    "ops": ("event", "parent", "name", "args", "name_id", "args_id", "dur_ns"),
     "call_sites": ("event", "step", "phase"),
     "steps": ("step", "source", "start_ns", "end_ns", "thread"),
 }
@@ -68,12 +68,16 @@ class OpWork:
     """What copies and fills moved, as the profile says it."""
 
 
-# The group of an operator is what it must not be counted for twice: all matrix work, or its family. Texts are
-# grouped by their hash, which tells them apart as well and much faster; `sample` is one event of a group.
-_TREE = """
-    formulas AS (SELECT unnest($names::VARCHAR[]) AS name, unnest($groups::VARCHAR[]) AS kind),
+_MATRIX = 0
+"""The group of all matrix work; other families have numbers from 1 on."""
+_KINDS = "['kernel', 'memcpy', 'memset']"
+# The group of an operator is what it must not be counted for twice: all matrix work, or its family. Names and
+# arguments are grouped by their numbers, which is much faster; `sample` is one event of a group.
+_FORMULAS = "formulas AS (SELECT unnest($names::VARCHAR[]) AS name, unnest($groups::UTINYINT[]) AS kind)"
+_TREE = f"""
+    {_FORMULAS},
     tree AS MATERIALIZED (
-        SELECT o.event, o.parent, f.kind, hash(o.name, o.args::VARCHAR) AS said
+        SELECT o.event, o.parent, f.kind, o.name_id, o.args_id
         FROM ops o LEFT JOIN formulas f ON f.name = o.name)
 """
 _LISTS = """
@@ -81,63 +85,91 @@ _LISTS = """
     list(kernels ORDER BY step) AS kernels, list(ns ORDER BY step) AS work_ns,
     list(unfilled ORDER BY step) AS unfilled_ns, list(moved ORDER BY step) AS moved_bytes
 """
-# A step found on the device alone has no thread: work belongs to it by its own start, as does unlinked work.
+_TAKEN = f"""
+    w.op, k.rank, coalesce(w.dur_ns, 0) AS ns, list_position({_KINDS}, w.kind)::UTINYINT AS kind,
+    w.communicates, coalesce(w.blocks_per_sm < 1, false) AS is_unfilled,
+    CASE WHEN w.kind != 'kernel' THEN coalesce(w.bytes, 0) ELSE 0 END AS moved
+"""
+_BY_START = "ASOF LEFT JOIN (SELECT * FROM steps) s ON w.start_ns >= s.start_ns"
+_STEP_BY_START = "CASE WHEN w.start_ns < s.end_ns THEN s.step::INT END"
+_LINKED = f"""
+    SELECT {_TAKEN}, coalesce(p.phase = 'recomputation', false) AS again,
+           w.graph_id IS NOT NULL OR w.launch IN (SELECT event FROM launches WHERE name LIKE '%GraphLaunch%')
+               AS replayed, false AS unlinked, {{step}} AS step
+    FROM (SELECT * FROM device_work WHERE launch IS NOT NULL) w LEFT JOIN known k ON k.name = w.name
+    LEFT JOIN call_sites p ON p.event = w.launch {{steps}}
+"""
+# To look for steps by the start of work sorts all of it, so it is done where nothing else tells the step: for
+# unlinked work, and in steps that were found on the device alone, which have no thread.
+_WORK_OF_STEPS = {
+    "launch": _LINKED.format(step="p.step::INT", steps=""),
+    "start": _LINKED.format(
+        step=f"CASE WHEN s.source = 'period' AND s.thread IS NULL THEN {_STEP_BY_START} ELSE p.step::INT END",
+        steps=_BY_START,
+    ),
+}
+_UNLINKED = f"""
+    SELECT {_TAKEN}, false AS again, w.graph_id IS NOT NULL AS replayed, true AS unlinked,
+           {_STEP_BY_START} AS step
+    FROM (SELECT * FROM device_work WHERE launch IS NULL) w LEFT JOIN known k ON k.name = w.name {_BY_START}
+"""
+# One number orders as what multiplies, then time, then kernel would, and takes a fraction of the memory; its
+# last bits are the kernel and the kind of work, which have to be found again.
+_WEIGHT = """
+    (coalesce(w.rank >= $heavy, false)::HUGEINT << 100) + (w.ns::HUGEINT << 36)
+    + (coalesce(w.rank + 1, 0)::HUGEINT << 4) + w.kind
+"""
+_RANK, _KIND = "nullif((most >> 4 & 4294967295)::INT, 0) - 1", "(most & 15)::UTINYINT"
+# Most operators that launch have a formula: only from the others on is one around them looked for.
 _ON_DEVICES = f"""
-    WITH RECURSIVE {_TREE},
-    known AS (SELECT unnest($kernels::VARCHAR[]) AS name, unnest($ranks::BIGINT[]) AS rank),
-    linked AS (
-        SELECT w.op, w.launch, w.start_ns, w.dur_ns, w.kind, w.communicates, w.blocks_per_sm, w.bytes, k.rank,
-               p.step, coalesce(p.phase = 'recomputation', false) AS again,
-               w.graph_id IS NOT NULL OR coalesce(l.name LIKE '%GraphLaunch%', false) AS replayed
-        FROM device_work w LEFT JOIN known k ON k.name = w.name LEFT JOIN launches l ON l.event = w.launch
-        LEFT JOIN call_sites p ON p.event = w.launch),
-    work AS MATERIALIZED (
-        SELECT w.op, w.rank, coalesce(w.dur_ns, 0) AS ns, w.kind,
-               -- One number orders as what multiplies, then time, then rank would, and much faster.
-               (coalesce(w.rank >= $heavy, false)::INT::HUGEINT << 100)
-                   + (coalesce(w.dur_ns, 0)::HUGEINT << 32) + coalesce(w.rank, 0) AS weight,
-               w.communicates, w.again, w.replayed,
-               CASE WHEN w.launch IS NOT NULL AND NOT (s.source = 'period' AND s.thread IS NULL) THEN w.step
-                    WHEN w.start_ns < s.end_ns THEN s.step END AS step,
-               w.launch IS NULL AS unlinked, coalesce(w.blocks_per_sm < 1, false) AS is_unfilled,
-               CASE WHEN w.kind != 'kernel' THEN coalesce(w.bytes, 0) ELSE 0 END AS moved
-        FROM linked w ASOF LEFT JOIN (SELECT * FROM steps) s ON w.start_ns >= s.start_ns),
+    WITH RECURSIVE {_FORMULAS},
+    known AS (SELECT unnest($kernels::VARCHAR[]) AS name, unnest($ranks::INT[]) AS rank),
+    work AS MATERIALIZED ({{linked}} UNION ALL {_UNLINKED}),
+    launching AS MATERIALIZED (
+        SELECT o.event, o.parent, f.kind FROM ops o LEFT JOIN formulas f ON f.name = o.name
+        WHERE o.event IN (SELECT op FROM work)),
+    around AS MATERIALIZED (
+        SELECT o.event, o.parent, f.kind FROM ops o LEFT JOIN formulas f ON f.name = o.name
+        WHERE o.event IN (SELECT parent FROM ops)),
     up AS (
-        SELECT DISTINCT op AS launching, op AS around FROM work WHERE op IS NOT NULL
+        SELECT event AS launching, parent AS above FROM launching WHERE kind IS NULL AND parent IS NOT NULL
         UNION ALL
-        SELECT up.launching, t.parent FROM up JOIN tree t ON t.event = up.around
-        WHERE t.kind IS NULL AND t.parent IS NOT NULL),
+        SELECT up.launching, a.parent FROM up JOIN around a ON a.event = up.above
+        WHERE a.kind IS NULL AND a.parent IS NOT NULL),
     owners AS MATERIALIZED (
-        SELECT up.launching, up.around AS owner, t.kind FROM up JOIN tree t ON t.event = up.around
-        WHERE t.kind IS NOT NULL),
+        SELECT event AS launching, event AS owner, parent, kind FROM launching WHERE kind IS NOT NULL
+        UNION ALL
+        SELECT up.launching, a.event, a.parent, a.kind FROM up JOIN around a ON a.event = up.above
+        WHERE a.kind IS NOT NULL),
     above AS (
-        SELECT DISTINCT t.parent AS around FROM owners o JOIN tree t ON t.event = o.owner
-        WHERE o.kind = 'matrix' AND t.parent IS NOT NULL
+        SELECT DISTINCT parent AS event FROM owners WHERE kind = {_MATRIX} AND parent IS NOT NULL
         UNION
-        SELECT t.parent FROM above JOIN tree t ON t.event = above.around WHERE t.parent IS NOT NULL),
+        SELECT a.parent FROM above JOIN around a ON a.event = above.event WHERE a.parent IS NOT NULL),
     calls AS (
         SELECT coalesce(o.owner, w.op) AS call, min(w.step) AS step, bool_or(w.again) AS again,
-               arg_max(w.rank, w.weight) AS rank, arg_max(w.kind, w.weight) AS kind,
-               bool_or(w.communicates) AS communicates, bool_or(w.replayed) AS replayed,
-               coalesce(any_value(o.kind) = 'matrix', false) AND call IN (SELECT around FROM above) AS wraps,
+               max({_WEIGHT}) AS most, bool_or(w.communicates) AS communicates,
+               bool_or(w.replayed) AS replayed,
+               coalesce(any_value(o.kind) = {_MATRIX}, false) AND call IN (SELECT event FROM above) AS wraps,
                count(*) AS kernels, sum(w.ns)::BIGINT AS ns, sum(moved)::BIGINT AS moved,
                coalesce(sum(w.ns) FILTER (w.is_unfilled), 0)::BIGINT AS unfilled
         FROM work w LEFT JOIN owners o ON o.launching = w.op WHERE w.op IS NOT NULL GROUP BY call),
     alike AS (
-        SELECT t.said, min(t.event) AS sample, rank, c.kind, again, communicates, replayed, false AS unlinked,
-               wraps, step, count(*) AS calls, sum(kernels)::BIGINT AS kernels, sum(ns)::BIGINT AS ns,
-               sum(unfilled)::BIGINT AS unfilled, sum(moved)::BIGINT AS moved
-        FROM calls c JOIN tree t ON t.event = c.call
-        GROUP BY t.said, rank, c.kind, again, communicates, replayed, wraps, step
+        SELECT o.name_id, o.args_id, min(o.event) AS sample, {_RANK} AS rank, {_KIND} AS kind, again,
+               communicates, replayed, false AS unlinked, wraps, step, count(*) AS calls,
+               sum(kernels)::BIGINT AS kernels, sum(ns)::BIGINT AS ns, sum(unfilled)::BIGINT AS unfilled,
+               sum(moved)::BIGINT AS moved
+        FROM calls c JOIN ops o ON o.event = c.call
+        GROUP BY o.name_id, o.args_id, rank, kind, again, communicates, replayed, wraps, step
         UNION ALL
-        SELECT NULL, NULL, rank, kind, again, communicates, replayed, unlinked, false, step, count(*),
+        SELECT NULL, NULL, NULL, rank, kind, again, communicates, replayed, unlinked, false, step, count(*),
                count(*), sum(ns)::BIGINT, coalesce(sum(ns) FILTER (is_unfilled), 0)::BIGINT,
                sum(moved)::BIGINT
         FROM work WHERE op IS NULL GROUP BY rank, kind, again, communicates, replayed, unlinked, step),
     grouped AS MATERIALIZED (
         SELECT min(sample) AS sample, rank, kind, again, communicates, replayed, unlinked, wraps, {_LISTS}
-        FROM alike GROUP BY said, rank, kind, again, communicates, replayed, unlinked, wraps)
-    SELECT o.name AS op, o.args, k.name AS kernel, g.* EXCLUDE (sample, rank)
+        FROM alike GROUP BY name_id, args_id, rank, kind, again, communicates, replayed, unlinked, wraps)
+    SELECT o.name AS op, o.args, k.name AS kernel, ({_KINDS})[g.kind] AS kind,
+           g.* EXCLUDE (sample, rank, kind)
     FROM grouped g LEFT JOIN known k ON k.rank = g.rank LEFT JOIN (
         SELECT event, name, args FROM ops WHERE event IN (SELECT sample FROM grouped)) o ON o.event = g.sample
     ORDER BY op, args, kernel, kind, again, communicates, replayed, unlinked, wraps
@@ -151,14 +183,16 @@ _ON_HOST = f"""
         SELECT above.kind, t.parent FROM above JOIN tree t ON t.event = above.around
         WHERE t.parent IS NOT NULL),
     alike AS (
-        SELECT t.said, min(t.event) AS sample, coalesce(p.phase = 'recomputation', false) AS again, p.step,
-               count(*) AS calls, 0::BIGINT AS kernels, sum(coalesce(o.dur_ns, 0))::BIGINT AS ns,
+        SELECT t.name_id, t.args_id, min(t.event) AS sample, p.step,
+               coalesce(p.phase = 'recomputation', false) AS again, count(*) AS calls,
+               0::BIGINT AS kernels, sum(coalesce(o.dur_ns, 0))::BIGINT AS ns,
                0::BIGINT AS unfilled, 0::BIGINT AS moved
         FROM tree t JOIN ops o ON o.event = t.event LEFT JOIN call_sites p ON p.event = t.event
         WHERE t.kind IS NOT NULL
           AND NOT EXISTS (SELECT 1 FROM above WHERE above.around = t.event AND above.kind = t.kind)
-        GROUP BY t.said, again, p.step),
-    grouped AS (SELECT min(sample) AS sample, again, {_LISTS} FROM alike GROUP BY said, again)
+        GROUP BY t.name_id, t.args_id, again, p.step),
+    grouped AS (
+        SELECT min(sample) AS sample, again, {_LISTS} FROM alike GROUP BY name_id, args_id, again)
     SELECT o.name AS op, o.args, NULL::VARCHAR AS kernel, 'op' AS kind, false AS communicates,
            false AS replayed, false AS unlinked, false AS wraps, g.* EXCLUDE (sample)
     FROM grouped g JOIN ops o ON o.event = g.sample ORDER BY op, args, again
@@ -172,7 +206,9 @@ def work_of_ops(trace: Trace) -> list[OpWork]:
 
 
 def _rows(trace: Trace) -> list[dict[str, Any]]:
-    groups = ["matrix" if family in MATRIX_FAMILIES else family for family in COUNTED_OPS.values()]
+    families = sorted({*COUNTED_OPS.values()}.difference(MATRIX_FAMILIES))
+    numbers = {family: number for number, family in enumerate(families, _MATRIX + 1)}
+    groups = [numbers.get(family, _MATRIX) for family in COUNTED_OPS.values()]
     asked: dict[str, Any] = {"names": list(COUNTED_OPS), "groups": groups}
     if not trace.has("device_work"):
         return trace.rows(_ON_HOST, **asked)
@@ -183,7 +219,9 @@ def _rows(trace: Trace) -> list[dict[str, Any]]:
     ranked = sorted(names, key=lambda name: (_multiplies(name), name))
     light = sum(not _multiplies(name) for name in names)
     asked |= {"kernels": ranked, "ranks": list(range(len(ranked))), "heavy": light}
-    return trace.rows(_ON_DEVICES, **asked)
+    alone = trace.rows("SELECT 1 AS found FROM steps WHERE source = 'period' AND thread IS NULL LIMIT 1")
+    linked = _WORK_OF_STEPS["start" if alone else "launch"]
+    return trace.rows(_ON_DEVICES.format(linked=linked), **asked)
 
 
 def _multiplies(kernel: str) -> bool:

@@ -147,6 +147,7 @@ if step % 100 == 0: report(metric)""",
         r"^(tokenizers|sentencepiece|tiktoken|spacy)[/.]|^transformers/.*tokenization|encode_batch",
         fix_of(
             "dataset = dataset.map(tokenize, batched=True, num_proc=8)    # once, before training",
+            'inputs = tokenizer(texts, padding="longest")    # not to max_length: padding is computed, too',
             *_IN_WORKERS,
         ),
     ),

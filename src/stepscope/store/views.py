@@ -76,6 +76,7 @@ _EVENT = (
     ("dur_ns", "t.dur_ns", "How long it took; NULL where the profile gives no duration."),
     ("args", "s.args", "Its arguments as JSON; those with a column of their own are null here."),
     ("name_id", "t.name", "Number of its name, a row of `names`: for millions of events names are slow."),
+    ("args_id", "t.skeleton", "A number that events share only if their arguments are the same."),
 )
 
 

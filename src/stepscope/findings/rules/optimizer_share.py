@@ -34,7 +34,7 @@ __all__ = ["optimizer_share"]
 
 LEAST_GAIN = 0.01
 TABLE_SHARE = 0.5
-"""The table must be this part of what a fused optimizer goes through, to be named as the reason."""
+"""The table must be this part of what the optimizer goes through, to be named as the reason."""
 FEW_ROWS = 0.25
 """Rows are few if looking them up takes at most this part of the time of filling the table.
 
@@ -44,8 +44,12 @@ eighth of the table at most.
 SPARSE_LOOK_UPS = 16
 """A sparse update takes at most as long as so many look-ups: rows are sorted and added up, and the weight and
 two states of each are read and written. That is eight look-ups, and as much again for its small kernels."""
-# Tensors that a fused update reads and writes, by optimizer: weight and gradient, and each state twice.
-_PASSES = {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3}
+# Tensors that an update reads and writes, by optimizer. A fused one reads weight and gradient and writes the
+# weight, and does both to each state; one on lists of tensors (foreach) has a kernel for each operation.
+_PASSES = {
+    "fused": {"Adam": 7, "AdamW": 7, "Adagrad": 5, "SGD": 3},
+    "foreach": {"Adam": 18, "AdamW": 20, "Adagrad": 13, "SGD": 3},
+}
 # Look-ups of rows; and their dense gradient, a table of zeros to which the rows are added.
 _LOOK_UP = re.compile(r"aten::(embedding|embedding_bag)")
 _DENSE = re.compile(r"aten::(embedding_dense_backward|_embedding_bag_dense_backward)")
@@ -125,8 +129,8 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
 def _dense_table(
     update: Update, mean_step: MeanStep, starving_phases: Table[StarvingPhase], step_ops: Table[StepOp]
 ) -> _Table | None:
-    """The embedding table, if a fused optimizer spends most of its work on it for a few rows."""
-    passes = _PASSES.get(update.name or "", 0) if update.kind == "fused" else 0
+    """The embedding table, if the optimizer spends most of its work on it for a few rows."""
+    passes = _PASSES.get(update.kind, {}).get(update.name or "", 0)
     optimizer_ns = cost_of_phase(mean_step, starving_phases).device_ns
     filled_ns = _device_ns(step_ops, mean_step, _ZEROS, within=_DENSE)
     looked_up_ns = sum(

@@ -215,6 +215,7 @@ bool PftraceReader::resync(const char*& p, const char* end) {
 }
 
 const char* PftraceReader::parse(const char* p, const char* end) {
+  constexpr size_t kFetchedAhead = 1024;  // bytes
   const char* first = p;
   const auto here = [&](const char* q) { return offset_ + (q - first); };
   while (p < end) {
@@ -244,6 +245,7 @@ const char* PftraceReader::parse(const char* p, const char* end) {
       lost_from_ = -1;
       return p;
     }
+    __builtin_prefetch(q + kFetchedAhead), __builtin_prefetch(q + kFetchedAhead + 64);
     if (plausible && q + size == end && !final_) return p;  // what follows tells whether it is sound
     const bool follows = plausible && (q + size == end || q[size] == '\n');
     const std::string_view body(q, plausible ? static_cast<size_t>(size) : 0);

@@ -166,6 +166,33 @@ struct Pattern {
   size_t bytes() const { return sizeof *this + pieces.size() * sizeof(Piece) + text.size(); }
 };
 
+// How begins of some kind are written on a track, whatever their name: between the time and the name, but for the length of
+// the event; before each number, from the name on; and behind the event.
+struct Layout {
+  struct Step {
+    uint64_t word, mask;
+    uint8_t size, length_at;  // where the length of the annotation is
+    bool real;
+    bool operator==(const Step&) const = default;
+  };
+  std::array<char, 16> open{}, mask{};
+  uint64_t behind = 0, behind_mask = 0;
+  uint8_t open_size = 0, length_at = 0, behind_size = 0;
+  uint32_t track = 0, epoch = 0;
+  int32_t shape = -1;
+  const void* sequence = nullptr;
+  std::vector<Step> steps;
+
+  bool operator==(const Layout&) const = default;
+  bool set_ends(const Pattern::Around& around, std::string_view before);
+  bool set_steps(const Pattern& like, std::string_view after);
+
+  // Whether sixteen bytes begin as they are to.
+  bool opens(const char* at) const {
+    return (((load64(at) ^ load64(open.data())) & load64(mask.data())) | ((load64(at + 8) ^ load64(open.data() + 8)) & load64(mask.data() + 8))) == 0;
+  }
+};
+
 // Fields of a track event.
 struct TrackEvent {
   int64_t time = kNull, dur = kNull, correlation = kNull;
@@ -296,6 +323,8 @@ class PftraceReader {
   Pattern* find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count);
   void found_pattern(Pattern* pattern);
   bool read_expected(std::string_view packet, const char* readable);
+  bool read_layout(std::string_view packet, const char* readable);
+  void learn_layout(const Quick& event);
   void learn_around(std::string_view packet, const Quick& event);
   bool read_same_end(std::string_view packet, const char* readable);
   void learn_end(std::string_view packet, uint32_t track);
@@ -422,6 +451,8 @@ class PftraceReader {
   std::vector<std::unique_ptr<Pattern>> patterns_;
   std::vector<Pattern*> patterns_by_name_;  // by number; the one that was met last comes first
   Pattern* last_pattern_ = nullptr;
+  std::vector<Layout> layouts_;
+  size_t last_layout_ = 0;
   size_t pattern_bytes_ = 0;
   // An end that was read: what follows its time, and its track.
   struct End {

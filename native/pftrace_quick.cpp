@@ -68,25 +68,62 @@ struct PftraceReader::Quick {
     return *p == *all && same_bytes(p + 2, all + 2, piece.size - 2);  // but for the length
   }
 
+  // A number that takes all bytes up to `after`.
+  bool number_until(const char* after, int64_t& out) {
+    constexpr uint64_t kGoesOn = 0x8080808080808080ull;
+    const auto size = static_cast<uint64_t>(after - p);
+    if (size - 1 < 8 && readable - p >= 8) {
+      const uint64_t all = ~uint64_t{0} >> (64 - 8 * size);
+      const uint64_t bytes = load64(p) & all;
+      out = static_cast<int64_t>(seven_bits_each(bytes));
+      p = after;
+      return (bytes & kGoesOn) == (kGoesOn & all >> 8);
+    }
+    uint64_t value;
+    if (!varint(value) || value >= static_cast<uint64_t>(kPlainNumber)) return false;  // negative ones are rare
+    out = static_cast<int64_t>(value);
+    return p == after;
+  }
+
+  bool real_until(const char* after, int64_t& out) {
+    if (after - p != 8) return false;
+    std::memcpy(&out, p, 8);
+    p = after;
+    return is_plain(std::bit_cast<double>(out));
+  }
+
   // The numbers of annotations that look like the pattern's, and of nothing else.
   bool read_numbers(const Pattern& pattern, int64_t* numbers, size_t& count) {
-    count = 0;
+    int64_t* to = numbers;
     for (const Pattern::Piece& piece : pattern.pieces) {
       if (end - p < static_cast<ptrdiff_t>(piece.size) || !follows(piece, pattern.text)) return false;
-      const char* after = p + (piece.kind ? 2 + static_cast<unsigned char>(p[1]) : piece.size);
-      p += piece.size;
-      if (piece.kind == 1) {
-        uint64_t value;
-        if (!varint(value) || value >= static_cast<uint64_t>(kPlainNumber)) return false;  // negative ones are rare
-        numbers[count++] = static_cast<int64_t>(value);
-      } else if (piece.kind == 2) {
-        if (after - p != 8 || end - p < 8) return false;
-        std::memcpy(&numbers[count], p, 8);
-        if (!is_plain(std::bit_cast<double>(numbers[count++]))) return false;
-        p = after;
+      if (piece.kind == 0) {
+        p += piece.size;
+        continue;
       }
-      if (p != after) return false;
+      const char* after = p + 2 + static_cast<unsigned char>(p[1]);
+      p += piece.size;
+      if (after > end) return false;
+      if (piece.kind == 1) {
+        if (!number_until(after, *to++)) return false;
+      } else if (!real_until(after, *to++)) {
+        return false;
+      }
     }
+    count = static_cast<size_t>(to - numbers);
+    return p == end;
+  }
+
+  // The same of a layout, where more bytes than it looks at can be read behind the end.
+  bool read_steps(const Layout& layout, int64_t* numbers, size_t& count) {
+    int64_t* to = numbers;
+    for (const Layout::Step& step : layout.steps) {
+      if ((load64(p) ^ step.word) & step.mask) return false;
+      const char* after = p + step.length_at + 1 + static_cast<unsigned char>(p[step.length_at]);
+      p += step.size;
+      if (after > end || !(step.real ? real_until(after, *to++) : number_until(after, *to++))) return false;
+    }
+    count = static_cast<size_t>(to - numbers);
     return p == end;
   }
 };
@@ -155,6 +192,84 @@ bool PftraceReader::read_expected(std::string_view packet, const char* readable)
   return true;
 }
 
+// Most slices are of a few kinds: those that have nothing but numbers in their annotations, as one before them on the same
+// track, are read with a comparison for each number, whatever their name.
+bool PftraceReader::read_layout(std::string_view packet, const char* readable) {
+  constexpr ptrdiff_t kLength = 1;  // bytes of a length
+  const char *at = packet.data() + 1, *end = packet.data() + packet.size();
+  const Sequence& sequence = last_sequence_->second;
+  if (sequence.default_clock && sequence.default_clock != primary_clock_) return false;
+  uint64_t stamp;
+  if (static_cast<unsigned char>(packet[0]) != tag_of(8, WireType::varint) || !read_varint_quickly(at, stamp)) return false;
+  if (at != packet.data() + kStamp || stamp > static_cast<uint64_t>(kFarthest)) return false;
+  for (size_t i = 0, which = last_layout_; i < layouts_.size(); ++i, ++which) {
+    if (which >= layouts_.size()) which = 0;
+    const Layout& layout = layouts_[which];
+    if (layout.sequence != last_sequence_ || layout.epoch != sequence.epoch || !layout.opens(at)) continue;
+    const char* length = at + layout.length_at;
+    Quick event{at + layout.open_size, length + kLength + static_cast<unsigned char>(*length), readable};
+    if (event.p >= event.end || event.end + layout.behind_size != end || ((load64(event.end) ^ layout.behind) & layout.behind_mask)) continue;
+    SliceRecord slice;
+    size_t count;
+    if (!event.varint(event.name) || !event.read_steps(layout, slice.numbers.data(), count)) continue;
+    const Text* text = sequence.names.find(event.name);
+    if (!text || text->number < 0) return false;
+    slice.head = {static_cast<int64_t>(stamp), kNull, layout.track, layout.shape, text->number, 0};
+    ++packets, ++slices;
+    uncategorised = false;
+    latest_ = std::max(latest_, slice.head.time);
+    last_layout_ = which;
+    begin(slice.head, slice.record(count));
+    return true;
+  }
+  return false;
+}
+
+// Keeps the layout of a begin that was just read, if its fields are short and its annotations are numbers.
+void PftraceReader::learn_layout(const Quick& event) {
+  constexpr size_t kMostLayouts = 8;
+  const Pattern& like = *last_pattern_;
+  const Pattern::Around& around = like.around;
+  if (around.track != last_track_ || around.sequence != last_sequence_ || event.flows || like.pieces.empty()) return;
+  Layout made;
+  made.track = last_track_, made.shape = like.shape, made.epoch = like.epoch, made.sequence = last_sequence_;
+  Wire wire({event.first, static_cast<size_t>(event.p - event.first)});
+  std::string_view before, after;  // the name
+  for (const char* at = wire.p; wire.next(); at = wire.p)
+    if (wire.field == 10) before = {event.first, at + 1}, after = {wire.p, event.p};
+  if (before.empty() || !made.set_ends(around, before) || !made.set_steps(like, after)) return;
+  std::erase_if(layouts_, [&](const Layout& one) { return one.sequence == last_sequence_ && one.epoch != made.epoch; });
+  const bool there = std::find(layouts_.begin(), layouts_.end(), made) != layouts_.end();
+  if (!there && layouts_.size() < kMostLayouts) layouts_.push_back(std::move(made));
+}
+
+bool Layout::set_ends(const Pattern::Around& around, std::string_view before) {
+  const size_t size = around.before_size + 1u + before.size();
+  if (size > open.size() || around.behind_size > sizeof behind) return false;
+  open_size = static_cast<uint8_t>(size), length_at = around.before_size, behind_size = around.behind_size;
+  std::copy_n(around.before.data(), around.before_size, open.data());
+  std::copy(before.begin(), before.end(), open.data() + length_at + 1);
+  std::fill_n(mask.data(), size, '\xff');
+  mask[length_at] = '\x80';  // a length of one byte
+  std::memcpy(&behind, around.behind.data(), behind_size);
+  behind_mask = behind_size == sizeof behind ? ~uint64_t{0} : (uint64_t{1} << 8 * behind_size) - 1;
+  return true;
+}
+
+// What follows the name goes with the first annotation.
+bool Layout::set_steps(const Pattern& like, std::string_view after) {
+  for (const Pattern::Piece& piece : like.pieces) {
+    if (piece.kind == 0 || piece.size + after.size() > 8) return false;
+    const auto shift = 8 * after.size();
+    Step step{piece.word << shift, piece.mask << shift | ((uint64_t{1} << shift) - 1), static_cast<uint8_t>(piece.size + after.size()),
+              static_cast<uint8_t>(after.size() + 1), piece.kind == 2};
+    for (size_t i = 0; i < after.size(); ++i) step.word |= static_cast<uint64_t>(static_cast<unsigned char>(after[i])) << 8 * i;
+    steps.push_back(step);
+    after = {};
+  }
+  return true;
+}
+
 // Keeps how the packet of a begin that was just read is written around its annotations.
 void PftraceReader::learn_around(std::string_view packet, const Quick& event) {
   if (last_pattern_->around.track == last_track_ && last_pattern_->around.sequence == last_sequence_) return;
@@ -184,7 +299,7 @@ void PftraceReader::learn_around(std::string_view packet, const Quick& event) {
 
 bool PftraceReader::read_quickly(std::string_view packet, const char* readable) {
   const bool room = packet.size() > kStamp && readable - packet.data() >= static_cast<ptrdiff_t>(packet.size() + kLookedAt);
-  if (room && (read_same_end(packet, readable) || read_expected(packet, readable))) return true;
+  if (room && last_sequence_ && (read_same_end(packet, readable) || read_layout(packet, readable) || read_expected(packet, readable))) return true;
   Quick all{packet.data(), packet.data() + packet.size(), readable}, event{};
   uint64_t stamp = 0, number = 0, flags = 0;
   bool stamped = false;
@@ -216,7 +331,7 @@ bool PftraceReader::read_quickly(std::string_view packet, const char* readable) 
   if (!event.read_fields() || !read_event_quickly(event, sequence, static_cast<int64_t>(stamp))) return false;
   if (!any_track_ || last_uuid_ != event.track) return true;
   if (event.type == kEnd) learn_end(packet, last_track_);
-  else learn_around(packet, event);
+  else learn_around(packet, event), learn_layout(event);
   return true;
 }
 

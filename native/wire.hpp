@@ -30,17 +30,22 @@ inline bool read_varint(const char*& p, const char* end, uint64_t& out) {
   return false;
 }
 
+// The lower seven bits of each of eight bytes, as one number.
+inline uint64_t seven_bits_each(uint64_t v) {
+  static_assert(std::endian::native == std::endian::little);
+  v = (v & 0x007f007f007f007full) | (v & 0x7f007f007f007f00ull) >> 1;
+  v = (v & 0x00003fff00003fffull) | (v & 0x3fff00003fff0000ull) >> 2;
+  return (v & 0x000000000fffffffull) | (v & 0x0fffffff00000000ull) >> 4;
+}
+
 // The same where at least ten bytes can be read from p on. Numbers are of all lengths, and a loop that follows them would be
 // guessed wrongly each time: so eight bytes are looked at for each.
 inline bool read_varint_quickly(const char*& p, uint64_t& out) {
-  static_assert(std::endian::native == std::endian::little);
   uint64_t v;
   std::memcpy(&v, p, sizeof v);
   const uint64_t ends = ~v & 0x8080808080808080ull;
   v &= ends ^ (ends - 1);  // up to the first byte that ends a number; all of them if there is none
-  v = (v & 0x007f007f007f007full) | (v & 0x7f007f007f007f00ull) >> 1;
-  v = (v & 0x00003fff00003fffull) | (v & 0x3fff00003fff0000ull) >> 2;
-  v = (v & 0x000000000fffffffull) | (v & 0x0fffffff00000000ull) >> 4;
+  v = seven_bits_each(v);
   if (ends) {
     p += (__builtin_ctzll(ends) >> 3) + 1;
     out = v;

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.protobuf import BASE, Packets, message
+from tests.protobuf import BASE, Packets, annotation, message
 from tests.sources.pftrace_files import drawn
 from tests.trying import tries
 
@@ -38,6 +38,19 @@ def events_of(raw: bytes, size: int = 1 << 20, **options: int) -> tuple[Any, ...
         reader.damage,
         [*map(bytes, packets.take_readings())],
     )
+
+
+def columns_of(raw: bytes, size: int = 1 << 20) -> dict[int, list[tuple[int, ...]]]:
+    """The rows of each table with all their columns."""
+    reader = new_reader()
+    packets = _native.PftraceReader(reader, "/tmp", "stepscope", {})
+    for at in range(0, len(raw), size):
+        packets.feed(raw[at : at + size])
+    packets.finish(False)
+    taken = [(batch.table, batch.take()[0]) for batch in reader.take_batches()]
+    return {
+        table: list(zip(*(values.tolist() for values, _ in columns), strict=True)) for table, columns in taken
+    }
 
 
 class TestAnyPieces:
@@ -78,6 +91,26 @@ class TestAnyPieces:
         assert streamed[0] == sorted_first[0]
         assert streamed[2:] == sorted_first[2:]
         assert sum(streamed[0].values()) == 6001
+
+    def test_slices_of_numbers_alone_are_read_alike_on_both_ways(self) -> None:
+        """Given byte by byte none of them is read by its layout."""
+        keys = ((1, "Python id"), (2, "Python parent id"), (3, "External id"))
+        trace = Packets().thread(1, 5, 5).thread(200, 5, 6)
+        trace.add((10, 1), (12, message(*((3, message((1, key), (2, name))) for key, name in keys))))
+        numbers = (0, 1, 127, 128, 1 << 35, (1 << 56) - 1, 1 << 56, 1 << 62, -1, 3)
+        for i in range(400):
+            at, track, category = i * 20, 1 + 199 * (i // 7 % 2), ("python_function", "cpu_op")[i // 5 % 2]
+            told = [(key, numbers[(i + key) % len(numbers)]) for key, _ in keys[: 3 - i % 2]]
+            name = trace.names.setdefault(f"frame{i * i % 171}", len(trace.names) + 1)
+            kind = trace.categories.setdefault(category, len(trace.categories) + 1)
+            annotations = [(4, annotation(value, (1, key))) for key, value in told]
+            trace.event(1, at, track, (10, name), (3, kind), *annotations).end(at + 9, track)
+        raw = trace.trace()
+        whole = columns_of(raw)
+        assert sum(len(rows) for rows in whole.values()) == 400
+        assert whole == columns_of(raw, 1)
+        damaged = raw[:9_000] + b"\xff" * 9 + raw[9_040:]
+        assert columns_of(damaged) == columns_of(damaged, 1)
 
     @pytest.mark.parametrize("size", [4_097, 5_000, 9_999])
     def test_large_pieces_are_read_where_they_lie(self, size: int) -> None:

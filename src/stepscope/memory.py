@@ -18,6 +18,7 @@ __all__ = [
     "available",
     "data_limited",
     "is_lack_of_memory",
+    "is_limited",
     "limit_database",
     "not_enough",
     "release_freed",
@@ -71,6 +72,11 @@ def share_for_database() -> int:
 def limit_database(n_bytes: int) -> None:
     """From now on databases of this process take at most so much."""
     _limit[:] = [n_bytes]
+
+
+def is_limited() -> bool:
+    """Whether the database of this process has to share its memory."""
+    return bool(_limit)
 
 
 def release_freed() -> None:

@@ -261,9 +261,11 @@ def test_a_report_is_the_same_however_large_a_trace_is_taken_to_be(
 ) -> None:
     opened = stepscope.open(DEMO, store=tmp_path)
     texts = []
-    for limit in (10**9, 0):
-        monkeypatch.setattr("stepscope.store.database.SMALL_EVENTS", limit)
+    for small, many in ((10**9, 10**9), (0, 10**9), (0, 0)):
+        monkeypatch.setattr("stepscope.store.database.SMALL_EVENTS", small)
+        monkeypatch.setattr("stepscope.findings.build.MANY_EVENTS", many)
+        monkeypatch.setattr("stepscope.memory._limit", [600_000_000])
         trace = Trace(opened.folder)
-        assert trace.is_small == (limit > 0)
+        assert trace.is_small == (small > 0)
         texts.append(json_text(build_report(trace)))
-    assert texts[0] == texts[1]
+    assert texts[1:] == texts[:2]

@@ -48,8 +48,14 @@ _SQL = f"""
     WITH backward AS (
         SELECT o.start_ns, o.sequence FROM ops o JOIN call_sites p ON p.event = o.event
         WHERE o.depth = 0 AND p.phase = 'backward'),
+    -- What is sorted has numbers in place of names: of millions of operators they take little memory.
+    known AS MATERIALIZED (
+        SELECT name_id, any_value(name) AS name, any_value(regexp_full_match(name, '{_READS}')) AS reads,
+               any_value(regexp_full_match(name, '{_PRODUCTS}')) AS multiplies,
+               any_value(regexp_full_match(name, '{_IN_PLACE}')) AS in_place
+        FROM ops WHERE depth = 0 GROUP BY name_id),
     called AS (
-        SELECT p.step, o.thread, o.name, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
+        SELECT p.step, o.thread, o.name_id, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
                p.user_frame, coalesce(o.device_once_ns, 0) AS device_ns, o.sequence,
                lead(o.sequence IGNORE NULLS) OVER (
                    PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
@@ -67,12 +73,12 @@ _SQL = f"""
         SELECT *, sum(begins::INT) OVER (PARTITION BY step, thread ORDER BY start_ns) AS number FROM begun),
     stretches AS (
         SELECT step, thread, number, min(start_ns) AS since, max(end_ns) AS until, count(*) AS ops,
-               count(*) FILTER (regexp_full_match(name, '{_READS}')) AS reads,
+               count(*) FILTER (k.reads) AS reads,
                sum(device_ns)::BIGINT AS device_ns, mode(user_frame ORDER BY user_frame) AS user_frame
-        FROM numbered GROUP BY step, thread, number
+        FROM numbered JOIN known k USING (name_id) GROUP BY step, thread, number
         HAVING count(*) FILTER (device_ns > 0) >= {_LEAST_OPS}
-           AND count(*) FILTER (regexp_full_match(name, '{_PRODUCTS}')) <= {_FEW_PRODUCTS} * count(*)
-           AND count(*) FILTER (regexp_full_match(name, '{_IN_PLACE}') AND device_ns > 0)
+           AND count(*) FILTER (k.multiplies) <= {_FEW_PRODUCTS} * count(*)
+           AND count(*) FILTER (k.in_place AND device_ns > 0)
                <= {_MOST_IN_PLACE} * count(*) FILTER (device_ns > 0)),
     updates AS ({UPDATES}),
     beside AS (
@@ -85,9 +91,10 @@ _SQL = f"""
             ASOF LEFT JOIN updates u ON u.start_ns >= t.until
         WHERE n.start_ns IS NULL OR n.start_ns >= s.host_end_ns OR n.start_ns > b.start_ns),
     names AS (
-        SELECT t.user_frame, t.before_update, n.name, count(*) AS calls
+        SELECT t.user_frame, t.before_update, k.name, count(*) AS calls
         FROM beside t JOIN numbered n ON n.step = t.step AND n.thread = t.thread AND n.number = t.number
-        WHERE n.device_ns > 0 GROUP BY t.user_frame, t.before_update, n.name),
+            JOIN known k ON k.name_id = n.name_id
+        WHERE n.device_ns > 0 GROUP BY t.user_frame, t.before_update, k.name),
     often AS (
         SELECT user_frame, before_update,
                array_to_string(list(name ORDER BY calls DESC, name)[:5], ', ') AS most_often
@@ -109,7 +116,17 @@ _SQL = f"""
 @analysis(
     reads={
         "steps": ("step", "source", "host_end_ns"),
-        "ops": ("event", "thread", "name", "start_ns", "dur_ns", "depth", "sequence", "device_once_ns"),
+        "ops": (
+            "event",
+            "thread",
+            "name",
+            "name_id",
+            "start_ns",
+            "dur_ns",
+            "depth",
+            "sequence",
+            "device_once_ns",
+        ),
         "call_sites": ("event", "step", "phase", "user_frame"),
         "call_tree": ("node", "name"),
         "annotations": ("name", "category", "start_ns"),

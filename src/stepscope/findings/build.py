@@ -25,7 +25,7 @@ from stepscope.findings.report import NotRun, Replaced, Report
 from stepscope.findings.start_up_time import start_up_ns, without_start_up
 from stepscope.findings.thresholds import Thresholds
 from stepscope.findings.verdict import verdict_of
-from stepscope.memory import is_lack_of_memory
+from stepscope.memory import is_lack_of_memory, is_limited, release_freed
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.streams import Progress
@@ -71,6 +71,8 @@ _SHOWN = (
 """What verdict, overview, checklist and next steps look at beside the mean step."""
 
 _DOING = "working out the report"
+MANY_EVENTS = 20_000_000
+"""Two queries over more do not fit into 400 MB at a time."""
 _TABLES_SHARE = 0.7
 """How much of the work is tables that are wanted in any case; the rest is what single rules look into."""
 
@@ -259,6 +261,8 @@ def _for_each(
 ) -> None:
     """Does something for each name, two at a time: one thread waits for the database, one computes.
 
+    Of many events one at a time where memory is limited: two large queries at once would not fit.
+
     It is the part of the report from `since` to `until`, of 1.
     """
     asked = list(names)
@@ -274,8 +278,11 @@ def _for_each(
             except IndexError:  # the other thread was faster
                 return
             do(name)
+            if too_large:
+                release_freed()
 
-    if trace.is_small:  # threads that wait for one another cost more than they bring
+    too_large = trace.meta.events > MANY_EVENTS and is_limited()
+    if trace.is_small or too_large:  # threads that wait for one another cost more than they bring
         work(progress)
     else:
         with BackgroundWorker() as beside:

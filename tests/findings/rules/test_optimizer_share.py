@@ -120,6 +120,15 @@ def test_a_table_of_which_few_rows_are_looked_up() -> None:
     assert "a few rows" in advice.title
 
 
+def test_an_optimizer_on_lists_goes_through_a_table_more_often() -> None:
+    step = busy_pace()
+    table = of_table(0.08, 0.001)[1:]
+    advice = assert_bounded(found(*LISTS, *table, step=step, device_ms=2.7), step)
+    assert "a few rows" in advice.title
+    assert advice.evidence["table_share"] == pytest.approx(20 * 0.08 / 2.7)
+    assert "a few rows" not in assert_bounded(found(FUSED, *table, step=step, device_ms=2.7), step).title
+
+
 def test_a_table_is_not_the_reason() -> None:
     step = busy_pace()
     half = (0.0, 1.0 * MS)

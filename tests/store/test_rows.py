@@ -75,13 +75,13 @@ def test_what_kineto_says_said_in_plain_rows_is_the_same_trace(name: str, tmp_pa
     assert plain.meta.events == trace.meta.events
     assert rows(plain, "SELECT count(DISTINCT event), min(event) FROM events") == [(trace.meta.events, 0)]
     asked = [
-        "SELECT * EXCLUDE (event, name_id, thread, parent, args) FROM ops ORDER BY ALL",
-        "SELECT * EXCLUDE (event, name_id, thread, op, args) FROM launches ORDER BY ALL",
-        "SELECT * EXCLUDE (event, name_id, thread, launch, op, args) FROM device_work ORDER BY ALL",
-        "SELECT * EXCLUDE (event, name_id, thread, args) FROM memory_events ORDER BY ALL",
-        "SELECT * EXCLUDE (event, name_id, thread, args) FROM flows ORDER BY ALL",
-        "SELECT * EXCLUDE (event, name_id, thread, args) FROM python_frames ORDER BY ALL",
-        "SELECT * EXCLUDE (event, name_id, thread, args) FROM other_events ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, parent, args) FROM ops ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, op, args) FROM launches ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, launch, op, args) FROM device_work ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, args) FROM memory_events ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, args) FROM flows ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, args) FROM python_frames ORDER BY ALL",
+        "SELECT * EXCLUDE (event, name_id, args_id, thread, args) FROM other_events ORDER BY ALL",
         "SELECT category, phase, sum(events), sum(total_ns) FROM skeletons GROUP BY ALL ORDER BY ALL",
         """SELECT w.name, w.start_ns, l.start_ns AS launched, o.name AS op, o.start_ns AS began,
            p.name AS parent FROM device_work w LEFT JOIN launches l ON l.event = w.launch

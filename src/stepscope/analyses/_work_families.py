@@ -24,7 +24,7 @@ WORK = """
 _GROUPS = f"""
     SELECT grouped, any_value(kind) AS kind, any_value(name) AS name, any_value(op_name) AS op,
            bool_or(communicates) AS communicates
-    FROM ({WORK}) GROUP BY grouped ORDER BY kind, name, op
+    FROM ({WORK}) GROUP BY grouped ORDER BY kind, name NULLS FIRST, op NULLS FIRST
 """
 
 WorkGroup = dict[str, Any]

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
-from stepscope.analyses._device_time import NUMBERED, Windows, step_windows
+from stepscope.analyses._device_time import HASHES_NUMBERED, Windows, step_windows
 from stepscope.analyses._own_time import OWN_READS, own_times
 from stepscope.analyses._windows import claimed
+from stepscope.analyses._work_families import WORK
 from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn, idle_gaps
 from stepscope.analyses.steps import Step, steps
 from stepscope.costs.families import family_of
@@ -40,11 +41,8 @@ class StepCost:
     share: Annotated[float | None, "Share of the steps; all rows sum to 1. NULL for steps without length."]
 
 
-_WORK = """
-    SELECT w.device_name, w.start_ns, coalesce(w.dur_ns, 0) AS dur_ns, w.kind, w.communicates, w.name,
-           o.name AS op,
-           concat_ws(chr(31), kind, coalesce(w.name, chr(0)), coalesce(o.name, chr(0))) AS grouped
-    FROM device_work w LEFT JOIN (SELECT event, name FROM ops) o ON o.event = w.op
+_WORK = f"""
+    SELECT * REPLACE (coalesce(w.dur_ns, 0) AS dur_ns) FROM ({WORK}) w
     WHERE w.start_ns < $until AND w.start_ns + coalesce(w.dur_ns, 0) > $since
 """
 _BUSIEST = """
@@ -54,16 +52,18 @@ _BUSIEST = """
 """
 _GROUPS = f"""
     SELECT grouped, any_value(kind) AS kind, bool_or(communicates) AS communicates, any_value(name) AS name,
-           any_value(op) AS op, count(*) AS calls, sum(dur_ns) AS ns
-    FROM ({_WORK}) WHERE device_name = $device GROUP BY grouped ORDER BY ns DESC, grouped
+           any_value(op_name) AS op, count(*) AS calls, sum(dur_ns) AS ns
+    FROM ({_WORK}) WHERE device_name = $device GROUP BY grouped
+    ORDER BY ns DESC, kind, name NULLS FIRST, op NULLS FIRST
 """
 _COMPUTING = f"""
-    SELECT start_ns, dur_ns, number FROM ({_WORK}) JOIN {NUMBERED} USING (grouped) WHERE device_name = $device
+    SELECT start_ns, dur_ns, number
+    FROM ({_WORK}) JOIN {HASHES_NUMBERED} USING (grouped) WHERE device_name = $device
     ORDER BY start_ns, dur_ns DESC, number
 """
 _EXPOSED = f"""
     SELECT start_ns, dur_ns, coalesce(number, $rest) AS label
-    FROM ({_WORK}) LEFT JOIN {NUMBERED} USING (grouped) WHERE device_name = $device AND dur_ns > 0
+    FROM ({_WORK}) LEFT JOIN {HASHES_NUMBERED} USING (grouped) WHERE device_name = $device AND dur_ns > 0
     ORDER BY start_ns
 """
 _PARTS = {"memcpy": "copies", "memset": "fills"}

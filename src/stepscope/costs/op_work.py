@@ -74,12 +74,6 @@ _KINDS = "['kernel', 'memcpy', 'memset']"
 # The group of an operator is what it must not be counted for twice: all matrix work, or its family. Names and
 # arguments are grouped by their numbers, which is much faster; `sample` is one event of a group.
 _FORMULAS = "formulas AS (SELECT unnest($names::VARCHAR[]) AS name, unnest($groups::UTINYINT[]) AS kind)"
-_TREE = f"""
-    {_FORMULAS},
-    tree AS MATERIALIZED (
-        SELECT o.event, o.parent, f.kind, o.name_id, o.args_id
-        FROM ops o LEFT JOIN formulas f ON f.name = o.name)
-"""
 _LISTS = """
     list(step ORDER BY step) AS steps, list(calls ORDER BY step) AS calls,
     list(kernels ORDER BY step) AS kernels, list(ns ORDER BY step) AS work_ns,
@@ -176,7 +170,10 @@ _ON_DEVICES = f"""
 """
 # Without devices the host does the work: every operator with a formula that holds no other of its group.
 _ON_HOST = f"""
-    WITH RECURSIVE {_TREE},
+    WITH RECURSIVE {_FORMULAS},
+    tree AS MATERIALIZED (
+        SELECT o.event, o.parent, f.kind, o.name_id, o.args_id
+        FROM ops o LEFT JOIN formulas f ON f.name = o.name),
     above AS (
         SELECT DISTINCT kind, parent AS around FROM tree WHERE kind IS NOT NULL AND parent IS NOT NULL
         UNION

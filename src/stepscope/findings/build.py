@@ -267,6 +267,7 @@ def _for_each(
     """
     asked = list(names)
     waiting = deque(asked)
+    too_large = trace.meta.events > MANY_EVENTS and is_limited()
 
     def work(tell: Progress | None) -> None:
         while waiting:
@@ -281,8 +282,8 @@ def _for_each(
             if too_large:
                 release_freed()
 
-    too_large = trace.meta.events > MANY_EVENTS and is_limited()
-    if trace.is_small or too_large:  # threads that wait for one another cost more than they bring
+    # Of few events, threads that wait for one another cost more than they bring.
+    if trace.is_small or too_large:
         work(progress)
     else:
         with BackgroundWorker() as beside:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import STEP_MARK, derived_table
 from stepscope.store import phases
+from stepscope.store.call_sites import HostSteps, numbers, raw_writer, write_call_sites
 from stepscope.store.columns import ROW_GROUP, arrays, arrow_schema, parquet_writer, record_batch, view
 from stepscope.store.links import Run, sweep_thread
 from stepscope.store.stretches import Stretch, read_stretch, stretches_by_thread
@@ -34,12 +35,12 @@ __all__ = ["handing_threads", "write_call_tree"]
 _DOING = "following calls"
 _CALLS = ("python_frames", "ops", "launches", "annotations", "other_events")
 _TABLES = (*_CALLS, "memory_events")
-_CALL_TREE, _CALL_SITES = derived_table("call_tree"), derived_table("call_sites")
+_CALL_TREE = derived_table("call_tree")
 _KINDS = 16  # a label is a name, its kind and a flag: (name + 1) * 16 + kind * 2 + flag
 _MANY_NAMES = 64
 _ROWS, _ASKED = 0, 1  # tables of the sweep
-# What is kept of a row until the tree is whole, and what the sweep calls it.
-_RAW = {
+# What the sweep says of a row, and what it is called until the tree is whole.
+_SWEPT = {
     "event": "event",
     "start_ns": "start",
     "node": "node",
@@ -55,18 +56,17 @@ def write_call_tree(
     trace: Trace, tree_target: Path, call_sites_target: Path, *, progress: Progress | None = None
 ) -> None:
     """Follows the calls of every host thread and writes the tree and the call sites."""
-    raw = call_sites_target.with_suffix(".rows")
-    asked = call_sites_target.with_suffix(".asked")
+    aside = {
+        name: call_sites_target.with_suffix(f".{name}") for name in ("raw_call_sites", "asked", "answers")
+    }
     labels = _Labels(trace)
     try:
-        nodes, workers = _follow_all(trace, labels, (raw, asked), progress)
+        nodes, workers = _follow_all(trace, labels, (aside["raw_call_sites"], aside["asked"]), progress)
         _write_tree(nodes, labels, workers, tree_target)
-        _write_call_sites(
-            trace, {"call_tree": tree_target, "raw_call_sites": raw, "asked": asked}, call_sites_target
-        )
+        write_call_sites(trace, {"call_tree": tree_target, **aside}, call_sites_target)
     finally:
-        raw.unlink(missing_ok=True)
-        asked.unlink(missing_ok=True)
+        for path in aside.values():
+            path.unlink(missing_ok=True)
 
 
 class _Labels:
@@ -142,8 +142,8 @@ def _follow_all(
     files = {name: pq.ParquetFile(trace.folder / f"{name}.parquet") for name in _TABLES}
     try:
         with (
-            _writer(targets[0]) as rows,
-            _writer(targets[1]) as asked,
+            raw_writer(targets[0]) as rows,
+            raw_writer(targets[1]) as asked,
             BackgroundWorker() as writing,
             BackgroundWorker(ahead=OPEN_RUNS) as reading,
         ):
@@ -153,13 +153,6 @@ def _follow_all(
     finally:
         for file in files.values():
             file.close()
-
-
-def _writer(path: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    return pq.ParquetWriter(path, pa.schema([(name, pa.int64()) for name in _RAW]), compression="none")
 
 
 class _Follower:
@@ -183,6 +176,7 @@ class _Follower:
         self._tree = _native.CallTree()
         steps = trace.arrow("SELECT start_ns, end_ns FROM stored.steps ORDER BY start_ns")
         self._tree.set_steps(*map(view, steps.columns))
+        self._begun_in = HostSteps(trace)
         self._sweep = _native.ThreadSweep([0, 0], self._tree)
 
     def run(self, rows: Any, asked: Any, progress: Progress | None) -> None:
@@ -204,7 +198,7 @@ class _Follower:
         def flush(least: int = ROW_GROUP) -> None:
             for table, file in ((_ROWS, rows), (_ASKED, asked)):
                 if self._sweep.rows(table) >= least:
-                    batch = _batch(self._sweep.take(table, 0))
+                    batch = self._batch(self._sweep.take(table, 0))
                     if table == _ROWS and thread in self.workers:
                         self._ask(thread, batch)
                     self._writing.run(partial(file.write_batch, batch))
@@ -219,6 +213,11 @@ class _Follower:
             kept = self._late.setdefault(self._handed_by[thread], ([], []))
             for pieces, more in zip(kept, self._tree.hand_over(), strict=True):
                 pieces.append(more)
+
+    def _batch(self, found: dict[str, Any]) -> pa.RecordBatch:
+        """Rows of one thread, which are in order of time."""
+        swept = record_batch(numbers(_SWEPT), [found[name] for name in _SWEPT.values()])
+        return swept.add_column(0, "step", self._begun_in.of(view(swept["start_ns"])))
 
     def _ask(self, thread: int, batch: pa.RecordBatch) -> None:
         import pyarrow.compute as pc
@@ -274,14 +273,6 @@ def _given(piece: Any, payload: list[memoryview]) -> Any:
 
     dur = piece["dur_ns"] if "dur_ns" in piece.schema.names else pa.nulls(piece.num_rows, pa.int64())
     return view(piece["event"]), view(piece["start_ns"]), view(dur), payload
-
-
-def _batch(found: dict[str, Any]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return record_batch(
-        pa.schema([(name, pa.int64()) for name in _RAW]), [found[name] for name in _RAW.values()]
-    )
 
 
 def _joined(pieces: list[memoryview]) -> memoryview:
@@ -435,57 +426,3 @@ def _over_tree(function: Any, parent: pa.Array, values: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     return arrays([function(view(parent), view(values.cast(pa.int64())))])[0]
-
-
-# A forward operator is the last that began with the number: earlier ones made no node. Of those around
-# it that share the number, the outermost is meant.
-_PLACED = """
-    WITH forward AS (SELECT event, thread, sequence, start_ns, dur_ns, depth FROM stored.ops
-                     WHERE sequence IS NOT NULL AND coalesce(forward_thread, 0) = 0),
-         backward AS (SELECT o.event, o.forward_thread, o.sequence, o.start_ns, h.pid FROM stored.ops o
-                      JOIN stored.threads h ON h.id = o.thread
-                      WHERE o.forward_thread > 0 AND o.sequence IS NOT NULL),
-         matching AS (SELECT b.pid, b.forward_thread, f.thread, count(*) AS n
-                      FROM (SELECT DISTINCT pid, forward_thread, sequence FROM backward) b
-                      JOIN (SELECT DISTINCT thread, sequence FROM forward) f USING (sequence)
-                      JOIN stored.threads h ON h.id = f.thread AND h.pid = b.pid GROUP BY ALL),
-         counted_by AS (SELECT pid, forward_thread, arg_max(thread, (n, -thread)) AS thread
-                        FROM matching GROUP BY ALL),
-         asking AS (SELECT b.event, c.thread, b.sequence, b.start_ns
-                    FROM backward b JOIN counted_by c USING (pid, forward_thread)),
-         last AS (SELECT a.event, f.event AS last, f.thread, f.sequence, f.start_ns
-                  FROM asking a ASOF JOIN forward f
-                  ON a.thread = f.thread AND a.sequence = f.sequence AND a.start_ns >= f.start_ns),
-         outer_most AS (SELECT l.event, arg_min(f.event, (f.depth, f.event)) AS forward
-                        FROM last l JOIN forward f ON f.thread = l.thread AND f.sequence = l.sequence
-                             AND f.start_ns <= l.start_ns AND f.start_ns + coalesce(f.dur_ns, 0) >= l.start_ns
-                             AND (f.event = l.last OR f.start_ns + coalesce(f.dur_ns, 0) > l.start_ns)
-                        GROUP BY l.event),
-         forward_tree AS (SELECT m.event, m.forward, t.module, t.user_frame, t.library_frame
-                          FROM outer_most m
-                          JOIN stored.raw_call_sites r ON r.event = m.forward
-                          JOIN stored.call_tree t ON t.node = r.node),
-         stepped AS (SELECT r.event, s.step FROM stored.raw_call_sites r ASOF JOIN stored.steps s
-                     ON r.start_ns >= s.host_start_ns WHERE r.start_ns < s.host_end_ns)
-    SELECT r.event, r.node, s.step, f.forward, t.phase, r.step_self_ns, r.starved_ns,
-           CASE WHEN t.phase = 'recomputation' THEN coalesce(t.module, f.module)
-                ELSE coalesce(f.module, t.module, q.module) END AS module,
-           CASE WHEN t.phase = 'recomputation' THEN coalesce(t.user_frame, f.user_frame)
-                ELSE coalesce(f.user_frame, t.user_frame, q.user_frame) END AS user_frame,
-           CASE WHEN t.phase = 'recomputation' AND t.user_frame IS NOT NULL THEN t.library_frame
-                WHEN f.user_frame IS NOT NULL THEN f.library_frame
-                WHEN t.user_frame IS NOT NULL THEN t.library_frame
-                ELSE q.library_frame END AS library_frame
-    FROM stored.raw_call_sites r JOIN stored.call_tree t ON t.node = r.node
-    LEFT JOIN forward_tree f ON f.event = r.backward
-    LEFT JOIN stepped s ON s.event = r.event
-    LEFT JOIN (SELECT a.event, u.module, u.user_frame, u.library_frame FROM stored.asked a
-               JOIN stored.call_tree u ON u.node = a.node) q ON q.event = r.event
-"""
-
-
-def _write_call_sites(trace: Trace, tables: dict[str, Path], target: Path) -> None:
-    schema = arrow_schema(_CALL_SITES.columns)
-    with trace.beside(tables) as ask, parquet_writer(target, _CALL_SITES.columns) as file:
-        for batch in ask(_PLACED):
-            file.write_batch(batch.select(schema.names).cast(schema), row_group_size=ROW_GROUP)

@@ -47,6 +47,13 @@ from benchmarks.faults import (
     sixth_inputs,
     sixth_serving,
     sixth_training,
+    tenth_fair,
+    tenth_fields,
+    tenth_games,
+    tenth_healthy,
+    tenth_inference,
+    tenth_inputs,
+    tenth_training,
     third_compile,
     third_fair,
     third_serving,
@@ -103,6 +110,17 @@ NINTH = (
 )
 """Mistakes as people make them most often, whether sets before have them or not; by somebody else again."""
 
+TENTH = (
+    tenth_training,
+    tenth_fields,
+    tenth_games,
+    tenth_inputs,
+    tenth_inference,
+    tenth_fair,
+    tenth_healthy,
+)
+"""Common mistakes as above; by somebody else again who knew neither the rules nor the sets before."""
+
 __all__ = [
     "EIGHTH",
     "FIFTH",
@@ -113,6 +131,7 @@ __all__ = [
     "PROGRAMS",
     "SEVENTH",
     "SIXTH",
+    "TENTH",
     "THIRD",
     "UNSEEN",
     "Program",

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 
 @pair(
-    "unknown",
+    "micro-batches-that-fill-the-gpu",
     "A Llama learns code through accelerate; gradients of three batches of 12 x 1024 words are added up.",
     "One batch of 36 x 1024 words.",
     kind="fair",
@@ -55,7 +55,7 @@ class WeatherGrids(Dataset[tuple[Tensor, Tensor]]):
 
 
 @pair(
-    "unknown",
+    "loader-without-workers",
     "A ViT of timm forecasts the weather; grids are in memory and a DataLoader cuts batches of them.",
     "num_workers=4.",
     kind="fair",

@@ -34,7 +34,7 @@ class DemandForecaster(nn.Module):
 
 
 @pair(
-    "unknown",
+    "float64-model",
     "A transformer forecasts the demand of energy from a table of hourly readings.",
     "The table is read as float32, the model stays in it, and autocast computes in bf16.",
 )
@@ -86,7 +86,7 @@ class EventLayer(nn.Module):
 
 
 @pair(
-    "unknown",
+    "weights-of-attention-returned",
     "An encoder of nn.MultiheadAttention layers learns to fill gaps in streams of 2048 events.",
     "need_weights=False.",
 )
@@ -147,7 +147,7 @@ def loss_of_batch(predicted: Tensor, density: Tensor, region: Tensor) -> Tensor:
 
 
 @pair(
-    "unknown",
+    "loop-with-boolean-masks",
     "A network over a ResNet of timm learns to count people in the regions that were marked.",
     "The loss multiplies by the mask instead of picking the marked places of each picture.",
 )
@@ -224,7 +224,7 @@ class SpeechCodec(nn.Module):
 
 
 @pair(
-    "unknown",
+    "distances-by-broadcasting",
     "A codec with four residual code books learns to write speech as numbers.",
     "The distances come from one matrix product instead of all differences.",
 )
@@ -267,7 +267,7 @@ class PaperNet(nn.Module):
 
 
 @pair(
-    "unknown",
+    "normalised-in-every-layer",
     "A GCN of torch-geometric learns the topics of papers from all of one network of citations.",
     "GCNConv(cached=True): the network is the same in every step.",
 )

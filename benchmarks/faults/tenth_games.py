@@ -71,7 +71,7 @@ def chosen_moves(player: Player, views: list[np.ndarray]) -> tuple[list[int], li
 
 
 @pair(
-    "unknown",
+    "policy-one-game-at-a-time",
     "PPO learns to walk through mazes; sixteen games are played for eight moves, then learned from.",
     "The player is asked for the moves of all sixteen games at once.",
 )

@@ -89,7 +89,7 @@ class ProductTower(nn.Module):
 
 
 @pair(
-    "unknown",
+    "what-is-called-is-not-compiled",
     "A search by picture turns products into vectors with a model that went through torch.compile.",
     "torch.compile is given the method that the service calls, embed(), instead of the module.",
 )
@@ -113,7 +113,7 @@ def tenth_product_search(faulty: bool) -> Step:
 
 
 @pair(
-    "unknown",
+    "logits-nobody-reads",
     "A Llama with a vocabulary of 128 000 answers questions of four choices by the score of one letter.",
     "logits_to_keep=1.",
 )
@@ -138,7 +138,7 @@ def tenth_choice_scoring(faulty: bool) -> Step:
 
 
 @pair(
-    "unknown",
+    "adapters-not-merged",
     "A Llama with an adapter of peft writes answers about contracts with generate().",
     "merge_and_unload() before serving.",
     light_steps=2,

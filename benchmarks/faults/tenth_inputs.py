@@ -49,7 +49,7 @@ def leaf_transform(side: int, *, crop_last: bool) -> Any:
 
 
 @pair(
-    "unknown",
+    "transforms-in-the-wrong-order",
     "A ConvNeXt of timm is fine-tuned on photos of leaves; six workers apply transforms of torchvision.",
     "RandomResizedCrop on the bytes of the photo comes first, the colours are changed on the small picture.",
 )
@@ -153,7 +153,7 @@ class TicketBatches:
 
 
 @pair(
-    "unknown",
+    "text-cleaned-in-every-step",
     "A small BERT learns which team a ticket belongs to; batches are cut from a list of mails.",
     "Mails are cleaned and tokenized once, before training.",
 )
@@ -187,7 +187,7 @@ def tenth_support_tickets(faulty: bool) -> Step:
 
 
 @pair(
-    "unknown",
+    "features-on-the-cpu",
     "A ResNet of timm learns the calls of birds from mel spectrograms made by torchaudio.",
     "The transforms are moved to the device and are given the waves there.",
 )
@@ -256,7 +256,7 @@ class ClickRanker(nn.Module):
 
 
 @pair(
-    "unknown",
+    "table-on-the-cpu",
     "A ranking model attends over the last fifty items of each user, given as frozen item vectors.",
     "The table of item vectors is moved to the device with the model.",
 )

@@ -40,7 +40,7 @@ def essay_reader() -> Any:
 
 
 @pair(
-    "unknown",
+    "garbage-and-cache-cleared",
     "A DeBERTa is fine-tuned to mark essays, in a plain loop of a notebook.",
     "gc.collect() and torch.cuda.empty_cache() are no longer called in every step.",
 )
@@ -73,7 +73,7 @@ def tenth_essay_scoring(faulty: bool) -> Step:
 
 
 @pair(
-    "unknown",
+    "gradients-that-nobody-uses",
     "A small BERT learns from the scores of a large one, and from labels.",
     "The large one is asked under torch.no_grad().",
 )
@@ -110,7 +110,7 @@ def tenth_small_student(faulty: bool) -> Step:
 
 
 @pair(
-    "unknown",
+    "average-of-weights-on-the-cpu",
     "A ViT of timm is trained with the moving average of its weights that timm offers.",
     "ModelEmaV3 keeps the average beside the weights, without a device of its own.",
 )

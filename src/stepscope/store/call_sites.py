@@ -39,9 +39,7 @@ def raw_writer(path: Path, columns: Iterable[str] = _RAW) -> Any:
     """A file for numbers that are read once or twice and deleted."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetWriter(
-        path, numbers(columns), compression="none", use_dictionary=False
-    )
+    return pq.ParquetWriter(path, numbers(columns), compression="none", use_dictionary=False)
 
 
 def numbers(columns: Iterable[str]) -> pa.Schema:

@@ -30,7 +30,7 @@ def advised(
 
 def test_it_names_the_operators_and_their_place() -> None:
     advice = assert_bounded(advised(FEATURES), mean_step())
-    assert advice.saving.starved_ns == (1.4 * MS, 2.0 * MS)
+    assert advice.saving.waited_ns == (1.4 * MS, 2.0 * MS)  # as it was recorded: that stretches short ones
     assert "aten::stft (2.00 ms, 2 calls a step)" in advice.because
     assert str(advice.locations[0]) == "train.py:9 features"
 
@@ -46,14 +46,15 @@ def test_views_loading_and_what_launches_do_not_count() -> None:
 def test_the_python_between_them_prepares_the_same_data() -> None:
     pause = {"device": "0", "pauses": 10, "idle_ns": 32 * MS, "computing_ns": 20 * MS}
     advice = assert_bounded(advised(FEATURES, pauses=(pause, pause | {"device": "1"})), mean_step())
-    assert advice.saving.starved_ns == pytest.approx((0.7 * 3.2 * MS, 3.2 * MS))
+    assert advice.saving.waited_ns == pytest.approx((1.4 * MS, 2.0 * MS))
+    assert advice.saving.starved_ns == pytest.approx((0.7 * 1.2 * MS, 1.2 * MS))
     assert "It waits 1.20 ms for the Python between them." in advice.because
 
 
 def test_some_calls_of_an_operator_compute_and_others_launch() -> None:
     casts = {**FEATURES, "name": "aten::to", "calls": 20, "launches": 10}
     advice = assert_bounded(advised(casts), mean_step())
-    assert advice.saving.starved_ns == (1.4 * MS, 2.0 * MS)
+    assert advice.saving.waited_ns == (1.4 * MS, 2.0 * MS)
     assert advised({**casts, "starved_ns": 9 * MS}) is None, "less than half a millisecond for each"
 
 
@@ -66,7 +67,7 @@ def test_what_it_prepares_is_copied_while_it_is_small_or_ahead() -> None:
         "exposed_ns": 15 * MS,
     }
     advice = assert_bounded(advised(FEATURES, copies=(copy, copy | {"host_memory": "pinned"})), mean_step())
-    assert advice.saving.waited_ns == (0.0, 1.5 * MS)
+    assert advice.saving.waited_ns == (1.4 * MS, 3.5 * MS)
     assert "Copies of data from pageable memory take 1.50 ms." in advice.because
     small = assert_bounded(advised(FEATURES, copies=(copy | {"bytes": 10_000},)), mean_step())
-    assert small.saving.waited_ns == (0.0, 0.0)
+    assert small.saving.waited_ns == (1.4 * MS, 2.0 * MS)

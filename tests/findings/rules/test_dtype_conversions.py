@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts
 
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.precision import Precision
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.dtype_conversions import dtype_conversions
 
 STEP = busy_pace(busy_ns=9.0 * MS)
+PEAKS = {**H200.peak_flops, "fp64": 33.5e12, "fp64_matrix": 67e12, "bf16": 989e12}
+TOLD = facts(devices=(replace(H200, peak_flops=PEAKS),))
 ADD = {
     "name": "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<double>, …>",
     "family": "elementwise",
@@ -20,8 +26,12 @@ ADD = {
 }
 
 
-def judged(*kernels: dict[str, Any], **thresholds: float) -> Advice | None:
-    return dtype_conversions(STEP, drawn(Kernel, *kernels), **thresholds)
+PRODUCTS = {"family": "matmul", "precision": "fp64", "calls": 200, "total_ns": 40 * MS}
+
+
+def judged(*kernels: dict[str, Any], products: tuple[Any, ...] = (), **thresholds: float) -> Advice | None:
+    tables = drawn(Kernel, *kernels), drawn(Precision, *products), drawn(StepOp)
+    return dtype_conversions(STEP, TOLD, *tables, **thresholds)
 
 
 def test_it_fires_and_promises_half_of_it_at_the_least() -> None:
@@ -60,6 +70,25 @@ def test_where_most_is_float64_it_is_meant() -> None:
     advice = assert_bounded(judged({**ADD, "share": 0.8}), STEP)
     assert advice.saving.device_ns == pytest.approx((0.0, 7.2 * MS))
     assert advice.certainty == "possible"
+
+
+def test_a_model_in_float64_is_one_finding_with_its_products() -> None:
+    advice = assert_bounded(judged(ADD, products=(PRODUCTS,)), STEP)
+    assert advice.title == "The model computes in float64"
+    low, high = advice.saving.device_ns
+    products_ns = STEP.per_step(40 * MS)
+    assert low == pytest.approx(0.9 * MS + products_ns * (1 - (67 / 989) ** 0.5), rel=1e-3)
+    assert high == pytest.approx(1.8 * MS + products_ns * (1 - 67 / 989), rel=1e-3)
+    assert advice.claims == {Claim(Time.DEVICE, Part.ELEMENTWISE), Claim(Time.DEVICE, Part.MATMUL)}
+    assert advice.certainty == "possible"  # it may be on purpose
+    assert "model.float()" in advice.fix
+    assert "autocast" in advice.fix
+
+
+def test_without_the_peaks_of_the_gpu_products_promise_nothing_for_sure() -> None:
+    tables = drawn(Kernel), drawn(Precision, PRODUCTS), drawn(StepOp)
+    advice = assert_bounded(dtype_conversions(STEP, facts(devices=()), *tables), STEP)
+    assert advice.saving.device_ns == pytest.approx((0.0, STEP.per_step(40 * MS)))
 
 
 def test_it_is_silent_for_trifles_and_matrix_products() -> None:

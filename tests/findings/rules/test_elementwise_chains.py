@@ -176,6 +176,15 @@ def test_one_long_chain_counts_where_the_others_are_short() -> None:
     assert assert_bounded(trained, busy_pace()).saving.device_ns[0] == pytest.approx(1.2 * MS)
 
 
+def test_distances_count_alone_if_most_of_the_time_is_in_them() -> None:
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG,)), busy_pace())
+    assert advice.title == "Distances are computed by elementwise operators"
+    assert advice.saving.device_ns == pytest.approx((1.8 * MS, 2.9 * MS))
+    longer = {**LONG, "ops": "aten::mul, aten::add", "device_ns": 40 * MS}
+    both = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG, longer)), busy_pace())
+    assert both.title == "Elementwise operators run as separate kernels"
+
+
 def test_chains_that_are_short_or_small_each_time_do_not_count_alone() -> None:
     many = kernel("matmul", 90, 6.0)
     loss = {"ops": "aten::div, aten::_log_softmax, aten::nll_loss_forward, aten::mul"}

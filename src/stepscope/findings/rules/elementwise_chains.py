@@ -30,6 +30,7 @@ LONG_CHAIN = 4
 LEAST_OF_ONE = 0.05
 """Part of the GPU's work in a step that such a chain takes, each time it runs."""
 _DISTANCES = ("aten::sub", "aten::pow", "aten::sum")
+_DISTANCES_TITLE = "Distances are computed by elementwise operators"
 _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product, not by x[:, None] - y"
 _MASKS = ("aten::where", "aten::masked_fill", "aten::masked_fill_")
 _PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs are masked, as in a graph"
@@ -79,17 +80,19 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
       pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
       time, too.
 
-    If chains are short on average, but one of four kernels or more takes 5 % of the GPU's work, such chains
-    count alone. At most, the time of the shortest kernel is left of each: a chain that ends in a sum may
-    begin and end with little data. Copies and casts inside chains are fused like the kernels around them.
+    If chains are short on average, or most of their time computes distances, but one of four kernels or more
+    takes 5 % of the GPU's work, such chains count alone. At most, the time of the shortest kernel is left of
+    each: a chain that ends in a sum may begin and end with little data. Copies and casts inside chains are
+    fused like the kernels around them.
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
     fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
     chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
-    if chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns) or chains.length < LEAST_CHAIN:
-        own = [row for row in kernel_chains if not _has_own_rule(row, attention)]
+    own = [row for row in kernel_chains if not _has_own_rule(row, attention)]
+    few = chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns)
+    if few or chains.length < LEAST_CHAIN or _are_distances(kernel_chains):
         return _long_chains(mean_step, own, step_ops, places_of(ops), least_share)
     copies_ns = mean_step.per_step(sum(row.copies_ns for row in kernel_chains))
     saving = _saving(chains, copies_ns, mean_step, step_ops)
@@ -124,14 +127,15 @@ def _long_chains(
         return None
     long = max(few, key=lambda row: row.device_ns)
     named = list(dict.fromkeys(long.ops.split(", ")))
+    better = _better(named)
     return Advice(
-        title="A long chain of elementwise operators is not fused",
+        title=_DISTANCES_TITLE if better == _CDIST else "A long chain of elementwise operators is not fused",
         because=f"{units.count(long.kernels)} kernels in a row ({', '.join(named[:4])}, …) could be fused. "
         f"Such chains take {units.duration(time_ns)} of a step ({units.share(time_ns / mean_step.work_ns)} "
         "of the GPU's work), most of it to write results to memory and to read them back.",
         saving=saving,
         certainty="likely",
-        fix=_fix(_better(named)),
+        fix=_fix(better),
         check="stepscope show kernel_chains: the chain is gone.",
         evidence={
             "chain_kernels": long.kernels,
@@ -149,6 +153,14 @@ def _has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
     if "aten::_softmax" in row.ops:
         return any(one.backend in ("math", "hand-written") for one in attention)
     return "softmax" in row.ops
+
+
+def _are_distances(chains: Iterable[KernelChain]) -> bool:
+    """Whether most of the time in chains is in those that compute distances."""
+    times = {True: 0, False: 0}
+    for row in chains:
+        times[_better(row.ops.split(", ")) == _CDIST] += row.device_ns
+    return times[True] > times[False]
 
 
 def _better(ops: Collection[str]) -> str | None:

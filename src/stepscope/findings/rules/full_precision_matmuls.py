@@ -1,4 +1,4 @@
-"""Matrix products in fp32 or fp64 on a GPU with tensor cores."""
+"""Matrix products in fp32 on a GPU with tensor cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stepscope.tables import Table
 
 __all__ = ["full_precision_matmuls"]
 
-FULL = ("fp32", "fp64")
+FULL = ("fp32",)
 
 
 @rule(category=Category.PRECISION)
@@ -39,7 +39,7 @@ def full_precision_matmuls(
     least_share: float = 0.05,
     least_gain: float = 0.01,
 ) -> Advice | None:
-    """Matrix products, convolutions or attention run in fp32 or fp64, without tensor cores.
+    """Matrix products, convolutions or attention run in fp32, without tensor cores.
 
     Gain:
 
@@ -48,7 +48,8 @@ def full_precision_matmuls(
     - at least: each gets faster by the square root of that. TF32 gains this much with sizes that come near
       its peak, and bf16 with sizes that do not. No kernel gets shorter than 6 µs.
 
-    Attention in fp32 counts, unless products are in TF32: then the rule about TF32 reports it.
+    Attention in fp32 counts, unless products are in TF32: then the rule about TF32 reports it. What runs in
+    fp64 is reported by the rule about float64.
     """
     families = ("matmul", "convolution") if is_tf32(precision) else ("matmul", "convolution", "attention")
     full = products_in(precision, FULL, mean_step, families)
@@ -69,7 +70,7 @@ def full_precision_matmuls(
         title=f"{full.subject} in full precision",
         because=_because(full, device, half, mean_step) + _beside(tf32, narrow),
         saving=saving,
-        certainty="possible" if _mostly_fp64(full) else "likely",
+        certainty="likely",
         fix=_fix(full, device, half),
         check="stepscope show precision: the time moves from fp32 to tf32 or 16 bits. Compare the loss, too.",
         evidence={
@@ -84,18 +85,11 @@ def full_precision_matmuls(
     )
 
 
-def _mostly_fp64(full: Products) -> bool:
-    return 2 * sum(row.total_ns for row in full.rows if row.precision == "fp64") > sum(
-        row.total_ns for row in full.rows
-    )
-
-
 def _because(full: Products, device: DeviceFacts, half: str, mean_step: MeanStep) -> str:
-    worst = max(full.rows, key=lambda row: row.total_ns).precision
-    rate, target = peak_of(device, worst), peak_of(device, half) or 0.0
-    faster = f", {units.tally(target / rate)} times its peak in {worst}" if rate else ""
+    rate, target = peak_of(device, "fp32"), peak_of(device, half) or 0.0
+    faster = f", {units.tally(target / rate)} times its peak in fp32" if rate else ""
     return (
-        f"{full.words[0].upper()}{full.words[1:]} in {worst} take {units.duration(full.ns)} of a step "
+        f"{full.words[0].upper()}{full.words[1:]} in fp32 take {units.duration(full.ns)} of a step "
         f"({units.share(full.ns / mean_step.work_ns)} of the GPU's work). The peak of {device.name} in "
         f"{half} is {units.tally(target / 1e12)} TFLOP/s{faster}."
     )
@@ -111,7 +105,7 @@ def _beside(tf32: Products, narrow: Products) -> str:
 def _fix(full: Products, device: DeviceFacts, half: str) -> Fix:
     scaler = ", with torch.amp.GradScaler()" if half == "fp16" else ""
     lines: list[FixLine | str] = []
-    if peak_of(device, "tf32") and any(row.precision == "fp32" for row in full.rows):
+    if peak_of(device, "tf32"):
         lines.append(
             line(
                 Change.TF32,
@@ -126,6 +120,4 @@ def _fix(full: Products, device: DeviceFacts, half: str) -> Fix:
                 )
             )
     lines += sixteen_bits(half, f"around forward and loss{scaler}")
-    if any(row.precision == "fp64" for row in full.rows):
-        lines.append("model.float(); batch = batch.float()    # if float64 came from NumPy by accident")
     return fix_of(*lines)

@@ -168,6 +168,7 @@ class NameSlots {
     uint32_t list, name, place;
   };
   std::vector<Slot> slots_;
+  size_t last_ = 0;  // of those that the list uses
   uint32_t list_ = 0;
 };
 
@@ -189,9 +190,10 @@ class NameTimes {
     if (entries_.size() >= room_) settle(slots, held);
     if (held >= most) return;
     ++held;
-    Entry& entry = entries_.emplace_back();
-    entry.name = name, entry.kind = kind, entry.time = time;
+    entries_.push_back({name, kind, time});
   }
+  // All of another that is settled.
+  void add_all(const NameTimes& other, NameSlots& slots, size_t& held, size_t most);
   void settle(NameSlots& slots, size_t& held);
   void clear(size_t& held) {
     if (!entries_.empty()) clear_all(held);
@@ -299,11 +301,14 @@ class LaneMerger {
   MergedLane& begin_lane(TrackLanes& of, const LaneEvent& event);
   void end_track(const Lot& lot);
   int64_t pixel_of(int64_t time) const;
+  bool add_narrow(TrackLanes& of, MergedLane& lane, const LaneEvent& event);
   void add_event(TrackLanes& of, MergedLane& lane, const LaneEvent& event);
   void merge(TrackLanes& of, MergedLane& lane, int level, int64_t pixel, const Piece& piece);
   void close(TrackLanes& of, MergedLane& lane, int level);
   template <class T>
   void put(TrackLanes& of, MergedLane& lane, int list, std::vector<T>& waiting, const T& box);
+  template <class T>
+  void put_in_more_room(std::vector<T>& waiting, const T& box);
   template <class T>
   void flush(TrackLanes& of, MergedLane& lane, int list, std::vector<T>& waiting);
   void flush_lane(TrackLanes& of, MergedLane& lane);
@@ -312,6 +317,7 @@ class LaneMerger {
 
   TimelineFile& file_;
   int64_t pixel_ns_;
+  int64_t narrow_;          // the width of a pixel at the first level that is no fine one
   uint64_t pixel_inverse_;  // 2^64 divided by it, rounded up; 0 for a width of 1
   size_t most_bytes_, most_names_;
   std::vector<std::shared_ptr<TrackLanes>> tracks_;
@@ -381,8 +387,8 @@ class TimelineSweep {
   struct Run {
     Rows rows;
     size_t next = 0;                // the first row that is not in `events`
-    std::vector<LaneEvent> events;  // a few
-    size_t at = 0;
+    std::vector<LaneEvent> events;  // room for a few, which lie from `at` to `end`
+    size_t at = 0, end = 0;
     bool ended = false;
   };
   struct Group {
@@ -395,7 +401,8 @@ class TimelineSweep {
   };
 
   bool take_some(Run& run);
-  bool before(size_t a, size_t b) const;
+  static bool before(const LaneEvent& x, const LaneEvent& y);
+  const LaneEvent& head_of(size_t run) const { return runs_[run].events[runs_[run].at]; }
   void push_head(size_t run);
   size_t pop_head();
   bool find_heads(int64_t& hungry);

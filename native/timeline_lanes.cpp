@@ -26,20 +26,24 @@ size_t hash_of(uint32_t name) { return static_cast<size_t>((name * 0x9e3779b97f4
 
 // ---- names
 
+// Short lists use the first slots alone, which stay in the cache.
 void NameSlots::begin(size_t names) {
-  if (slots_.size() < 2 * names) slots_.assign(std::bit_ceil(2 * names), Slot{});
+  const size_t used = std::bit_ceil(2 * names);
+  if (slots_.size() < used) slots_.assign(used, Slot{});
   if (++list_ == 0) slots_.assign(slots_.size(), Slot{}), list_ = 1;
+  last_ = used - 1;
 }
 
 uint32_t NameSlots::place_of(uint32_t name, uint32_t place) {
-  size_t at = hash_of(name) & (slots_.size() - 1);
-  for (; slots_[at].list == list_; at = (at + 1) & (slots_.size() - 1))
+  size_t at = hash_of(name) & last_;
+  for (; slots_[at].list == list_; at = (at + 1) & last_)
     if (slots_[at].name == name) return slots_[at].place;
   slots_[at] = {list_, name, place};
   return place;
 }
 
 void NameTimes::settle(NameSlots& slots, size_t& held) {
+  if (entries_.size() <= 2) return;  // one name does not follow itself
   slots.begin(entries_.size());
   size_t settled = 0;
   for (const Entry entry : entries_) {
@@ -52,6 +56,19 @@ void NameTimes::settle(NameSlots& slots, size_t& held) {
   held -= entries_.size() - settled;
   entries_.resize(settled);
   room_ = std::max(kRoom, 2 * settled);
+}
+
+void NameTimes::add_all(const NameTimes& other, NameSlots& slots, size_t& held, size_t most) {
+  if (other.entries_.empty()) return;
+  auto next = other.entries_.begin();
+  add(next->name, next->kind, next->time, slots, held, most), ++next;
+  const auto more = static_cast<size_t>(other.entries_.end() - next);
+  if (entries_.size() + more <= room_ && held + more <= most) {
+    entries_.insert(entries_.end(), next, other.entries_.end());
+    held += more;
+    return;
+  }
+  for (; next != other.entries_.end(); ++next) add(next->name, next->kind, next->time, slots, held, most);
 }
 
 void NameTimes::clear_all(size_t& held) {
@@ -122,6 +139,7 @@ void LaneMergers::finish() {
 LaneMerger::LaneMerger(TimelineFile& file, size_t mergers, bool threaded)
     : file_(file),
       pixel_ns_(file.pixel_ns()),
+      narrow_(file.pixel_ns() << (2 * kFineLevels)),
       pixel_inverse_(std::numeric_limits<uint64_t>::max() / static_cast<uint64_t>(file.pixel_ns()) + 1),
       most_bytes_(kMostHeldBytes / mergers),
       most_names_(kMostHeldNames / mergers),
@@ -205,7 +223,8 @@ void LaneMerger::work(const Lot& lot) {
   if (!std::exchange(of.begun, true)) tracks_.push_back(lot.of);
   for (const LaneEvent& event : lot.events) {
     const auto& lanes = of.groups[event.group];  // those of other mergers are null
-    add_event(of, event.lane < lanes.size() && lanes[event.lane] ? *lanes[event.lane] : begin_lane(of, event), event);
+    MergedLane& lane = event.lane < lanes.size() && lanes[event.lane] ? *lanes[event.lane] : begin_lane(of, event);
+    if (!add_narrow(of, lane, event)) add_event(of, lane, event);
   }
   if (lot.end) end_track(lot);
 }
@@ -240,6 +259,21 @@ LaneEvent single(const MergedLane& lane, const Box& box) { return {box.start, bo
 
 }  // namespace
 
+// What most events are: narrower than any pixel that boxes are kept for, and one more of several.
+inline bool LaneMerger::add_narrow(TrackLanes& of, MergedLane& lane, const LaneEvent& event) {
+  constexpr size_t kLevel = kFineLevels + 1;
+  MergedLane::Merging& all = lane.merging[kLevel];
+  if (event.dur >= narrow_ || all.box.count < 2 || !(lane.open >> kLevel & 1) || lane.number == kMostLanes - 1) return false;
+  if (all.pixel != pixel_of(event.start) >> (2 * kFineLevels)) return false;
+  const int64_t end = saturating_add(event.start, event.dur);
+  all.busy += std::max<int64_t>(0, end - std::max(event.start, lane.end)), ++all.box.count;
+  lane.end = std::max(lane.end, end), all.end = std::max(all.end, end);
+  if (event.dur > all.longest) all.longest = event.dur, all.box.event = event.event;
+  all.names.add(event.name, event.kind, event.dur, slots_, held_names_, most_names_);
+  put(of, lane, kFineLevels, lane.events[kFineLevels], event);
+  return true;
+}
+
 void LaneMerger::add_event(TrackLanes& of, MergedLane& lane, const LaneEvent& event) {
   int own = lane.number < kMostLanes - 1 ? kFineLevels : 0;  // the highest level at which it is as wide as a pixel, or a fine one
   for (int64_t width = pixel_ns_ << (2 * own); own < kTopLevel && event.dur >= width; width <<= 2) ++own;
@@ -249,18 +283,8 @@ void LaneMerger::add_event(TrackLanes& of, MergedLane& lane, const LaneEvent& ev
   const int64_t busy = std::max<int64_t>(0, end - std::max(event.start, lane.end));
   lane.end = std::max(lane.end, end);
   if (own == kTopLevel) return put(of, lane, own, lane.events[kTopLevel], event);
-  const int64_t pixel = pixel_of(event.start) >> (2 * own);
-  MergedLane::Merging& all = lane.merging[static_cast<size_t>(own) + 1];
-  if (all.box.count < 2 || all.pixel != pixel || !(lane.open >> (own + 1) & 1)) {
-    const Box box{event.start, event.dur, event.dur, event.event, event.name, 1, event.kind};
-    return merge(of, lane, own + 1, pixel, {box, busy, end, event.dur, nullptr});
-  }
-  // What most events are: one more of several.
-  put(of, lane, own, lane.events[static_cast<size_t>(own)], event);
-  all.names.add(event.name, event.kind, event.dur, slots_, held_names_, most_names_);
-  all.busy += busy, ++all.box.count;
-  all.end = std::max(all.end, end);
-  if (event.dur > all.longest) all.longest = event.dur, all.box.event = event.event;
+  const Box box{event.start, event.dur, event.dur, event.event, event.name, 1, event.kind};
+  merge(of, lane, own + 1, pixel_of(event.start) >> (2 * own), {box, busy, end, event.dur, nullptr});
 }
 
 // Adds an event, or what was merged at the level below, to what begins in the same pixel.
@@ -284,8 +308,7 @@ void LaneMerger::merge(TrackLanes& of, MergedLane& lane, int level, int64_t pixe
     put(of, lane, level - 1, lane.events[at - 1], single(lane, piece.box));
     all.names.add(piece.box.name, piece.box.kind, piece.box.dur, slots_, held_names_, most_names_);
   }
-  if (piece.names)
-    for (const auto& one : piece.names->entries()) all.names.add(one.name, one.kind, one.time, slots_, held_names_, most_names_);
+  if (piece.names) all.names.add_all(*piece.names, slots_, held_names_, most_names_);
   all.busy += piece.busy, all.box.count += piece.box.count;
   all.end = std::max(all.end, piece.end);
   if (piece.longest > all.longest) all.longest = piece.longest, all.box.event = piece.box.event;
@@ -312,16 +335,18 @@ void LaneMerger::close(TrackLanes& of, MergedLane& lane, int level) {
 
 template <class T>
 void LaneMerger::put(TrackLanes& of, MergedLane& lane, int list, std::vector<T>& waiting, const T& box) {
-  if (waiting.size() == waiting.capacity()) {
-    const size_t room = waiting.capacity();
-    waiting.reserve(std::min(kChunkBoxes, std::max<size_t>(4, room * 2)));
-    held_bytes_ += (waiting.capacity() - room) * sizeof(T);
-  }
+  if (waiting.size() == waiting.capacity()) return put_in_more_room(waiting, box);
   waiting.push_back(box);
-  if (waiting.size() == kChunkBoxes)
-    flush(of, lane, list, waiting);
-  else if (held_bytes_ > most_bytes_)
-    flush_all();
+  if (waiting.size() == kChunkBoxes) flush(of, lane, list, waiting);
+}
+
+template <class T>
+void LaneMerger::put_in_more_room(std::vector<T>& waiting, const T& box) {
+  const size_t room = waiting.capacity();
+  waiting.reserve(std::min(kChunkBoxes, std::max<size_t>(4, room * 2)));
+  held_bytes_ += (waiting.capacity() - room) * sizeof(T);
+  waiting.push_back(box);
+  if (held_bytes_ > most_bytes_) flush_all();
 }
 
 // Its room is kept: more will come.

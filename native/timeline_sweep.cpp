@@ -41,7 +41,7 @@ size_t TimelineSweep::add_run() {
 
 void TimelineSweep::give(size_t run, Rows rows) {
   Run& to = runs_.at(run);
-  if (to.at < to.events.size() || to.next < to.rows.size) throw std::invalid_argument("a run that has rows");
+  if (to.at < to.end || to.next < to.rows.size) throw std::invalid_argument("a run that has rows");
   to.rows = std::move(rows), to.next = 0;
 }
 
@@ -49,31 +49,30 @@ void TimelineSweep::end_run(size_t run) { runs_.at(run).ended = true; }
 
 // The next rows of a run as events, if it has any; what has no start or no duration is no box.
 bool TimelineSweep::take_some(Run& run) {
-  if (run.events.capacity() == 0 && !spare_.empty()) run.events = std::move(spare_.back()), spare_.pop_back();
-  run.events.clear();
-  run.at = 0;
+  if (run.events.empty() && !spare_.empty()) run.events = std::move(spare_.back()), spare_.pop_back();
+  run.at = run.end = 0;
   const Rows& rows = run.rows;
-  while (run.events.empty() && run.next < rows.size) {
+  while (run.end == 0 && run.next < rows.size) {
     const size_t end = std::min(rows.size, run.next + kSome);
-    for (size_t& i = run.next; i < end; ++i) {
+    if (run.events.size() < end - run.next) run.events.resize(end - run.next);
+    LaneEvent* to = run.events.data();
+    for (size_t i = std::exchange(run.next, end); i < end; ++i) {
       if (rows.start[i] == kNull || rows.dur[i] == kNull) continue;
       const uint32_t name = rows.name[i] < 0 || rows.name[i] >= kNoName ? kNoName : static_cast<uint32_t>(rows.name[i]);
       const uint8_t kind = kind_of(kinds_, rows, i, name);
       if (kind == kNoBox || kind >> 4 >= kLaneGroups) continue;
-      LaneEvent& event = run.events.emplace_back();
-      event.start = std::clamp(rows.start[i], -kFarthest, kFarthest), event.dur = std::clamp(rows.dur[i], int64_t{0}, kFarthest);
-      event.event = rows.event[i], event.name = name;
-      event.kind = kind & 15, event.group = kind >> 4;
+      const int64_t start = std::clamp(rows.start[i], -kFarthest, kFarthest), dur = std::clamp(rows.dur[i], int64_t{0}, kFarthest);
+      *to++ = {start, dur, rows.event[i], name, static_cast<uint8_t>(kind & 15), static_cast<uint8_t>(kind >> 4), 0};
     }
+    run.end = static_cast<size_t>(to - run.events.data());
   }
-  if (!run.events.empty()) return true;
+  if (run.end) return true;
   if (run.rows.owner) used_.push_back(std::move(run.rows.owner));
-  if (run.events.capacity()) spare_.push_back(std::exchange(run.events, {}));
+  if (!run.events.empty()) spare_.push_back(std::exchange(run.events, {}));
   return false;
 }
 
-bool TimelineSweep::before(size_t a, size_t b) const {
-  const LaneEvent &x = runs_[a].events[runs_[a].at], &y = runs_[b].events[runs_[b].at];
+bool TimelineSweep::before(const LaneEvent& x, const LaneEvent& y) {
   if (x.start != y.start) return x.start < y.start;
   if (x.dur != y.dur) return x.dur > y.dur;
   return x.event < y.event;
@@ -81,11 +80,11 @@ bool TimelineSweep::before(size_t a, size_t b) const {
 
 void TimelineSweep::push_head(size_t run) {
   heads_.push_back(run);
-  std::push_heap(heads_.begin(), heads_.end(), [this](size_t a, size_t b) { return before(b, a); });
+  std::push_heap(heads_.begin(), heads_.end(), [this](size_t a, size_t b) { return before(head_of(b), head_of(a)); });
 }
 
 size_t TimelineSweep::pop_head() {
-  std::pop_heap(heads_.begin(), heads_.end(), [this](size_t a, size_t b) { return before(b, a); });
+  std::pop_heap(heads_.begin(), heads_.end(), [this](size_t a, size_t b) { return before(head_of(b), head_of(a)); });
   const size_t run = heads_.back();
   heads_.pop_back();
   return run;
@@ -111,12 +110,16 @@ int64_t TimelineSweep::advance(int64_t horizon) {
   while (find_heads(hungry) && !heads_.empty()) {
     const size_t run = pop_head();
     Run& from = runs_[run];
+    const LaneEvent* const other = heads_.empty() ? nullptr : &head_of(heads_.front());
     bool waits = false;
     do {
-      while (from.at < from.events.size() && !(waits = from.events[from.at].start >= horizon) && (heads_.empty() || !before(heads_.front(), run)))
-        place(from.events[from.at++]);
-    } while (from.at == from.events.size() && heads_.empty() && take_some(from));
-    if (from.at == from.events.size()) {
+      for (; from.at < from.end; ++from.at) {
+        const LaneEvent& event = from.events[from.at];
+        if ((waits = event.start >= horizon) || (other && before(*other, event))) break;
+        place(event);
+      }
+    } while (from.at == from.end && !other && take_some(from));
+    if (from.at == from.end) {
       hungry_.push_back(run);
       continue;
     }
@@ -132,7 +135,7 @@ int64_t TimelineSweep::advance(int64_t horizon) {
 
 // Below the innermost event that encloses it, on the first lane that is free. What merely overlaps needs no more lanes
 // than there are events at a time.
-size_t TimelineSweep::lane_of(Group& group, int64_t start, int64_t end, bool nests) {
+inline size_t TimelineSweep::lane_of(Group& group, int64_t start, int64_t end, bool nests) {
   auto& ends = group.ends;
   while (group.top > 0 && ends[group.top - 1] <= start) --group.top;
   size_t lane = nests ? group.top : 0;
@@ -146,7 +149,7 @@ size_t TimelineSweep::lane_of(Group& group, int64_t start, int64_t end, bool nes
   return lane;
 }
 
-void TimelineSweep::place(const LaneEvent& event) {
+inline void TimelineSweep::place(const LaneEvent& event) {
   const int64_t end = saturating_add(event.start, event.dur);
   const bool nests = event.group != kWork || event.kind < kKernel || event.kind > kCommunication;
   const size_t lane = lane_of(groups_[event.group], event.start, end, nests);

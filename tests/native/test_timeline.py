@@ -269,6 +269,22 @@ def test_the_pixel_of_a_time_is_exact(width: int, around: int) -> None:
     assert [(box.start, box.count) for box in boxes] == wanted
 
 
+def test_pixels_with_many_names_and_with_few() -> None:
+    chance = random.Random(1)
+    many = [Event(at * 50, chance.randrange(1, 40), chance.randrange(300)) for at in range(4000)]
+    few = [
+        Event(1_000_000 + at * 64_000 + part * 1000, chance.randrange(1, 40), chance.randrange(2))
+        for at in range(200)
+        for part in range(at % 5)
+    ]
+    again = [Event(20_000_000 + one.start, one.dur, one.name) for one in many if one.start is not None]
+    with empty() as (file, _):
+        sweep(file, [[*many, *few, *again]], piece=1000)
+        own = level(file, 0)
+        for number in range(1, 10):
+            assert level(file, number) == merged(own, number, 1000)
+
+
 def test_what_has_no_time_is_no_box() -> None:
     with empty() as (file, _):
         sweep(file, [[Event(None, 5), Event(5, None), Event(7, -3), Event(9, 1)]])

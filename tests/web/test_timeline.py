@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -14,7 +15,7 @@ from stepscope.cli.traces import DEMO
 from stepscope.opening import open_trace
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
     from stepscope.store.trace import Trace
 
@@ -152,16 +153,39 @@ def test_the_pixels_of_an_event_have_the_colour_of_its_kind(seen: Seen, trace: T
         assert seen.pixel(start - 2, y) == (255, 255, 255)
 
 
-def test_idle_time_and_curves_are_asked_for_when_the_boxes_are_here(seen: Seen) -> None:
-    seen.open()
-    times: dict[str, list[dict[str, Any]]] = seen.page.evaluate(
+def asked(seen: Seen) -> dict[str, list[dict[str, Any]]]:
+    """What the page asked for by path, and when, in ms."""
+    found: dict[str, list[dict[str, Any]]] = seen.page.evaluate(
         """() => Object.groupBy(
             performance.getEntriesByType("resource").map((one) => one.toJSON()),
             ({ name }) => new URL(name).pathname)"""
     )
+    return found
+
+
+def test_idle_time_and_curves_are_asked_for_when_the_boxes_are_here(seen: Seen) -> None:
+    seen.open()
+    times = asked(seen)
     boxes = min(one["responseEnd"] for one in times["/api/tile"])
     for later in ("/api/marks", "/api/counters"):
         assert all(one["startTime"] > boxes for one in times[later])
+
+
+def test_idle_time_and_curves_wait_for_the_last_box_of_a_large_trace(seen: Seen) -> None:
+    begun: list[float] = []
+
+    def made_in_four_seconds(route: Route) -> None:
+        answer = route.fetch()
+        begun.append(time.monotonic())
+        half = {"made": 0.5} if begun[-1] < begun[0] + 4 else {}
+        route.fulfill(response=answer, json=answer.json() | half)
+
+    seen.page.route("**/api/tracks?*", made_in_four_seconds)
+    seen.open()
+    made = max(one["responseEnd"] for one in asked(seen)["/api/tracks"])
+    assert made > 4000
+    for later in ("/api/marks", "/api/counters"):
+        assert all(one["startTime"] > made for one in asked(seen)[later])
 
 
 def test_counters_of_a_device_do_not_name_it_again(seen: Seen) -> None:

@@ -30,8 +30,8 @@ import { View } from "./view.js";
 /** How soon the server is asked for more boxes: at first there is little to see, and more comes soon. */
 const SOON_MS = 50;
 const AGAIN_MS = 400;
-/** Of a very large trace boxes are made for so long that other things do not wait for the last one. */
-const PATIENCE_MS = 3000;
+/** So long other things wait for the last box: they take longer than all boxes, and on few cores both would be late. */
+const PATIENCE_MS = 20_000;
 
 /** A timeline on a page. */
 export class Timeline {

@@ -17,7 +17,7 @@ from tests.cluster.ranks import GLOO, Stalled, alive, children, drawn, forget_ch
 
 from stepscope import memory
 from stepscope.analyses.kernels import Kernel
-from stepscope.cluster import worker
+from stepscope.children import command
 from stepscope.cluster.engine import Outcome
 from stepscope.cluster.local import HereEngine, LocalEngine, cores
 from stepscope.cluster.tasks import RankTask, done, read_table
@@ -174,10 +174,8 @@ def test_a_worker_whose_head_is_gone_says_nothing() -> None:
     for _ in range(3):
         ours, theirs = socket.socketpair()
         ours.close()
-        command = worker.command(theirs.fileno(), 100_000_000)
-        done = subprocess.run(
-            command, pass_fds=[theirs.fileno()], capture_output=True, timeout=60, check=False
-        )
+        words = command("stepscope.cluster.worker", theirs.fileno(), "100000000")
+        done = subprocess.run(words, pass_fds=[theirs.fileno()], capture_output=True, timeout=60, check=False)
         theirs.close()
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 

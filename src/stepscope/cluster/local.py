@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stepscope import interrupts, memory
+from stepscope.children import Child
 from stepscope.cluster import worker
 from stepscope.cluster.engine import ATTEMPTS, DOING, Outcome
 from stepscope.records import dataclass
@@ -72,18 +72,10 @@ class _Worker:
     """A process of the pool."""
 
     def __init__(self, number: int, database_bytes: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(  # noqa: S603  # ourselves
-                worker.command(theirs.fileno(), database_bytes),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C is for the head, which ends its workers
-                env={"OMP_NUM_THREADS": "1", **os.environ},
-            )
+        child = Child("stepscope.cluster.worker", str(database_bytes))
+        self.process, self.channel = child.process, child.channel
+        self._child = child
         self.number = number
-        self.channel = Connection(ours.detach())
         self.job: _Job | None = None
 
     def begin(self, job: _Job) -> bool:
@@ -98,9 +90,7 @@ class _Worker:
     def ended(self) -> str:
         """How it ended, for it did."""
         self.channel.close()
-        code = self.process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"its worker {how}"
+        return f"its worker {self._child.how_it_ended()}"
 
 
 class LocalEngine:

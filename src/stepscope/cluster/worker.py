@@ -11,39 +11,29 @@ import json
 import os
 import queue
 import signal
-import socket
-import sys
 import threading
 import traceback
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, NoReturn
 
 from stepscope import interrupts, memory
+from stepscope.children import channel_of, words_of
 from stepscope.errors import StepscopeError
 
 if TYPE_CHECKING:
     from stepscope.cluster.tasks import RankTask
 
-__all__ = ["answer", "answered", "command", "failure", "read_answer", "serve"]
-
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); import stepscope.cluster.worker as w; w.serve()"
-)
-
-
-def command(handle: int, database_bytes: int) -> list[str]:
-    """The command line of a worker whose socket has this number; it finds modules where this process does."""
-    return [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(handle), str(database_bytes)]
+__all__ = ["answer", "answered", "failure", "read_answer", "serve"]
 
 
 def serve() -> NoReturn:
     """Does tasks until there is no head."""
-    handle, database_bytes = map(int, sys.argv[2:4])
+    [database_bytes] = map(int, words_of())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the head decides
     try:  # the head may be gone, or tell it to end, before anything has begun
         interrupts.watch()
         memory.limit_database(database_bytes)
-        channel = Connection(socket.socket(fileno=handle).detach())
+        channel = channel_of()
         tasks: queue.SimpleQueue[RankTask] = queue.SimpleQueue()
         threading.Thread(target=_listen, args=(channel, tasks), name="stepscope-head", daemon=True).start()
         while True:

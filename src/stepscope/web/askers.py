@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import threading
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from stepscope.children import Child
 from stepscope.errors import StepscopeError
-from stepscope.web import sql_process
 
 if TYPE_CHECKING:
     from stepscope.web.sql_process import Question
@@ -74,18 +70,7 @@ class _Process:
     """One process, and whether it is at something."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - ourselves
-                sql_process.command(theirs.fileno()),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C is for the window, which ends it
-                env={"OMP_NUM_THREADS": "1", **os.environ},
-            )
-        self._channel = Connection(ours.detach())
+        self._child = Child("stepscope.web.sql_process", quiet=True)
         self._turn = threading.Lock()
         self._ended = False
 
@@ -97,20 +82,20 @@ class _Process:
     @property
     def is_gone(self) -> bool:
         """Whether it was ended, or ended by itself."""
-        return self._ended or self._process.poll() is not None
+        return self._ended or self._child.process.poll() is not None
 
     def ask(self, question: Question) -> dict[str, Any]:
         """The answer, within the time of the question."""
         with self._turn:
             try:
-                self._channel.send(question)
-                if not self._channel.poll(question.seconds + _GRACE_S):
+                self._child.channel.send(question)
+                if not self._child.channel.poll(question.seconds + _GRACE_S):
                     self.end()
                     raise StepscopeError(
                         f"the query was stopped: it ran for more than {question.seconds:g} s",
                         hint="ask for less, or of fewer rows: LIMIT 1000",
                     )
-                found: dict[str, Any] = json.loads(self._channel.recv_bytes())
+                found: dict[str, Any] = json.loads(self._child.channel.recv_bytes())
             except (EOFError, OSError) as error:
                 raise self._why() from error
         if "problem" in found:
@@ -120,7 +105,7 @@ class _Process:
     def _why(self) -> StepscopeError:
         if self._ended:
             return StepscopeError("the query was stopped, for the page asked another")
-        self._process.wait()
+        self._child.process.wait()
         return StepscopeError(
             "the query needs more memory than it may take", hint="ask for fewer rows or columns at once"
         )
@@ -128,5 +113,4 @@ class _Process:
     def end(self) -> None:
         """Ends it at once, whatever it is at."""
         self._ended = True
-        self._process.kill()
-        self._process.wait()
+        self._child.kill()

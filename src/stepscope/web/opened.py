@@ -14,7 +14,7 @@ from stepscope.cluster.opening import open_run
 from stepscope.cluster.reporting import report_on_ranks
 from stepscope.compare.build import compare, names_of
 from stepscope.errors import StepscopeError
-from stepscope.findings.build import build_report
+from stepscope.findings.build import MANY_EVENTS, build_report
 from stepscope.findings.thresholds import Thresholds
 from stepscope.opening import check_pipes, open_pass, open_trace, recordings_of, report_on_run
 from stepscope.present.formats import needs_of
@@ -25,6 +25,7 @@ from stepscope.runs.finding import run_of
 from stepscope.store.timeline import prepare_timeline
 from stepscope.web.background import Background, Kept, State
 from stepscope.web.page import listed
+from stepscope.web.report_process import report_of_child
 
 if TYPE_CHECKING:
     from stepscope.compare import Comparison, RanksOfSide
@@ -253,6 +254,8 @@ class Opened:
         )
 
     def _report_on(self, trace: Trace) -> Report:
+        if trace.meta.events > MANY_EVENTS:
+            return report_of_child(trace, self._thresholds, needs_of(html).tables)
         return build_report(trace, thresholds=self._thresholds, tables=needs_of(html).tables)
 
 

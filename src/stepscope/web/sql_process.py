@@ -11,8 +11,6 @@ import math
 import os
 import queue
 import signal
-import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from stepscope import interrupts, memory
+from stepscope.children import channel_of
 from stepscope.errors import StepscopeError
 from stepscope.records import dataclass
 
@@ -29,12 +28,8 @@ if TYPE_CHECKING:
     from stepscope.store.measured import MeasuredStep
     from stepscope.store.trace import Trace
 
-__all__ = ["Question", "command", "serve"]
+__all__ = ["Question", "serve"]
 
-_START = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "import stepscope.web.sql_process as p; p.serve()"
-)
 _MEMORY = 2 << 30
 """What a query may take beyond what the process has."""
 _LONGEST = 2_000
@@ -54,15 +49,10 @@ class Question:
     seconds: float
 
 
-def command(handle: int) -> list[str]:
-    """The command line of a process whose socket has this number; it finds modules where this one does."""
-    return [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(handle)]
-
-
 def serve() -> NoReturn:
     """Answers until there is no window."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window decides
-    channel = Connection(socket.socket(fileno=int(sys.argv[2])).detach())
+    channel = channel_of()
     questions: queue.SimpleQueue[Question] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(channel, questions), daemon=True).start()
     threading.Thread(target=_prepare, daemon=True).start()

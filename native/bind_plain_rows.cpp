@@ -19,6 +19,18 @@ nb::object order_of(const Ints& thread, const Ints& start, const Ints& length) {
   return order.empty() ? nb::none() : to_buffer(std::move(order));
 }
 
+// How long each row took, or None if some have times that cannot be.
+nb::object durations_of(const Ints& start, const Ints& end, int64_t far) {
+  same_length(start, end);
+  Column<int64_t> out(start.shape(0));
+  bool fit;
+  {
+    nb::gil_scoped_release release;
+    fit = durations(start.data(), end.data(), far, out.size(), out.data());
+  }
+  return fit ? to_buffer(std::move(out)) : nb::none();
+}
+
 // How many rows each group has, and the sum of what they have; groups are numbers from 0.
 nb::tuple sums_of(const Ints& group, const Ints& amount, size_t groups) {
   same_length(group, amount);
@@ -97,6 +109,7 @@ nb::tuple told_texts(const Shorts& offsets, const Bytes& text, const std::vector
 
 void bind_plain_rows(nb::module_& m) {
   m.def("order_of", &order_of, nb::arg("thread"), nb::arg("start"), nb::arg("length"));
+  m.def("durations_of", &durations_of, nb::arg("start"), nb::arg("end"), nb::arg("far"));
   m.def("sums_of", &sums_of, nb::arg("group"), nb::arg("amount"), nb::arg("groups"));
   m.def("counted", &counted, nb::arg("first"), nb::arg("rows"));
   m.def("distinct", &distinct, nb::arg("columns"), nb::arg("rows"));

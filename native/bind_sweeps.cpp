@@ -12,15 +12,24 @@ size_t add_run(ThreadSweep& self, int table, bool opens, bool marks, bool covers
   return self.add_run({table, opens, marks, covers, weight, group, label});
 }
 
+// A column as it lies in Python's memory. A sweep lets go of it in threads that do not hold Python's lock.
+GivenColumn given(const Ints& column) {
+  const auto release = [](const Ints* owner) {
+    nb::gil_scoped_acquire lock;
+    delete owner;
+  };
+  return {column.data(), column.shape(0), std::shared_ptr<const Ints>(new Ints(column), release)};
+}
+
 // A column of the payload is None if nothing is in it.
 void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, const Ints& dur, const std::vector<std::optional<Ints>>& payload) {
   same_length(event, start, dur);
-  std::vector<std::vector<int64_t>> columns;
+  std::vector<GivenColumn> columns;
   for (const std::optional<Ints>& column : payload) {
     if (column) same_length(event, *column);
-    columns.push_back(column ? copy(*column) : std::vector<int64_t>{});
+    columns.push_back(column ? given(*column) : GivenColumn{});
   }
-  self.give(run, copy(event), copy(start), copy(dur), std::move(columns));
+  self.give(run, given(event), given(start), given(dur), std::move(columns));
 }
 
 // The rows of a table, sorted, by name of column: (values, validity bitmap or None). Payload columns come as a list, the

@@ -58,10 +58,18 @@ nb::object to_buffer(std::vector<T, Allocator>&& column) {
 // Which values are there, as Arrow's bitmap; empty if all are.
 template <class Values, class T>
 std::vector<uint8_t> validity(const Values& column, T null) {
-  if (std::find(column.begin(), column.end(), null) == column.end()) return {};
+  constexpr size_t kBlock = 1024;  // looked at without a branch for each
+  const auto* values = column.data();
+  bool any = false;
+  for (size_t from = 0; from < column.size() && !any; from += kBlock)
+    for (size_t i = from; i < std::min(from + kBlock, column.size()); ++i) any |= values[i] == null;
+  if (!any) return {};
   std::vector<uint8_t> bits((column.size() + 7) / 8);
-  for (size_t i = 0; i < column.size(); ++i)
-    if (column[i] != null) bits[i >> 3] = static_cast<uint8_t>(bits[i >> 3] | 1u << (i & 7));
+  for (size_t byte = 0; byte < bits.size(); ++byte) {
+    unsigned there = 0;
+    for (size_t i = 8 * byte, bit = 0; bit < 8 && i < column.size(); ++i, ++bit) there |= static_cast<unsigned>(values[i] != null) << bit;
+    bits[byte] = static_cast<uint8_t>(there);
+  }
   return bits;
 }
 

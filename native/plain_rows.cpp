@@ -27,6 +27,15 @@ std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, cons
   return order;
 }
 
+bool durations(const int64_t* start, const int64_t* end, int64_t far, size_t rows, int64_t* out) {
+  bool odd = false;
+  for (size_t i = 0; i < rows; ++i) {
+    out[i] = static_cast<int64_t>(static_cast<uint64_t>(end[i]) - static_cast<uint64_t>(start[i]));
+    odd |= (start[i] <= -far) | (end[i] >= far) | (end[i] < start[i]);
+  }
+  return !odd;
+}
+
 namespace {
 
 constexpr size_t kBlock = 512;  // rows that are looked at together
@@ -172,12 +181,20 @@ namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
 
+bool begins_with(std::string_view text, std::string_view key) {
+  return text.size() >= key.size() && same_bytes(text.data(), key.data(), key.size());
+}
+
 // A whole number at the beginning of a text; false if there is none that fits.
 bool leading_number(std::string_view& text, int64_t& value) {
   const bool negative = !text.empty() && text[0] == '-';
   size_t at = negative ? 1 : 0;
   const size_t first = at;
   uint64_t found = 0;
+  if (text.size() >= at + 8 && leading_digits(load64(text.data() + at)) == 8) {
+    found = eight_digits(load64(text.data() + at));
+    at += 8;
+  }
   while (at < text.size() && is_digit(text[at]) && at - first < 18) found = found * 10 + static_cast<uint64_t>(text[at++] - '0');
   if (at == first || (at < text.size() && is_digit(text[at]))) return false;
   value = negative ? -static_cast<int64_t>(found) : static_cast<int64_t>(found);
@@ -207,7 +224,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
   // What is told at the beginning of a text; false if nothing is, and nothing was taken.
   const auto take_number = [&](std::string_view& rest) {
     for (size_t key = 0; key < number_keys.size(); ++key) {
-      if (!rest.starts_with(number_keys[key])) continue;
+      if (!begins_with(rest, number_keys[key])) continue;
       std::string_view after = rest.substr(number_keys[key].size());
       if (!leading_number(after, numbers[key][row])) continue;
       rest = after;
@@ -217,7 +234,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
   };
   const auto take_list = [&](std::string_view& rest) {
     for (size_t key = 0; key < text_keys.size(); ++key) {
-      if (!rest.starts_with(text_keys[key])) continue;
+      if (!begins_with(rest, text_keys[key])) continue;
       const std::string_view list = leading_list(rest.substr(text_keys[key].size()));
       if (list.empty()) continue;
       told[key][row] = told_texts.intern(list);
@@ -230,10 +247,13 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
     const std::string_view whole(text + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row]));
     std::string_view rest;
     size_t cut = whole.find(',');
-    for (; cut != std::string_view::npos; cut = whole.find(',', cut + 1))  // a name may have commas in it
-      if (rest = whole.substr(cut); take_number(rest)) break;
+    for (; cut != std::string_view::npos; cut = whole.find(',', cut + 1)) {  // a name may have commas in it
+      rest = whole.substr(cut);
+      if (take_number(rest)) break;
+      rest = {};
+    }
     name[row] = names.intern(whole.substr(0, cut));
-    while (cut != std::string_view::npos && (take_number(rest) || take_list(rest))) {}
+    while (!rest.empty() && (take_number(rest) || take_list(rest))) {}
   }
 }
 

@@ -16,6 +16,9 @@ namespace stepscope {
 // Empty if they are in this order already. NULL is the smallest number.
 std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, const int64_t* length, size_t rows);
 
+// How long each row took; false if some end before they start, or are not nearer than `far`.
+bool durations(const int64_t* start, const int64_t* end, int64_t far, size_t rows, int64_t* out);
+
 // A column of Arrow: numbers of 8, 16, 32 or 64 bits, or bits; which of them are there; the first row.
 struct BitsColumn {
   const uint8_t *values, *valid;

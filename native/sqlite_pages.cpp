@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <stdexcept>
@@ -22,6 +23,7 @@ constexpr size_t kMostColumns = 2000;       // as SQLite itself allows
 constexpr size_t kMostRecord = 4 << 20;     // what is looked at of one row
 constexpr size_t kMostText = 1 << 16;       // what is kept of one text
 constexpr size_t kMostBatchText = 64 << 20;  // then a batch ends early
+constexpr size_t kFirstText = 1 << 16;       // room for those of a batch, at first
 constexpr size_t kDeepest = 64;
 
 uint32_t big16(const unsigned char* p) { return static_cast<uint32_t>(p[0]) << 8 | p[1]; }
@@ -32,6 +34,10 @@ size_t varint(const unsigned char* p, const unsigned char* end, uint64_t& value)
   if (p < end && *p < 0x80) {
     value = *p;
     return 1;
+  }
+  if (end - p >= 2 && p[1] < 0x80) {
+    value = static_cast<uint64_t>(p[0] & 0x7f) << 7 | p[1];
+    return 2;
   }
   value = 0;
   for (size_t i = 0; i < 8; ++i) {
@@ -44,16 +50,23 @@ size_t varint(const unsigned char* p, const unsigned char* end, uint64_t& value)
   return 9;
 }
 
+// Its length alone, where eight bytes from p on may be read.
+size_t length_of_varint(const unsigned char* p, const unsigned char* end) {
+  const uint64_t last = ~load64(reinterpret_cast<const char*>(p)) & 0x8080808080808080u;
+  const size_t length = last ? static_cast<size_t>(std::countr_zero(last)) / 8 + 1 : 9;
+  return length <= static_cast<size_t>(end - p) ? length : 0;
+}
+
 constexpr std::array<size_t, 12> kSizes = {0, 1, 2, 3, 4, 6, 8, 8, 0, 0, 0, 0};
 
 // Bytes of a value; a text of a size that cannot be has none of it within any record.
 uint64_t size_of(uint64_t type) { return type < kSizes.size() ? kSizes[type] : (type - 12) / 2; }
 
-// The same where eight bytes from p on may be read.
-int64_t big_int_quickly(const unsigned char* p, size_t size) {
+// The eight bytes from p on as a number, the first of them the highest.
+int64_t eight_bytes(const unsigned char* p) {
   uint64_t value;
   std::memcpy(&value, p, sizeof value);
-  return static_cast<int64_t>(__builtin_bswap64(value)) >> (64 - 8 * size);
+  return static_cast<int64_t>(__builtin_bswap64(value));
 }
 
 int64_t big_int(const unsigned char* p, size_t size) {
@@ -160,6 +173,7 @@ SqliteScan::SqliteScan(int descriptor, uint32_t root, std::vector<SqliteColumn> 
     if (columns[i].place >= kMostColumns) throw std::invalid_argument("no record has so many columns");
     if (columns[i].place >= wanted_.size()) wanted_.resize(columns[i].place + 1, -1);
     wanted_[columns[i].place] = static_cast<int>(i);
+    has_rowid_ |= columns[i].is_rowid;
   }
   last_place_ = wanted_.size();
   seen_.resize(file.pages / 8 + 1);
@@ -220,14 +234,17 @@ bool SqliteScan::open_next_leaf() {
 
 size_t SqliteScan::next(size_t most) {
   batch_ = text_bytes_ = 0;
+  ints_.clear();
   for (SqliteColumn& column : columns) {
     column.ints.resize(column.kind == SqliteKind::kInt ? most : 0);
     column.doubles.resize(column.kind == SqliteKind::kDouble ? most : 0);
     column.offsets.resize(column.kind == SqliteKind::kText ? most + 1 : 0);
     if (!column.offsets.empty()) column.offsets[0] = 0;
-    column.text.clear();
+    column.text.resize(column.text_size + column.text_size / 8);  // about what the batch before needed
+    column.text_size = 0;
     column.valid.assign((most + 7) / 8, 0xff);
     column.nulls = 0;
+    ints_.push_back(column.ints.data());
   }
   if (file.refusal.empty())
     while (batch_ < most && text_bytes_ < kMostBatchText && open_next_leaf()) {
@@ -240,6 +257,7 @@ size_t SqliteScan::next(size_t most) {
     column.ints.resize(std::min(column.ints.size(), batch_));
     column.doubles.resize(std::min(column.doubles.size(), batch_));
     column.offsets.resize(std::min(column.offsets.size(), batch_ + 1));
+    column.text.resize(column.text_size);
     column.valid.resize((batch_ + 7) / 8);
   }
   rows += batch_;
@@ -254,7 +272,7 @@ bool SqliteScan::read_row(size_t cell) {
   size_t length = varint(p, end, payload);
   if (!length) return false;
   p += length;
-  length = varint(p, end, rowid);
+  length = has_rowid_ ? varint(p, end, rowid) : length_of_varint(p, end);
   if (!length) return false;
   p += length;
   const uint64_t whole_page = file.usable - 35;
@@ -335,9 +353,14 @@ bool SqliteScan::take(const unsigned char* record, size_t size, uint64_t whole, 
 // Keeps what follows from the types at the beginning of a row whose wanted values are all there.
 void SqliteScan::learn(const unsigned char* record, size_t head, uint64_t end) {
   Alike& alike = alike_[alike_at_];
-  alike.head.assign(record, record + head);
+  alike.numbers.clear(), alike.fixed.clear(), alike.nothing.clear(), alike.others.clear();
+  alike.head.assign((head + 7) / 8, 0);
+  std::memcpy(alike.head.data(), record, head);
+  unsigned char own[8] = {};
+  std::memset(own, 0xff, head % 8 ? head % 8 : 8);
+  std::memcpy(&alike.last_bits, own, sizeof own);
+  alike.head_size = head;
   alike.end = end;
-  alike.steps.clear();
   uint64_t header = 0, type = 0;
   const unsigned char* type_at = record + varint(record, record + head, header);
   for (size_t place = 0, at = static_cast<size_t>(header); place < last_place_; ++place) {
@@ -346,32 +369,33 @@ void SqliteScan::learn(const unsigned char* record, size_t head, uint64_t end) {
     if (wanted_[place] >= 0) {
       const auto column = static_cast<size_t>(wanted_[place]);
       const bool whole = columns[column].kind == SqliteKind::kInt;
-      Told told = Told::kOther;
-      if (whole && type >= 1 && type <= 6) told = Told::kNumber;
-      if (whole && (type == 8 || type == 9)) told = Told::kFixed;
-      if (type == 0 && !columns[column].is_rowid) told = Told::kNothing;
-      alike.steps.push_back({column, type, at, size, told, static_cast<int64_t>(type) - 8});
+      if (whole && type >= 1 && type <= 6) alike.numbers.push_back({column, at, static_cast<int>(64 - 8 * size)});
+      else if (whole && (type == 8 || type == 9)) alike.fixed.push_back({column, static_cast<int64_t>(type) - 8});
+      else if (type == 0 && !columns[column].is_rowid) alike.nothing.push_back(column);
+      else alike.others.push_back({column, type, at, size});
     }
     at += size;
   }
+}
+
+// Whether a row has the same types; up to eight bytes behind its head are looked at.
+bool SqliteScan::begins_as(const unsigned char* record, const Alike& alike) {
+  const auto* text = reinterpret_cast<const char*>(record);
+  const size_t last = alike.head.size() - 1;
+  uint64_t differing = (load64(text + 8 * last) ^ alike.head[last]) & alike.last_bits;
+  for (size_t i = 0; i < last; ++i) differing |= load64(text + 8 * i) ^ alike.head[i];
+  return differing == 0;
 }
 
 // A row of the leaf that begins as one before it did; false if it does not, and nothing was taken.
 bool SqliteScan::take_alike(const unsigned char* record, size_t size, int64_t rowid) {
   alike_at_ = size ? place_of_types(record, size) % kAlike : 0;
   const Alike& alike = alike_[alike_at_];
-  if (alike.head.empty() || size < alike.head.size() || size < alike.end) return false;
-  if (std::memcmp(record, alike.head.data(), alike.head.size()) != 0) return false;
-  for (const Step& step : alike.steps) {
-    SqliteColumn& column = columns[step.column];
-    const unsigned char* value = record + step.at;
-    switch (step.told) {
-      case Told::kNumber: column.ints[batch_] = big_int_quickly(value, step.size); break;
-      case Told::kFixed: column.ints[batch_] = step.fixed; break;
-      case Told::kNothing: put_null(column); break;
-      case Told::kOther: put(column, step.type, value, step.size, true, rowid);
-    }
-  }
+  if (alike.head.empty() || size < alike.head_size || size < alike.end || !begins_as(record, alike)) return false;
+  for (const Number& one : alike.numbers) ints_[one.column][batch_] = eight_bytes(record + one.at) >> one.unused;
+  for (const Fixed& one : alike.fixed) ints_[one.column][batch_] = one.value;
+  for (const size_t column : alike.nothing) put_null(columns[column]);
+  for (const Other& one : alike.others) put(columns[one.column], one.type, record + one.at, one.size, true, rowid);
   return true;
 }
 
@@ -413,28 +437,42 @@ void SqliteScan::put(SqliteColumn& column, uint64_t type, const unsigned char* v
 
 // As valid UTF-8: what is none becomes the character that stands for it.
 void SqliteScan::put_text(SqliteColumn& column, const unsigned char* value, size_t size) {
-  const unsigned char* end = value + size;
-  const size_t before = column.text.size();
+  const size_t before = column.text_size;
+  const size_t room = before + 3 * size;  // if each byte became such a character
+  if (room > column.text.size()) column.text.resize(std::max(room, std::max<size_t>(2 * column.text.size(), kFirstText)));
+  column.text_size = append_text(column, value, value + size);
+  text_bytes_ += column.text_size - before;
+  column.offsets[batch_ + 1] = static_cast<int32_t>(column.text_size);
+}
+
+// Where the text ends then; there is room for it.
+size_t SqliteScan::append_text(SqliteColumn& column, const unsigned char* value, const unsigned char* end) {
+  const auto plain = [](uint64_t eight) { return !(eight & 0x8080808080808080u); };
+  const auto eight_at = [](const unsigned char* p) { return load64(reinterpret_cast<const char*>(p)); };
+  const bool has_eight = end - value >= 8;
+  char* to = column.text.data() + column.text_size;
   while (value < end) {
-    const unsigned char* from = value;
-    size_t length = 1;
-    while (end - value >= 8 && !(load64(reinterpret_cast<const char*>(value)) & 0x8080808080808080u)) value += 8;
-    while (value < end && (length = character(value, end)) != 0) value += length;
-    column.text.insert(column.text.end(), from, value);
-    if (value < end) {
-      const char replacement[] = {'\xef', '\xbf', '\xbd'};
-      column.text.insert(column.text.end(), replacement, replacement + 3);
+    if (const ptrdiff_t left = end - value; left >= 8 && plain(eight_at(value))) {
+      std::memcpy(to, value, 8);
+      value += 8, to += 8;
+    } else if (left < 8 && has_eight && plain(eight_at(end - 8))) {  // some of these are there already
+      std::memcpy(to + left - 8, end - 8, 8);
+      value += left, to += left;
+    } else if (const size_t length = character(value, end); length) {
+      to = std::copy_n(value, length, to);
+      value += length;
+    } else {
+      to = std::copy_n("\xef\xbf\xbd", 3, to);
       ++value;
     }
   }
-  text_bytes_ += column.text.size() - before;
-  column.offsets[batch_ + 1] = static_cast<int32_t>(column.text.size());
+  return static_cast<size_t>(to - column.text.data());
 }
 
 void SqliteScan::put_null(SqliteColumn& column) {
   if (column.kind == SqliteKind::kInt) column.ints[batch_] = 0;
   if (column.kind == SqliteKind::kDouble) column.doubles[batch_] = 0;
-  if (column.kind == SqliteKind::kText) column.offsets[batch_ + 1] = static_cast<int32_t>(column.text.size());
+  if (column.kind == SqliteKind::kText) column.offsets[batch_ + 1] = static_cast<int32_t>(column.text_size);
   column.valid[batch_ >> 3] = static_cast<uint8_t>(column.valid[batch_ >> 3] & ~(1u << (batch_ & 7)));
   ++column.nulls;
 }

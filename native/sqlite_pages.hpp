@@ -55,7 +55,8 @@ struct SqliteColumn {
   Column<int64_t> ints;
   Column<double> doubles;
   Column<int32_t> offsets;
-  std::vector<char> text;
+  Column<char> text;  // with room behind `text_size`
+  size_t text_size = 0;
   std::vector<uint8_t> valid;  // a bitmap
   size_t nulls = 0;
 };
@@ -75,19 +76,29 @@ class SqliteScan {
   uint64_t bad_pages = 0, bad_rows = 0, odd_values = 0, cut_texts = 0;
 
  private:
-  // Where a value of rows that begin alike lies, and what it is.
-  enum class Told : uint8_t { kNumber, kFixed, kNothing, kOther };
-  struct Step {
+  // Where values of rows that begin alike lie, by what they are: a loop for each kind has no branches to guess.
+  struct Number {
+    size_t column, at;
+    int unused;  // bits of the eight bytes that are not its own
+  };
+  struct Fixed {
+    size_t column;
+    int64_t value;  // which the type itself tells
+  };
+  struct Other {
     size_t column;
     uint64_t type;
     size_t at, size;
-    Told told;
-    int64_t fixed;  // a number that the type itself tells
   };
   // How a row began, and what followed from it.
   struct Alike {
-    std::vector<unsigned char> head;
-    std::vector<Step> steps;
+    std::vector<uint64_t> head;  // by eight bytes
+    uint64_t last_bits = 0;      // those of the last eight that belong to it
+    size_t head_size = 0;
+    std::vector<Number> numbers;
+    std::vector<Fixed> fixed;
+    std::vector<size_t> nothing;
+    std::vector<Other> others;
     uint64_t end = 0;  // of its last value
   };
   struct Level {
@@ -101,9 +112,11 @@ class SqliteScan {
   bool gather(const unsigned char* at, size_t local, size_t most);
   bool take(const unsigned char* record, size_t size, uint64_t whole, int64_t rowid);
   bool take_alike(const unsigned char* record, size_t size, int64_t rowid);
+  static bool begins_as(const unsigned char* record, const Alike& alike);
   void learn(const unsigned char* record, size_t head, uint64_t end);
   void put(SqliteColumn& column, uint64_t type, const unsigned char* value, size_t size, bool whole, int64_t rowid);
   void put_text(SqliteColumn& column, const unsigned char* value, size_t size);
+  static size_t append_text(SqliteColumn& column, const unsigned char* value, const unsigned char* end);
   void put_null(SqliteColumn& column);
 
   std::vector<uint8_t> seen_;  // pages that were entered
@@ -113,9 +126,11 @@ class SqliteScan {
   uint32_t leaf_number_ = 0;
   size_t cells_ = 0, cell_ = 0, header_ = 0, batch_ = 0, text_bytes_ = 0;
   size_t last_place_ = 0;
+  bool has_rowid_ = false;  // whether a column is the row's number
   // Types of rows are mostly those of a row shortly before: numbers have as many bytes as they need, so there are a few.
-  static constexpr size_t kAlike = 64;
+  static constexpr size_t kAlike = 256;
   std::array<Alike, kAlike> alike_;
+  std::vector<int64_t*> ints_;  // of each column, where the batch's numbers go
   size_t alike_at_ = 0;  // where that of the present row belongs
   std::vector<int> wanted_;  // by place in the record: the first column, or -1
 };

@@ -33,8 +33,7 @@ size_t ThreadSweep::add_run(RunSpec spec) {
   return runs_.size() - 1;
 }
 
-void ThreadSweep::give(size_t run, std::vector<int64_t> event, std::vector<int64_t> start, std::vector<int64_t> dur,
-                       std::vector<std::vector<int64_t>> payload) {
+void ThreadSweep::give(size_t run, GivenColumn event, GivenColumn start, GivenColumn dur, std::vector<GivenColumn> payload) {
   if (event.empty()) return;
   Run& r = runs_[run];
   if (r.spec.table >= 0 && payload.size() < payload_columns_[static_cast<size_t>(r.spec.table)])
@@ -86,14 +85,16 @@ int64_t ThreadSweep::advance(int64_t horizon) {
   while (hungry_.empty() && !heads_.empty()) {
     const size_t run = pop_head();
     Run& r = runs_[run];
-    const std::vector<int64_t>& start = r.piece->start;
+    const GivenColumn& start = r.piece->start;
+    const bool only_asks = !tree_ && !r.spec.opens && !r.spec.marks && r.spec.group < 0 && r.spec.table >= 0;
     // The others' next row is a bound up to which this run can go on alone.
     for (;;) {
       if (start[r.at] >= horizon || (!heads_.empty() && before(heads_.front(), run))) {
         push_head(run);
         break;
       }
-      visit(r);
+      if (only_asks) visit_inside(r);
+      else visit(r);
       if (++r.at == start.size()) {
         if (!r.ended) hungry_.push_back(run);
         break;
@@ -114,23 +115,27 @@ size_t ThreadSweep::place(const Run& run) {
   return table.visited++;
 }
 
+// Moves to an instant, and tells what is open there.
+ThreadSweep::Around ThreadSweep::around_at(int64_t now) {
+  if (now == kNull) return {};
+  settle(now);
+  while (!marked_.empty() && marked_.back().second <= now) marked_.pop_back();
+  return {stack_.empty() ? kNull : stack_.back().event, marked_.empty() ? kNull : marked_.back().first,
+          static_cast<int32_t>(stack_.size() - ended_below_)};
+}
+
 void ThreadSweep::visit(const Run& run) {
   const int64_t start = run.piece->start[run.at], dur = run.piece->dur[run.at];
   Open o{run.piece->event[run.at], start};
-  int64_t inside = kNull, marked = kNull, fresh = 0;
-  int32_t depth = 0;
+  int64_t fresh = 0;
   o.table = run.spec.table;
   if (dur != kNull && start != kNull) o.end = saturating_add(start, dur);
+  Around around = around_at(start);
   if (start != kNull) {
-    settle(start);
-    if (!stack_.empty()) inside = stack_.back().event;
-    depth = static_cast<int32_t>(stack_.size() - ended_below_);
-    while (!marked_.empty() && marked_.back().second <= start) marked_.pop_back();
-    if (!marked_.empty()) marked = marked_.back().first;
     if (run.spec.marks) marked_.emplace_back(o.event, o.end);
     if (tree_) {
       follow(run, o);
-      if (run.spec.marks) marked = o.event;  // on a path, what marks is the innermost of its kind itself
+      if (run.spec.marks) around.marked = o.event;  // on a path, what marks is the innermost of its kind itself
     } else if (run.spec.weight >= 0) {
       weigh(start, run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at]);
     }
@@ -145,14 +150,28 @@ void ThreadSweep::visit(const Run& run) {
   if (o.table >= 0) {
     Visited& table = tables_[static_cast<size_t>(o.table)];
     o.slot = place(run);
-    table.numbers[kInside][o.slot] = inside, table.numbers[kMarked][o.slot] = marked;
-    table.numbers[kFresh][o.slot] = fresh, table.depth[o.slot] = depth;
+    table.numbers[kInside][o.slot] = around.inside, table.numbers[kMarked][o.slot] = around.marked;
+    table.numbers[kFresh][o.slot] = fresh, table.depth[o.slot] = around.depth;
     ++table.open;
   } else {
     --run.piece->left;
   }
   if (run.spec.opens && start != kNull) open(o);
   else emit(o);
+}
+
+// The same for an event that only asks what it is in, as most of those do that do not open.
+void ThreadSweep::visit_inside(const Run& run) {
+  const int64_t start = run.piece->start[run.at], dur = run.piece->dur[run.at];
+  const Around around = around_at(start);
+  if (start != kNull) {
+    if (run.spec.weight >= 0) weigh(start, run.piece->payload[static_cast<size_t>(run.spec.weight)][run.at]);
+    if (run.spec.covers) covered_until_ = std::max(covered_until_, dur == kNull ? start : saturating_add(start, dur));
+  }
+  Visited& table = tables_[static_cast<size_t>(run.spec.table)];
+  const size_t slot = place(run);
+  table.numbers[kInside][slot] = around.inside, table.numbers[kMarked][slot] = around.marked, table.depth[slot] = around.depth;
+  for (const Number nothing : {kSelf, kUncovered, kFresh, kWeightSelf, kWeightOnce}) table.numbers[nothing][slot] = 0;
 }
 
 int64_t& ThreadSweep::fresh_from(int64_t group) {
@@ -323,8 +342,8 @@ void ThreadSweep::gather(const std::vector<Stretch>& from, To& to, Of column) {
   to.resize(rows);
   auto at = to.begin();
   for (const Stretch& one : from) {
-    const std::vector<int64_t>& values = column(*one.piece);
-    const auto first = values.begin() + static_cast<ptrdiff_t>(values.empty() ? 0 : one.row);
+    const GivenColumn& values = column(*one.piece);
+    const int64_t* first = values.values + (values.empty() ? 0 : one.row);
     if (values.empty()) at = std::fill_n(at, one.count, sizeof(Value) == 4 ? static_cast<Value>(kNarrowNull) : static_cast<Value>(kNull));
     else if constexpr (sizeof(Value) == 8) at = std::copy_n(first, one.count, at);
     else at = std::transform(first, first + static_cast<ptrdiff_t>(one.count), at, [](int64_t v) { return v == kNull ? kNarrowNull : static_cast<int32_t>(v); });
@@ -337,18 +356,19 @@ Nested ThreadSweep::take(size_t number, size_t narrow) {
   const size_t rows = table.visited - open.size();
   auto [ended, kept] = parted(table.stretches, open);
   Nested out;
-  // Those that have ended go, between those that have not; these come to the front.
+  // Those that have ended go, without the few between them that have not; these come to the front of another column.
   const auto moved = [&](auto& from, auto& to) {
-    to.resize(rows);
-    auto filled = to.begin();
+    std::remove_reference_t<decltype(from)> kept;
+    kept.reserve(from.capacity()), kept.resize(table.given - rows);
     const auto row = [&](size_t at) { return from.begin() + static_cast<ptrdiff_t>(at); };
-    size_t at = 0;
     for (size_t i = 0; i < open.size(); ++i) {
-      filled = std::copy(row(at), row(open[i]), filled);
-      from[i] = from[open[i]];
-      at = open[i] + 1;
+      kept[i] = from[open[i]];
+      const size_t next = i + 1 < open.size() ? open[i + 1] : table.visited;
+      std::copy(row(open[i] + 1), row(next), row(open[i] - i));
     }
-    std::copy(row(at), row(table.visited), filled);
+    from.resize(rows);
+    to.swap(from);
+    from.swap(kept);
   };
   for (size_t i = 0; i < numbers_; ++i) moved(table.numbers[i], out.*kNumbers[i]);
   moved(table.depth, out.depth);

@@ -28,6 +28,17 @@ struct Nested {
   std::vector<Column<int64_t>> payload;
 };
 
+// A column of rows that are given to a sweep, which lies where its owner has it.
+struct GivenColumn {
+  const int64_t* values = nullptr;
+  size_t rows = 0;
+  std::shared_ptr<const void> owner;
+
+  bool empty() const { return rows == 0; }
+  size_t size() const { return rows; }
+  int64_t operator[](size_t row) const { return values[row]; }
+};
+
 // What the events of a run do to the others on their thread.
 struct RunSpec {
   int table = 0;        // where its rows go, or -1: nowhere
@@ -50,8 +61,7 @@ class ThreadSweep {
   size_t add_run(RunSpec spec);
   // The next rows of a run, sorted by start, then longer first, then event. A column of the payload that is empty has nothing
   // in it.
-  void give(size_t run, std::vector<int64_t> event, std::vector<int64_t> start, std::vector<int64_t> dur,
-            std::vector<std::vector<int64_t>> payload);
+  void give(size_t run, GivenColumn event, GivenColumn start, GivenColumn dur, std::vector<GivenColumn> payload);
   void end_run(size_t run);
 
   // Goes on while rows start before `horizon`; the run that has no rows left and may have more, or -1.
@@ -64,8 +74,8 @@ class ThreadSweep {
 
  private:
   struct Piece {  // some rows of a run
-    std::vector<int64_t> event, start, dur;
-    std::vector<std::vector<int64_t>> payload;
+    GivenColumn event, start, dur;
+    std::vector<GivenColumn> payload;
     size_t left = 0;  // rows that have not been taken yet
   };
   struct Run {
@@ -95,10 +105,17 @@ class ThreadSweep {
     bool crosses = false;  // its end is in crossing_
   };
 
+  struct Around {  // what is open at an instant: the innermost, the innermost that marks, and how many there are
+    int64_t inside = kNull, marked = kNull;
+    int32_t depth = 0;
+  };
+
   bool before(size_t a, size_t b) const;
   void push_head(size_t run);
   size_t pop_head();
+  Around around_at(int64_t now);
   void visit(const Run& run);
+  void visit_inside(const Run& run);
   size_t place(const Run& run);
   void settle(int64_t now);
   void open(const Open& o);

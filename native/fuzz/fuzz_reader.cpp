@@ -274,6 +274,11 @@ __int128 union_of(std::vector<Span> spans) {
   return total;
 }
 
+GivenColumn owned(std::vector<int64_t>&& column) {
+  const auto kept = std::make_shared<const std::vector<int64_t>>(std::move(column));
+  return {kept->data(), kept->size(), kept};
+}
+
 [[maybe_unused]] void fuzz_sweep(Dice& dice) {
   ThreadSweep sweep({1});
   __int128 expected = 0;
@@ -300,7 +305,7 @@ __int128 union_of(std::vector<Span> spans) {
         events.push_back(s.event), starts.push_back(s.start), durs.push_back(s.dur), groups.push_back(s.event % 3);
       }
       if (events.empty()) sweep.end_run(run);
-      else sweep.give(run, events, starts, durs, {groups});
+      else sweep.give(run, owned(std::move(events)), owned(std::move(starts)), owned(std::move(durs)), {owned(std::move(groups))});
     }
     sweep.finish_thread();
   }

@@ -97,6 +97,20 @@ def test_any_type_may_stand_in_any_column(tmp_path: Path) -> None:
         ]
 
 
+def test_a_byte_that_is_no_text_stands_out_wherever_it_is(tmp_path: Path) -> None:
+    """Texts are copied by eight bytes, the last of which overlap."""
+    letters = "abcdéfghijklmnopqrstuvwx".encode()
+    texts = [
+        letters[:place] + b"\xff" + letters[place:length]
+        for length in range(25)
+        if length != 5  # in the middle of a letter
+        for place in range(length + 1)
+        if place != 5
+    ]
+    path = written(tmp_path / "x.db", [(1, 1.0, text, None) for text in [b"", *texts]])
+    assert [row[2] for row in read(path)] == ["", *(text.decode("utf-8", "replace") for text in texts)]
+
+
 def test_texts_that_are_too_long_are_cut(tmp_path: Path) -> None:
     path = written(tmp_path / "x.db", [(1, 1.0, "x" * 100_000, None), (2, 2.0, "y", b"z" * (5 << 20))])
     with Database(path) as opened:

@@ -19,7 +19,9 @@ import stepscope
 from stepscope.schema import STORED
 from stepscope.store import links
 from stepscope.store.columns import ROW_GROUP, arrow_schema
+from stepscope.store.meta import SourceMeta
 from stepscope.store.trace import Trace
+from stepscope.store.writer import StoreWriter
 
 REAL = [
     "hta_nccl_data.json.gz",
@@ -243,27 +245,61 @@ class TestWaiting:
     ) -> None:
         table = next(table for table in STORED if table.name == "launches")
         schema = arrow_schema(table.read_columns)
+        alike = {"external_id": [None, None, 3, 4], "thread": [7, 7, 8, 8], "correlation": [-5, -5, 6, 6]}
         batches = [
             pa.RecordBatch.from_arrays(
-                [
-                    pa.array([None, 3] if field.name == "external_id" else [at, at + 1], field.type)
-                    for field in schema
-                ],
+                [pa.array(alike.get(field.name, [*range(at, at + 4)]), field.type) for field in schema],
                 schema=schema,
             )
-            for at in range(0, 10, 2)
+            for at in range(0, 20, 4)
         ]
         monkeypatch.setattr(links, "IN_MEMORY", 2 * batches[0].nbytes)
         staged = links.Staged(tmp_path, table)
-        for number, batch in enumerate(batches):
-            staged.add(batch, [(number, 0, 1, 0), (number + 1, 1, 1, 0)])
+        for batch in batches:
+            staged.add(batch, [(7, 0, 2, 0), (8, 2, 2, 0)])
         staged.close()
         on_disk = streams(staged.path)  # two batches of five are in memory
         assert len(on_disk) == 6
-        assert ["external_id" in piece.schema.names for piece in on_disk] == 3 * [False, True]
-        assert staged.piece(6).equals(batches[3].slice(0, 1))
-        assert [event for piece in staged.pieces() for event in piece["event"].to_pylist()] == [*range(10)]
-        assert staged.first_rows == [*range(10)]
-        assert staged.piece(7).equals(batches[3].slice(1, 1))
+        varied = {"event", "name", "start_ns", "dur_ns", "skeleton"}
+        assert [{*piece.schema.names} for piece in on_disk] == 3 * [varied, varied | {"external_id"}]
+        assert staged.piece(6).equals(batches[3].slice(0, 2))
+        assert [event for piece in staged.pieces() for event in piece["event"].to_pylist()] == [*range(20)]
+        assert staged.first_rows == [*range(0, 20, 2)]
+        assert staged.piece(7).equals(batches[3].slice(2, 2))
+        assert staged.whole == {*schema.names} - {"external_id"}
         staged.remove()
         assert not staged.path.exists()
+
+
+class TestColumnsWithoutNull:
+    """What never is NULL in a file is declared so, and read as before."""
+
+    def test_only_what_some_row_lacks_may_be_null(self, tmp_path: Path) -> None:
+        folder = stepscope.open(SLOW_ITEM, store=tmp_path).folder
+        for table in ("ops", "launches", "device_work"):
+            found = pq.read_table(folder / f"{table}.parquet")
+            declared = {field.name for field in found.schema if not field.nullable}
+            assert declared >= {"event", "thread", "name", "start_ns", "dur_ns", "skeleton"}
+            assert not any(found[name].null_count for name in declared)
+
+    def test_one_row_without_a_name_is_enough(self, tmp_path: Path) -> None:
+        kernel = {"ph": "X", "cat": "kernel", "ts": 1, "dur": 2, "pid": 0, "tid": 7}
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps({"traceEvents": [kernel | {"name": "k"}, kernel]}))
+        trace = stepscope.open(path, store=tmp_path / "store")
+        schema = pq.read_schema(trace.folder / "device_work.parquet")
+        assert [schema.field(name).nullable for name in ("name", "start_ns", "dur_ns")] == [
+            True,
+            False,
+            False,
+        ]
+        assert columns(trace, "SELECT count(*), count(name) FROM device_work") == [(2, 1)]
+
+    def test_the_smallest_number_of_a_call_is_kept_out_as_before(self, tmp_path: Path) -> None:
+        """To the sweep it is NULL, so that its column may not be declared to have none."""
+        call = {"process": "1", "thread": "2", "name": "cudaLaunchKernel", "start_ns": 1, "dur_ns": 2}
+        writer = StoreWriter(tmp_path)
+        writer.add_rows("launches", pa.Table.from_pylist([call | {"correlation": -(1 << 63)}]))
+        writer.end_source(SourceMeta(source="x"))
+        writer.finish()
+        assert pq.read_table(tmp_path / "launches.parquet")["correlation"].to_pylist() == [None]

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stepscope import _native
 from stepscope.sources._sqlite import ROWS
+from stepscope.store.columns import view
 from stepscope.store.meta import Damage
 from stepscope.store.rows import of_distinct
 
@@ -213,10 +215,12 @@ class Times:
         import pyarrow.compute as pc
 
         start, end = batch.column("start"), batch.column("end")
-        dur = pc.subtract(end, start)  # wraps where numbers are absurd; those are left out below
+        all_fit = _durations(start, end)  # the usual case, in one pass
+        # Wraps where numbers are absurd; those are left out below.
+        dur = pc.subtract(end, start) if all_fit is None else all_fit
         columns = {name: batch.column(name) for name in batch.schema.names if name != "end"} | {"dur": dur}
         kept = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
-        if _all_fit(start, end, dur):
+        if all_fit is not None:
             return kept
         fits = pc.and_kleene(pc.less(start, _FAR), pc.greater(start, -_FAR))
         ended = pc.and_kleene(pc.less(end, _FAR), pc.greater_equal(end, start))
@@ -238,15 +242,16 @@ class Times:
         )
 
 
-def _all_fit(start: pa.Array, end: pa.Array, dur: pa.Array) -> bool:
-    """Whether all times are there and can be: the usual case, which is cheap to see."""
-    import pyarrow.compute as pc
+def _durations(start: pa.Array, end: pa.Array) -> pa.Array | None:
+    """How long each row took, if all times are there and can be."""
+    import pyarrow as pa
 
-    if start.null_count or end.null_count or not len(start):
-        return False
-    ends = [pc.min_max(times).as_py() for times in (start, end)]
-    near = all(one["min"] > -_FAR and one["max"] < _FAR for one in ends)
-    return near and bool(pc.min(dur).as_py() >= 0)
+    if start.null_count or end.null_count or not (start.type == end.type == pa.int64()):
+        return None
+    found = _native.durations_of(view(start), view(end), _FAR)
+    return (
+        None if found is None else pa.Array.from_buffers(pa.int64(), len(found), [None, pa.py_buffer(found)])
+    )
 
 
 def shifted(numbers: pa.Array, by: int, mask: int = (1 << 63) - 1) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,12 +30,17 @@ __all__ = [
 ROW_GROUP = 1 << 17
 
 
-def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """The Arrow schema of stored columns."""
+def arrow_schema(columns: Sequence[Column], whole: Collection[str] = ()) -> pa.Schema:
+    """The Arrow schema of stored columns; `whole` are those that could hold NULL and never do."""
     import pyarrow as pa
 
     kinds = {"int64": pa.int64(), "int32": pa.int32(), "double": pa.float64(), "string": pa.string()}
-    return pa.schema([pa.field(column.name, kinds[column.type], not column.always) for column in columns])
+    return pa.schema(
+        [
+            pa.field(column.name, kinds[column.type], not (column.always or column.name in whole))
+            for column in columns
+        ]
+    )
 
 
 def record_batch(
@@ -127,10 +132,13 @@ def view(array: pa.Array | pa.ChunkedArray) -> memoryview:
     return memoryview(values).cast("b").cast("q")[array.offset : array.offset + len(array)]
 
 
-def parquet_writer(path: Path, columns: Sequence[Column], *, statistics: bool = True) -> Any:
+def parquet_writer(
+    path: Path, columns: Sequence[Column], *, statistics: bool = True, whole: Collection[str] = ()
+) -> Any:
     """A Parquet file for large tables, written quickly: the like bytes of all numbers lie together.
 
-    `statistics` tells of events which threads and times are where.
+    `statistics` tells of events which threads and times are where. `whole` are columns in which no row of
+    this file has NULL: where that is known, nothing is written of which values are there.
     """
     import pyarrow.parquet as pq
 
@@ -145,7 +153,7 @@ def parquet_writer(path: Path, columns: Sequence[Column], *, statistics: bool = 
     texts = [column.name for column in columns if column.type == "string"]
     return Writer(
         path,
-        arrow_schema(columns),
+        arrow_schema(columns, whole),
         compression="lz4",
         use_dictionary=texts,
         column_encoding=dict.fromkeys(numbers, "BYTE_STREAM_SPLIT"),

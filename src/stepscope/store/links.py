@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.records import dataclass
 from stepscope.schema import StoredTable
-from stepscope.store.columns import ROW_GROUP, arrow_schema, nulls, parquet_writer, record_batch, view
+from stepscope.store.columns import (
+    ROW_GROUP,
+    arrow_schema,
+    nulls,
+    parquet_writer,
+    record_batch,
+    repeated,
+    view,
+)
+from stepscope.store.rows import constant_of
 from stepscope.store.stretches import WrittenRows, merge_runs
 from stepscope.threads import BackgroundWorker
 
@@ -51,7 +60,8 @@ class Run:
 class Staged:
     """A table that waits for its links, in pieces, each of one thread: in memory, then in a file.
 
-    There each piece is an Arrow stream of its own, without the columns that have nothing in it.
+    There each piece is an Arrow stream of its own, without the columns that have nothing in it, or the same
+    number in all rows.
     """
 
     def __init__(self, folder: Path, table: StoredTable) -> None:
@@ -62,10 +72,14 @@ class Staged:
         self.longest_ns: list[int] = []
         """The longest duration in each piece."""
         self.rows = 0
+        self.whole = {column.name for column in table.read_columns}
+        """Columns in which no row has NULL."""
         self._room = IN_MEMORY
         self._kept: list[pa.RecordBatch] = []
         self._places: list[int] = []
         """Where in the file each piece begins that is not in memory, and where the last one ends."""
+        self._alike: list[dict[str, int]] = []
+        """Of each such piece the columns that have one number in all rows, as `thread` always has."""
         self._file: Any = None
 
     def add(self, records: pa.RecordBatch, runs: list[tuple[int, int, int, int]]) -> None:
@@ -73,6 +87,7 @@ class Staged:
         import pyarrow.compute as pc
 
         self._room -= records.nbytes
+        self.whole -= {name for name in self.whole if records[name].null_count}
         for thread, first, rows, start in runs:
             pieces = []
             for at in range(first, first + rows, PIECE):
@@ -92,10 +107,12 @@ class Staged:
 
         if self._file is None:
             self._file = pa.OSFile(str(self.path), "wb")
-        filled = [name for name in piece.schema.names if piece[name].null_count < piece.num_rows]
+        only = {name: None if name == "event" else constant_of(piece[name]) for name in piece.schema.names}
+        varied = piece.select([name for name, value in only.items() if value is None])
+        self._alike.append({name: value[0] for name, value in only.items() if value and value[0] is not None})
         self._places.append(self._file.tell())
-        with pa.ipc.new_stream(self._file, piece.select(filled).schema) as writer:
-            writer.write_batch(piece.select(filled))
+        with pa.ipc.new_stream(self._file, varied.schema) as writer:
+            writer.write_batch(varied)
 
     def close(self) -> None:
         """Ends writing; from now on pieces can be read."""
@@ -117,8 +134,15 @@ class Staged:
         # Each piece is mapped on its own: what has been swept takes no memory any more.
         mapped = mmap.mmap(self._file.fileno(), end - page, access=mmap.ACCESS_READ, offset=page)
         read = pa.ipc.open_stream(pa.py_buffer(memoryview(mapped)[first - page :])).read_next_batch()
-        filled = dict(zip(read.schema.names, read.columns, strict=True))
-        arrays = [filled.get(field.name, nulls(read.num_rows, field.type)) for field in self._schema]
+        varied = dict(zip(read.schema.names, read.columns, strict=True))
+        alike = self._alike[on_disk]
+
+        def column(field: pa.Field) -> pa.Array:
+            if field.name in alike:
+                return repeated(alike[field.name], read.num_rows, field.type)
+            return varied.get(field.name, nulls(read.num_rows, field.type))
+
+        arrays = [column(field) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def pieces(self) -> Iterator[pa.RecordBatch]:
@@ -183,16 +207,18 @@ def _write_host(
 ) -> None:
     ops, launches = host
     sweep = _native.ThreadSweep([len(_payload(ops.table)), 3 + len(_payload(launches.table))])
-    ops_file = parquet_writer(folder / "ops.parquet", ops.table.all_columns)
-    launches_file = parquet_writer(folder / "launches.parquet", launches.table.all_columns)
+    ops_file, launches_file = (
+        parquet_writer(folder / f"{one.table.name}.parquet", one.table.all_columns, whole=_swept_whole(one))
+        for one in host
+    )
 
     def flush(least: int = ROW_GROUP) -> None:
         if sweep.rows(_OPS) >= least:
-            operators = _ops_rows(sweep.take(_OPS, _NARROW), ops.table)
+            operators = _ops_rows(sweep.take(_OPS, _NARROW), ops)
             written["ops"].add_sorted(operators)
             aside.run(partial(ops_file.write_batch, operators, row_group_size=ROW_GROUP))
         if sweep.rows(_LAUNCHES) >= least:
-            calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches.table, linker)
+            calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW), launches, linker)
             written["launches"].add_sorted(calls)
             aside.run(partial(launches_file.write_batch, calls, row_group_size=ROW_GROUP))
 
@@ -219,6 +245,11 @@ def _host_runs(thread: int, ops: Staged, launches: Staged, linker: _native.Linke
         )
         for start, pieces in launches.runs.get(thread, [])
     ]
+
+
+def _swept_whole(staged: Staged) -> set[str]:
+    """Columns without NULL after the sweep, to which the smallest number is NULL: these never have it."""
+    return staged.whole & {"name", "start_ns", "dur_ns"}
 
 
 def _payload(table: StoredTable) -> list[str]:
@@ -252,8 +283,8 @@ def _carried(piece: pa.RecordBatch, table: StoredTable) -> list[memoryview | Non
     return [None if nothing else view(piece[name]) for name, nothing in zip(names, none, strict=True)]
 
 
-def _ops_rows(found: dict[str, Any], table: StoredTable) -> pa.RecordBatch:
-    columns = dict(zip(_payload(table), found["payload"], strict=True))
+def _ops_rows(found: dict[str, Any], ops: Staged) -> pa.RecordBatch:
+    columns = dict(zip(_payload(ops.table), found["payload"], strict=True))
     columns |= {
         "event": found["event"],
         "start_ns": found["start"],
@@ -266,16 +297,16 @@ def _ops_rows(found: dict[str, Any], table: StoredTable) -> pa.RecordBatch:
         "device_self_ns": found["weight_self"],
         "device_once_ns": found["weight_once"],
     }
-    return _records(table, columns)
+    return _records(ops, columns)
 
 
-def _launch_rows(found: dict[str, Any], table: StoredTable, linker: _native.Linker) -> pa.RecordBatch:
+def _launch_rows(found: dict[str, Any], launches: Staged, linker: _native.Linker) -> pa.RecordBatch:
     """The rows of launches; the linker is told which operators they are in."""
     payload = found["payload"]
     row, work_ns, work_events = payload[_NARROW : _NARROW + 3]
     del payload[_NARROW : _NARROW + 3]
     linker.note_ops(row[0], found["inside"][0])
-    columns = dict(zip(_payload(table), payload, strict=True))
+    columns = dict(zip(_payload(launches.table), payload, strict=True))
     columns |= {
         "event": found["event"],
         "start_ns": found["start"],
@@ -284,11 +315,11 @@ def _launch_rows(found: dict[str, Any], table: StoredTable, linker: _native.Link
         "work_events": work_events,
         "work_ns": work_ns,
     }
-    return _records(table, columns)
+    return _records(launches, columns)
 
 
-def _records(table: StoredTable, columns: dict[str, Any]) -> pa.RecordBatch:
-    schema = arrow_schema(table.all_columns)
+def _records(staged: Staged, columns: dict[str, Any]) -> pa.RecordBatch:
+    schema = arrow_schema(staged.table.all_columns, _swept_whole(staged))
     return record_batch(schema, [columns[name] for name in schema.names])
 
 
@@ -307,8 +338,8 @@ def _write_work(
         file.write_table(rows, row_group_size=ROW_GROUP)
         written.add(_by_thread(waiting), rows["start_ns"])
 
-    schema, added = arrow_schema(work.table.all_columns), arrow_schema(work.table.linked[:2])
-    with parquet_writer(folder / "device_work.parquet", work.table.all_columns) as file:
+    schema, added = arrow_schema(work.table.all_columns, work.whole), arrow_schema(work.table.linked[:2])
+    with parquet_writer(folder / "device_work.parquet", work.table.all_columns, whole=work.whole) as file:
         waiting: list[pa.RecordBatch] = []
         rows = 0
         for number, piece in enumerate(work.pieces()):

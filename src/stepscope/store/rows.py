@@ -28,6 +28,7 @@ __all__ = [
     "Skeleton",
     "batches_of",
     "cast_column",
+    "constant_of",
     "of_distinct",
     "same",
     "shown",
@@ -155,7 +156,9 @@ class PlainRows:
         import pyarrow.compute as pc
 
         batches = self._waiting.pop(table.name)
-        (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        rows = batches[0]
+        if len(batches) > 1:  # putting together copies, also what is in one piece
+            (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
         order = _native.order_of(view(rows["thread"]), view(rows["start_ns"]), view(rows["dur_ns"]))
         if order is not None:
             rows = rows.take(_from_native(pa.int64(), order))
@@ -249,7 +252,7 @@ def same(text: str | None, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(repeated(0, rows, pa.int32()), pa.array([text]), safe=False)
 
 
-def _constant(column: pa.Array) -> tuple[Any] | None:
+def constant_of(column: pa.Array) -> tuple[Any] | None:
     """The value that all rows have, where that is cheaper to see than which values there are."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -276,7 +279,7 @@ def _told_apart(columns: list[pa.Array]) -> tuple[list[tuple[Any, ...]], pa.Arra
     """The distinct rows of some columns, and for each row its place among them."""
     import pyarrow as pa
 
-    alike = [_constant(column) for column in columns]
+    alike = [constant_of(column) for column in columns]
     varied = [column for column, only in zip(columns, alike, strict=True) if only is None]
     if not varied:
         places = repeated(0, len(columns[0]), pa.int32())
@@ -463,7 +466,7 @@ def _values(column: pa.Array) -> list[Any]:
     """What is in a column, each value once."""
     import pyarrow.compute as pc
 
-    only = _constant(column)
+    only = constant_of(column)
     return list(only) if only is not None else pc.unique(column).to_pylist()
 
 

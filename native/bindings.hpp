@@ -58,16 +58,13 @@ nb::object to_buffer(std::vector<T, Allocator>&& column) {
 // Which values are there, as Arrow's bitmap; empty if all are.
 template <class Values, class T>
 std::vector<uint8_t> validity(const Values& column, T null) {
-  constexpr size_t kBlock = 1024;  // looked at without a branch for each
-  const auto* values = column.data();
-  bool any = false;
-  for (size_t from = 0; from < column.size() && !any; from += kBlock)
-    for (size_t i = from; i < std::min(from + kBlock, column.size()); ++i) any |= values[i] == null;
-  if (!any) return {};
+  const auto nulls = static_cast<size_t>(std::count(column.begin(), column.end(), null));  // has no branch for each
+  if (nulls == 0) return {};
   std::vector<uint8_t> bits((column.size() + 7) / 8);
+  if (nulls == column.size()) return bits;
   for (size_t byte = 0; byte < bits.size(); ++byte) {
     unsigned there = 0;
-    for (size_t i = 8 * byte, bit = 0; bit < 8 && i < column.size(); ++i, ++bit) there |= static_cast<unsigned>(values[i] != null) << bit;
+    for (size_t i = 8 * byte, bit = 0; bit < 8 && i < column.size(); ++i, ++bit) there |= static_cast<unsigned>(column[i] != null) << bit;
     bits[byte] = static_cast<uint8_t>(there);
   }
   return bits;

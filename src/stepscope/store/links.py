@@ -279,8 +279,19 @@ def _carried(piece: pa.RecordBatch, table: StoredTable) -> list[memoryview | Non
     """What travels through the sweep; None for columns in which there is nothing, which then cost nothing."""
     names = _payload(table)
     empty = [piece[name].null_count == piece.num_rows for name in names[_NARROW:]]
-    none = [False] * _NARROW + empty
-    return [None if nothing else view(piece[name]) for name, nothing in zip(names, none, strict=True)]
+    wide = [
+        None if nothing else view(piece[name]) for name, nothing in zip(names[_NARROW:], empty, strict=True)
+    ]
+    return [*(_widened(piece[name]) for name in names[:_NARROW]), *wide]
+
+
+def _widened(column: pa.Array) -> memoryview:
+    """A narrow column; where all rows have one number, as of their thread, nothing is copied."""
+    import pyarrow as pa
+
+    only = constant_of(column)
+    whole = only is not None and only[0] is not None
+    return view(repeated(only[0], len(column), pa.int64()) if whole else column)
 
 
 def _ops_rows(found: dict[str, Any], ops: Staged) -> pa.RecordBatch:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["FAULTS", "MENDED_BY", "PROGRAMS", "REPORTED", "recording"]
+__all__ = [
+    "FAULTS",
+    "IN_EVERY_RUN",
+    "MENDED_BY",
+    "PROGRAMS",
+    "REPORTED",
+    "recording",
+    "smallest",
+    "smallest_of_each",
+]
 
 FAULTS = Path(__file__).parent / "data" / "faults"
 PROGRAMS: dict[str, dict[str, Any]] = json.loads((FAULTS / "measurements.json").read_text(encoding="utf-8"))[
@@ -19,12 +29,36 @@ def recording(name: str, side: str, how: str = "light") -> Path:
     return FAULTS / f"{name}.{side}.{how}.pt.trace.json.gz"
 
 
-REPORTED = [
-    recording(name, side)
-    for name, program in PROGRAMS.items()
-    for side in program["sides"]
-    if program["kind"] == "healthy" or (program["kind"] == "fault" and side == "faulty")
-]
+def smallest(names: Iterable[str], path_of: Callable[[str], Path], number: int = 1) -> list[str]:
+    """So many of these programs, which have the smallest recordings."""
+    return sorted(names, key=lambda name: (path_of(name).stat().st_size, name))[:number]
+
+
+def smallest_of_each(
+    names: Iterable[str], sort_of: Callable[[str], str], path_of: Callable[[str], Path]
+) -> list[str]:
+    """One of each sort of programs."""
+    sorts: dict[str, list[str]] = {}
+    for name in names:
+        sorts.setdefault(sort_of(name), []).append(name)
+    return [one for alike in sorts.values() for one in smallest(alike, path_of)]
+
+
+def _main_recording(name: str) -> Path:
+    return recording(name, next(iter(PROGRAMS[name]["sides"])))
+
+
+def _of_kind(kind: str) -> list[str]:
+    return [name for name, program in PROGRAMS.items() if program["kind"] == kind]
+
+
+IN_EVERY_RUN = {
+    *smallest_of_each(_of_kind("fault"), lambda name: str(PROGRAMS[name]["finding"]), _main_recording),
+    *smallest(_of_kind("healthy"), _main_recording, 4),
+}
+"""A program for each finding that is planted, and some healthy ones; others plant the same elsewhere."""
+
+REPORTED = [_main_recording(name) for name in PROGRAMS if name in IN_EVERY_RUN]
 """Those on which every run makes a report, so that further checks of them cost little."""
 
 MENDED_BY = {

@@ -114,9 +114,6 @@ SAMPLES = [
 ]
 
 FEW = [
-    "h200_cuda_graph.pt.trace.json.gz",
-    "h200_ddp_gloo_rank0.pt.trace.json.gz",
-    "h200_prefetch_serial.pt.trace.json.gz",
     "hta_alexnet.json.gz",
     "hta_amd_mi250.json.gz",
     "hta_cpu_only.json.gz",
@@ -124,7 +121,6 @@ FEW = [
     "hta_ns_resolution.json.gz",
     "hta_sampled_rank-0.json.gz",
     "hta_triton.json.gz",
-    "tl_h100_Qwen_Qwen1.5-0.5B-Chat.json.gz",
     "tl_mi210_gpu_only_trace_gpu_only_trace.json.gz",
     "tl_torch_compile_triton_trace.json.gz",
     "tl_vllm_decode_full_graph.json.gz",

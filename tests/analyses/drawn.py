@@ -21,7 +21,7 @@ LAST = 30
 WORLDS = 12
 # For the same reason a failure is shown as it was found: making it small could take minutes.
 HOW = settings(
-    max_examples=tries(10),
+    max_examples=tries(5, 100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -60,7 +60,7 @@ def assert_what_is_said_to_have_run_did_run(trace: Trace) -> None:
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=tries(4, 80))
+@settings(HOW, max_examples=tries(2, 80))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_the_path_of_a_random_profile_covers_its_steps(drawing: Drawing) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -16,7 +16,7 @@ from tests.oracle import OP, by_thread
 from tests.spans import size, union
 from tests.trying import tries
 
-FEW = settings(HOW, max_examples=tries(4, 60))
+FEW = settings(HOW, max_examples=tries(2, 60))
 OFTEN = settings(max_examples=tries(40, 1000))
 RENAMED = {1: 4_000_000_000, 2: "main", "worker": -3}
 

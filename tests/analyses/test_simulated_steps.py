@@ -69,7 +69,7 @@ def test_an_unchanged_replay_of_a_real_profile(name: str, sample: Callable[[str]
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=tries(4, 80))
+@settings(HOW, max_examples=tries(2, 80))
 @given(drawings(marks=True, worlds=WORLDS))
 def test_a_random_profile_can_be_played(drawing: Drawing) -> None:
     every = Change(no_sync=("*", ""), graph=True, no_loader=True, overlap_copies=True, kernels=(("*", 0.5),))

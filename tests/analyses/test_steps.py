@@ -24,7 +24,7 @@ def table_of(drawing: Drawing, folder: Path) -> Table[Step]:
 
 
 @pytest.mark.slow
-@settings(HOW, max_examples=tries(8, 150))
+@settings(HOW, max_examples=tries(4, 150))
 @given(drawings(marks=True, worlds=6), st.integers(0, 10**15))
 def test_a_random_profile_gives_what_the_oracle_gives(drawing: Drawing, base_ns: int) -> None:
     drawing.base_ns = base_ns

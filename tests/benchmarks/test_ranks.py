@@ -13,7 +13,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ranks.py"
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_it_prints_a_table_and_budgets(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), "--ranks", "6", "--engines", "local"],

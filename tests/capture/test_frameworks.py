@@ -175,6 +175,7 @@ def test_a_training_that_fails_keeps_what_there_is(
     assert calls_in_steps(tmp_path / "run", "light", "Optimizer.step#AdamW") == [(1,)] * 2
 
 
+@pytest.mark.exhaustive  # as for a block of a program's own, of which every run has a test
 def test_under_run_a_callback_tells_the_steps(tmp_path: Path) -> None:
     done = run(
         *("-m", "stepscope", "run", "--no-report", "--steps", "2", "--skip", "2", "--out", "whole"),

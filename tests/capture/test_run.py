@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.trying import some
 
 import stepscope
 
@@ -98,7 +99,11 @@ def test_a_plain_loop_is_measured_and_recorded_twice(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "end, code, said",
-    [("3", 3, ""), ("raise", 1, "ValueError: as told"), ("os._exit", 4, "")],
+    [
+        pytest.param("3", 3, "", marks=pytest.mark.exhaustive),  # ends as after an error
+        ("raise", 1, "ValueError: as told"),
+        ("os._exit", 4, ""),
+    ],
 )
 def test_exit_codes_and_tracebacks_are_the_programs(tmp_path: Path, end: str, code: int, said: str) -> None:
     # It ends in the middle of the full pass, of which a step is whole.
@@ -195,7 +200,7 @@ def test_the_program_ends_when_everything_is_recorded(tmp_path: Path) -> None:
     assert found.run["exit_code"] == 0
 
 
-@pytest.mark.parametrize("first", [3, 20])
+@pytest.mark.parametrize("first", some([20, 3], 1))  # among the steps that are measured, or before
 def test_a_program_that_profiles_itself(tmp_path: Path, first: int) -> None:
     found = ran(tmp_path, program("profiling_itself"), str(first))
     assert found.code == 0, found.err
@@ -241,7 +246,8 @@ def _wait_for(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "number, words, code",
     [
-        (signal.SIGTERM, (), -signal.SIGTERM),
+        # In every run a signal during a pass is as deadly.
+        pytest.param(signal.SIGTERM, (), -signal.SIGTERM, marks=pytest.mark.exhaustive),
         (signal.SIGTERM, ("own-handler",), 7),
         (signal.SIGINT, (), -signal.SIGINT),
     ],
@@ -273,7 +279,7 @@ def test_a_signal_during_a_pass(tmp_path: Path) -> None:
     assert rank["ended"] is not None
 
 
-@pytest.mark.parametrize("form", ["run torchrun", "torchrun run"])
+@pytest.mark.parametrize("form", some(["run torchrun", "torchrun run"], 1))
 def test_two_ranks_record_the_same_steps(tmp_path: Path, form: str) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     if form == "run torchrun":

@@ -98,7 +98,12 @@ def tried(folder: Path, tmp_path: Path, *words: object) -> dict[str, Any]:
     return found
 
 
-def test_a_patch_that_gains_what_was_promised(project: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "steps",
+    ["told by hand", pytest.param("of an optimizer", marks=pytest.mark.exhaustive)],  # as `run` tells them
+)
+def test_a_patch_that_gains_what_was_promised(project: Path, tmp_path: Path, steps: str) -> None:
+    plain = told_by_hand(project / "train.py") if steps == "told by hand" else TRAIN
     patch = patch_of(project, '"0.05"', '"0.02"')
     found = tried(project, tmp_path, "--patch", patch, "--promise", "30-70", *QUICK, "train.py")
     measured = found["measured"]
@@ -113,7 +118,7 @@ def test_a_patch_that_gains_what_was_promised(project: Path, tmp_path: Path) -> 
     commit = git(project, "rev-parse", "--short", "HEAD").strip()
     assert (found["tried"], found["commit"]) == ("patch fix.diff", commit)
     assert git(project, "status", "--porcelain") == "?? stepscope-runs/\n"
-    assert (project / "train.py").read_text() == TRAIN
+    assert (project / "train.py").read_text() == plain
 
     listed = stepscope("try", "--history", cache=tmp_path / "cache", cwd=project)
     head, line = listed.stdout.splitlines()

@@ -6,8 +6,9 @@ import random
 from functools import cache
 
 import pytest
-from tests.faults import PROGRAMS, recording
+from tests.faults import IN_EVERY_RUN, PROGRAMS, recording
 from tests.samples import compared, open_shared, tiered
+from tests.trying import some
 
 from stepscope.analyses.steps import steps
 from stepscope.compare import StepChange, StepPart
@@ -79,8 +80,8 @@ NOT_SHORTER = ("allocation_churn", "python_between_ops", "unfused_loss")
 QUICK = {
     *NOT_SHORTER,
     *{part: name for name, part in MENDED.items()}.values(),
-    *[name for name, part in MENDED.items() if part == LATE][::4],
-    *FAIR[:3],
+    *[name for name, part in MENDED.items() if part == LATE][::8],
+    *FAIR[:2],
     *("unfused_attention", "tf32_matmuls", "dataloader_waits", "full_precision_matmuls"),
 }
 """Pairs for every run: some of each part that mending takes off, and those of which more is asked."""
@@ -187,7 +188,7 @@ def steps_of(name: str) -> tuple[int, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", tiered(HEALTHY, IN_EVERY_RUN))
 def test_a_recording_is_noise_against_itself(name: str) -> None:
     (side,) = PROGRAMS[name]["sides"]
     change = compared(one=recording(name, side), other=recording(name, side))
@@ -197,8 +198,9 @@ def test_a_recording_is_noise_against_itself(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_recording_resampled_is_noise_against_itself() -> None:
-    counts = [noisy(lengths, lengths, seed=2) for lengths in map(steps_of, HEALTHY)]
+@pytest.mark.parametrize("names", some([sorted(IN_EVERY_RUN & {*HEALTHY}), HEALTHY], 1), ids=["some", "all"])
+def test_a_recording_resampled_is_noise_against_itself(names: list[str]) -> None:
+    counts = [noisy(lengths, lengths, seed=2) for lengths in map(steps_of, names)]
     assert sum(counts) >= 95 * len(counts)
 
 

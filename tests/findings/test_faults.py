@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.faults import PROGRAMS, recording
-from tests.samples import reported
+from tests.faults import IN_EVERY_RUN, PROGRAMS, recording
+from tests.samples import reported, tiered
 
 PLANTED = [name for name, program in PROGRAMS.items() if program["kind"] == "fault"]
 IN_A_LOOP = ("implicit_syncs_masks", "unseen_clip_by_item")
@@ -13,7 +13,7 @@ HEALTHY = [name for name, program in PROGRAMS.items() if program["kind"] == "hea
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", tiered(PLANTED, IN_EVERY_RUN | {*IN_A_LOOP}))
 def test_a_planted_fault_is_first_or_second(name: str) -> None:
     report = reported(recording(name, "faulty"))
     found = [finding.id for finding in report.findings]
@@ -24,7 +24,7 @@ def test_a_planted_fault_is_first_or_second(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", HEALTHY)
+@pytest.mark.parametrize("name", tiered(HEALTHY, IN_EVERY_RUN))
 def test_a_healthy_program_gets_no_alarm(name: str) -> None:
     report = reported(recording(name, next(iter(PROGRAMS[name]["sides"]))))
     assert [finding.id for finding in report.findings if finding.severity != "low"] == []

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.samples import reported
+from tests import faults
+from tests.faults import smallest, smallest_of_each
+from tests.samples import reported, tiered
 
 LIBRARY = Path(__file__).parents[1] / "data" / "library"
 PROGRAMS: dict[str, dict[str, Any]] = json.loads((LIBRARY / "measurements.json").read_text(encoding="utf-8"))[
@@ -77,17 +79,45 @@ def recording(name: str, side: str) -> Path:
     return LIBRARY / f"{name}.{side}.light.pt.trace.json.gz"
 
 
+def main_recording(name: str) -> Path:
+    return recording(name, "healthy" if KEPT[name]["kind"] == "healthy" else "faulty")
+
+
+def of_kind(kind: str) -> list[str]:
+    return [name for name, one in KEPT.items() if one["kind"] == kind]
+
+
+PLANTED = {program["finding"] for program in faults.PROGRAMS.values() if program["kind"] == "fault"}
+
+
+def new_findings(name: str) -> list[str]:
+    return [one for one in KEPT[name]["findings"] if one not in PLANTED]
+
+
+FAULTY = [name for name in of_kind("fault") if name not in MISSED]
+IN_EVERY_RUN = {
+    *smallest_of_each(
+        [name for name in FAULTY if new_findings(name)],
+        lambda name: new_findings(name)[0],
+        main_recording,
+    ),
+    *smallest(GAINS, main_recording, 8),
+    *smallest(of_kind("fair"), main_recording, 2),
+    *smallest(of_kind("healthy"), main_recording, 3),
+}
+"""Programs for each finding that `tests/faults.py` has not, some whose gain was measured, and some without a
+fault; an exhaustive run looks at all of them."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name for name, one in KEPT.items() if one["kind"] == "fault" and name not in MISSED]
-)
+@pytest.mark.parametrize("name", tiered(FAULTY, IN_EVERY_RUN))
 def test_a_fault_is_first_or_second(name: str) -> None:
     found = [finding.id for finding in reported(recording(name, "faulty")).findings[:2]]
     assert set(found) & set(KEPT[name]["findings"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, one in KEPT.items() if one["kind"] == "fair"])
+@pytest.mark.parametrize("name", tiered(of_kind("fair"), IN_EVERY_RUN))
 def test_what_gains_nothing_is_no_alarm(name: str) -> None:
     report = reported(recording(name, "faulty"))
     planted = [one for one in report.findings if one.id in KEPT[name]["findings"]]
@@ -95,14 +125,14 @@ def test_what_gains_nothing_is_no_alarm(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, one in KEPT.items() if one["kind"] == "healthy"])
+@pytest.mark.parametrize("name", tiered(of_kind("healthy"), IN_EVERY_RUN))
 def test_a_healthy_program_gets_no_alarm(name: str) -> None:
     report = reported(recording(name, "healthy"))
     assert [one.id for one in report.findings if one.severity == "high"] == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", GAINS)
+@pytest.mark.parametrize("name", tiered(GAINS, IN_EVERY_RUN))
 def test_the_gain_of_a_whole_loop_is_as_predicted(name: str) -> None:
     found = [one for one in reported(recording(name, "faulty")).findings if one.id in KEPT[name]["findings"]]
     before, after = (KEPT[name]["sides"][side]["unprofiled_step_ns"] for side in ("faulty", "mended"))

@@ -176,7 +176,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=tries(4, 80), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=tries(2, 80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(document=bent())
 def test_whatever_it_says_there_is_a_report(tmp_path_factory: pytest.TempPathFactory, document: Any) -> None:
     document["rank"] = 0

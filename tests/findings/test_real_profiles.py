@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.findings import test_library
 from tests.samples import FEW, SAMPLES, reported, tiered
 
 from stepscope.findings.report import Report
@@ -14,6 +15,13 @@ DATA = Path(__file__).parent.parent / "data"
 SMALL = sorted(
     path.relative_to(DATA).as_posix() for path in DATA.rglob("*.json.gz") if path.parent.name != "faults"
 )
+
+QUICK = [
+    name
+    for name in SMALL
+    if not name.startswith("library/") or Path(name).name.partition(".")[0] in test_library.IN_EVERY_RUN
+]
+"""Every run looks at those of which it asks more."""
 
 FOUND = {
     "h200_slow_item": ("host-bound", {"scalar-reads", "launch-bound"}),
@@ -41,7 +49,7 @@ def assert_sound(report: Report) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", tiered(SMALL, QUICK))
 def test_every_recording_gets_a_sound_report(name: str) -> None:
     assert_sound(reported(DATA / name))
 

@@ -29,7 +29,7 @@ def _wrong_by(drawn: Drawn, clock: Clock, reference: int, true_ns: int) -> int:
 
 @pytest.mark.slow
 @given(plans(("data", "blocking", "two", "sharded", "tensor", "experts"), begins={}))
-@settings(max_examples=tries(10, 250), deadline=None)
+@settings(max_examples=tries(4, 250), deadline=None)
 def test_offsets_and_drifts_are_recovered_within_the_stated_error(plan: Plan) -> None:
     drawn = draw(plan)
     clocks = _clocks(drawn)

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runs import programs
 from tests.runs.drawn import Fault, Plan, draw
+from tests.trying import tries
 
 from stepscope.runs.analyses.critical_ranks import critical_ranks
 from stepscope.runs.analyses.run_steps import run_steps
@@ -22,7 +23,7 @@ def test_the_path_goes_through_the_late_rank() -> None:
     assert sum(row.share for row in rows) == pytest.approx(1.0)
 
 
-@settings(max_examples=12)
+@settings(max_examples=tries(4, 100), deadline=None)
 @given(
     late=st.integers(0, 3),
     ns=st.integers(0, 20_000_000),

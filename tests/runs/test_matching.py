@@ -39,7 +39,7 @@ def _recorded(drawn: Drawn) -> dict[int, set[int]]:
 
 @pytest.mark.slow
 @given(plans())
-@settings(max_examples=tries(8, 200), deadline=None)
+@settings(max_examples=tries(4, 200), deadline=None)
 def test_whatever_is_matched_was_one_collective(plan: Plan) -> None:
     drawn = draw(plan)
     found = _found(drawn)

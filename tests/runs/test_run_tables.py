@@ -113,7 +113,7 @@ def test_steps_of_ranks_and_of_the_run() -> None:
 
 @pytest.mark.slow
 @given(plans())
-@settings(max_examples=tries(6, 150), deadline=None)
+@settings(max_examples=tries(3, 150), deadline=None)
 def test_parts_sum_to_the_whole(plan: Plan) -> None:
     run = draw(plan).run
     exposed = defaultdict(int, {one.facts.rank: 0 for one in run.summaries})
@@ -139,7 +139,7 @@ def test_parts_sum_to_the_whole(plan: Plan) -> None:
 
 @pytest.mark.slow
 @given(plans(begins={}))
-@settings(max_examples=tries(5, 100), deadline=None)
+@settings(max_examples=tries(3, 100), deadline=None)
 def test_sums_over_all_are_those_of_each(plan: Plan) -> None:
     run = draw(plan).run
     for name, ways, figures in (
@@ -163,7 +163,7 @@ def _sum(table: Any, figure: str) -> int:
 
 @pytest.mark.slow
 @given(plans(("data", "blocking", "sharded", "tensor"), begins={}, missing=()))
-@settings(max_examples=tries(6, 150), deadline=None)
+@settings(max_examples=tries(3, 150), deadline=None)
 def test_waits_are_the_true_ones_within_the_error_of_the_clocks(plan: Plan) -> None:
     drawn = draw(plan)
     errors = {row.rank: row.error_ns for row in drawn.run.table("clocks")}

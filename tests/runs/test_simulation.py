@@ -182,7 +182,7 @@ def programs(draw: st.DrawFn) -> tuple[PlayedForward, PlayedForward, int]:
 
 
 @given(programs())
-@settings(max_examples=tries(8, 200), deadline=None)
+@settings(max_examples=tries(4, 200), deadline=None)
 def test_plays_come_to_what_the_program_takes(case: tuple[PlayedForward, PlayedForward, int]) -> None:
     drawn, without, late = case
     played = simulator(drawn)

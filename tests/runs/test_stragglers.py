@@ -17,7 +17,7 @@ from stepscope.runs.analyses.stragglers import Straggler
 
 @pytest.mark.slow
 @given(faulty_plans())
-@settings(max_examples=tries(10, 250), deadline=None)
+@settings(max_examples=tries(4, 250), deadline=None)
 def test_the_rank_its_cause_and_its_lateness_are_those_of_the_fault(plan: Plan) -> None:
     run = draw(plan).run
     fault = plan.faults[0]
@@ -31,7 +31,7 @@ def test_the_rank_its_cause_and_its_lateness_are_those_of_the_fault(plan: Plan) 
 
 @pytest.mark.slow
 @given(faulty_plans(("data", "blocking", "sharded", "two", "tensor")))
-@settings(max_examples=tries(6, 150), deadline=None)
+@settings(max_examples=tries(3, 150), deadline=None)
 def test_a_rank_is_late_by_what_the_fault_adds(plan: Plan) -> None:
     drawn = draw(plan)
     fault = plan.faults[0]
@@ -43,7 +43,7 @@ def test_a_rank_is_late_by_what_the_fault_adds(plan: Plan) -> None:
 
 @pytest.mark.slow
 @given(faulty_plans(("data", "blocking", "sharded", "two")))
-@settings(max_examples=tries(6, 150), deadline=None)
+@settings(max_examples=tries(3, 150), deadline=None)
 def test_the_cost_is_what_others_wait_where_the_rank_comes_last(plan: Plan) -> None:
     drawn = draw(plan)
     waited: defaultdict[int, int] = defaultdict(int)

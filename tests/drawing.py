@@ -202,31 +202,37 @@ class Drawing:
 # ---------------------------------------------------------------- text
 
 
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
+"""As `json.dumps`, which makes an encoder for every value: some tests draw thousands of events."""
+
+
 def scalar(value: Any) -> str:
     if isinstance(value, Literal):
         return value.text
     if isinstance(value, Decimal):
         return format(value, "f")
-    return json.dumps(value, ensure_ascii=False)
+    return _encoded(value)
 
 
 def dump(value: Any, style: str = "dumps", depth: int = 0) -> str:
     """JSON of a value, as `json.dumps` writes it by default, without blanks, or indented by two."""
+    if not value or not isinstance(value, dict | list | tuple):
+        return scalar(value)
     comma, colon, inner, outer = {
         "dumps": (", ", ": ", "", ""),
         "compact": (",", ":", "", ""),
         "indented": (",\n" + "  " * (depth + 1), ": ", "\n" + "  " * (depth + 1), "\n" + "  " * depth),
     }[style]
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict):
         pairs = [scalar(key) + colon + dump(item, style, depth + 1) for key, item in value.items()]
         return "{" + inner + comma.join(pairs) + outer + "}"
-    if isinstance(value, list | tuple) and value:
-        return "[" + inner + comma.join(dump(item, style, depth + 1) for item in value) + outer + "]"
-    return scalar(value)
+    return "[" + inner + comma.join([dump(item, style, depth + 1) for item in value]) + outer + "]"
 
 
 def kineto_time(value: Any) -> str:
     """Kineto prints three decimals; what has more is written in full."""
+    if type(value) is int:
+        return f"{value}.000"
     if isinstance(value, Literal | str):
         return scalar(value)
     number = Decimal(str(value))
@@ -235,9 +241,10 @@ def kineto_time(value: Any) -> str:
 
 def kineto_event(event: Event) -> str:
     """One event over several lines, keys in the order of Kineto's printer."""
-    pairs = {key: kineto_time(v) if key in ("ts", "dur") else dump(v) for key, v in event.items()}
+    pairs = {
+        key: kineto_time(v) if key in ("ts", "dur") else dump(v) for key, v in event.items() if key != "args"
+    }
     args = event.get("args")
-    pairs.pop("args", None)
     lines = [
         ", ".join(f'"{key}": {pairs.pop(key)}' for key in line if key in pairs) for line in KEYS[of(event)]
     ]

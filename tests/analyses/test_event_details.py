@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+from tests import trying
 from tests.samples import DATA, open_shared
 
 from stepscope.analyses._event_details import event_details
@@ -15,7 +16,7 @@ from stepscope.errors import StepscopeError
 from stepscope.store.places import HOST_TABLES, places_of
 from stepscope.store.trace import Trace
 
-SAMPLES = ["h200_slow_item", "h200_cuda_graph", "h200_ddp_gloo_rank0"]
+SAMPLES = trying.some(["h200_slow_item", "h200_ddp_gloo_rank0", "h200_cuda_graph"], 2)
 pytestmark = pytest.mark.slow
 TABLES = ("python_frames", "ops", "launches", "device_work", "annotations", "memory_events", "other_events")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.faults import PROGRAMS
 from tests.runs.folders import PROGRAM, run_of_fault
+from tests.trying import some
 
 import stepscope
 from stepscope.findings import Finding
@@ -20,7 +21,7 @@ from stepscope.runs.reading import read_run
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("answers_kept")]
 
-BOTH = ["dataloader_waits", "implicit_syncs_experts", "implicit_syncs_masks", "python_between_ops", PROGRAM]
+BOTH = [PROGRAM, "dataloader_waits", "implicit_syncs_experts", "implicit_syncs_masks", "python_between_ops"]
 """Programs with a recording of either kind."""
 
 
@@ -121,7 +122,7 @@ def test_doubts_have_the_name_of_their_pass(reports: Reports) -> None:
         assert f"{what} (full pass)" in told
 
 
-@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("name", some(BOTH, 2))
 def test_every_program_with_two_passes(tmp_path: Path, name: str) -> None:
     """The light pass decides what is wrong; the full one adds where, and what it alone can see."""
     reports = Reports(run_of_fault(tmp_path / "run", name))

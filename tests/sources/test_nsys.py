@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.samples import open_shared
+from tests.samples import KEPT, open_shared
 from tests.sources.nsys_files import EPOCH, PID, drawn, export, tid
 from tests.trying import tries
 
@@ -120,7 +120,7 @@ class TestRealOnes:
         assert found == expected
 
     def test_a_report_is_written(self, sample: Find, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["report", str(sample(name))]) == 0
+        assert main(["report", str(sample(name)), "--store", str(KEPT)]) == 0
         assert Path(name).name in capsys.readouterr().out
 
 

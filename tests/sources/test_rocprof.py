@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.samples import open_shared
+from tests.samples import KEPT, open_shared
 
 import stepscope
 from stepscope.cli.main import main
@@ -52,7 +52,7 @@ class TestRealOnes:
         assert not trace.meta.damage
 
     def test_a_report_is_written(self, sample: Find, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["report", str(sample(name))]) == 0
+        assert main(["report", str(sample(name)), "--store", str(KEPT)]) == 0
         assert Path(name).name in capsys.readouterr().out
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
+
+from stepscope.store import connection
+from stepscope.store.arrow_sql import ask
+
+few = connection.few
 
 # An alarm rings at any moment of a question; nothing but KeyboardInterrupt may come of it.
 ALARMS = """
@@ -41,3 +47,27 @@ def test_an_interrupt_is_no_failed_query() -> None:
     told = subprocess.run([sys.executable, "-c", ALARMS], capture_output=True, text=True, check=True)
     assert set(told.stdout.split()) <= {"KeyboardInterrupt", "answered"}
     assert "KeyboardInterrupt" in told.stdout
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT a, b, c, a % 2 = 0 AS even, a::INTEGER AS small FROM given ORDER BY a",
+        "SELECT a, [a, b] AS both, sum(a) OVER (ORDER BY a) AS so_far FROM given ORDER BY a",
+        "SELECT a FROM given WHERE a > $least ORDER BY a",
+        "SELECT a, c FROM given WHERE a < -1",
+        "SELECT x.a FROM given x, given y, range(100) ORDER BY 1",
+    ],
+    ids=["plain types", "other types", "none left", "of no rows", "more rows than there were"],
+)
+def test_few_rows_are_answered_as_many_are(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = pa.table({"a": list(range(12)), "b": [0.5, None] * 6, "c": ["name", None, "ä"] * 4})
+    params = {"least": 100} if "$least" in question else None
+    asked = []
+    monkeypatch.setattr(connection, "few", lambda *words: asked.append(words) or few(*words))
+    found = ask(question, params, given=given)
+    assert len(asked) == 1
+    monkeypatch.setattr(connection, "FEW_ROWS", 0)
+    assert ask(question, params, given=given).equals(found)
+    assert len(asked) == 1
+    assert found.num_rows in (0, 12, 14_400)

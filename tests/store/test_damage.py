@@ -23,7 +23,7 @@ from stepscope.store.trace import Trace
 from stepscope.store.views import VIEWS
 
 MADE = {name for tables in DERIVED for name in tables.names}
-QUICK, MANY = 30, 500
+QUICK, MANY = 16, 500
 
 
 def drawn(number: int) -> Drawing:

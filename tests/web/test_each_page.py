@@ -55,7 +55,10 @@ def with_nothing(folder: Path) -> Path:
     return file
 
 
-@pytest.fixture(scope="module", params=["demo", "everything", "nothing"])
+# In every run `test_pages.py` looks at all pages of the demo.
+@pytest.fixture(
+    scope="module", params=["everything", "nothing", pytest.param("demo", marks=pytest.mark.exhaustive)]
+)
 def looker(
     request: pytest.FixtureRequest, browser: Browser, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Looker]:

@@ -28,8 +28,13 @@ def ask(sql: str, /, params: Mapping[str, Any] | None = None, **tables: pa.Table
             # What is registered is seen by this cursor alone, and is gone with it.
             for name, table in tables.items():
                 cursor.register(name, table)
-            answer: pa.Table = fenced.run(cursor, sql, dict(params or {}), None)
-            return answer
+            given = dict(params or {})
+            if sum(table.num_rows for table in tables.values()) <= fenced.FEW_ROWS:
+                answer = fenced.few(cursor, sql, given)
+                if answer is not None:
+                    return answer
+            whole: pa.Table = fenced.run(cursor, sql, given, None)
+            return whole
     except (duckdb.Error, RuntimeError) as error:
         raise fenced.explained(error) from error
 

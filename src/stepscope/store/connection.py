@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepscope.store.meta import TraceMeta
 
 __all__ = [
+    "FEW_ROWS",
     "add_arrow",
     "add_dictionaries",
     "add_parquet",

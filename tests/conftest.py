@@ -66,6 +66,8 @@ for setting in (
 ):
     os.environ.pop(setting, None)
 os.environ["STEPSCOPE_CACHE"] = str(KEPT / "cache")
+# Kineto reads this when a process first uses the profiler; later the capture could not quiet it any more.
+os.environ.setdefault("KINETO_LOG_LEVEL", "6")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from stepscope.store import connection
 from stepscope.store.arrow_sql import ask
-
-few = connection.few
 
 # An alarm rings at any moment of a question; nothing but KeyboardInterrupt may come of it.
 ALARMS = """
@@ -63,11 +62,11 @@ def test_an_interrupt_is_no_failed_query() -> None:
 def test_few_rows_are_answered_as_many_are(question: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given = pa.table({"a": list(range(12)), "b": [0.5, None] * 6, "c": ["name", None, "ä"] * 4})
     params = {"least": 100} if "$least" in question else None
-    asked = []
-    monkeypatch.setattr(connection, "few", lambda *words: asked.append(words) or few(*words))
+    few = Mock(wraps=connection.few)
+    monkeypatch.setattr(connection, "few", few)
     found = ask(question, params, given=given)
-    assert len(asked) == 1
+    assert few.call_count == 1
     monkeypatch.setattr(connection, "FEW_ROWS", 0)
     assert ask(question, params, given=given).equals(found)
-    assert len(asked) == 1
+    assert few.call_count == 1
     assert found.num_rows in (0, 12, 14_400)

@@ -290,8 +290,9 @@ def _widened(column: pa.Array) -> memoryview:
     import pyarrow as pa
 
     only = constant_of(column)
-    whole = only is not None and only[0] is not None
-    return view(repeated(only[0], len(column), pa.int64()) if whole else column)
+    if only is None or only[0] is None:
+        return view(column)
+    return view(repeated(only[0], len(column), pa.int64()))
 
 
 def _ops_rows(found: dict[str, Any], ops: Staged) -> pa.RecordBatch:

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from stepscope.findings.build import MANY_EVENTS
 from stepscope.present._markup import Markup, el, joined
 from stepscope.store.cutting import first_start
 from stepscope.web.grids import RowLink, coded, grid, nothing
+from stepscope.web.large import one_large_answer
 
 if TYPE_CHECKING:
     from stepscope.tables import Table
@@ -39,7 +41,12 @@ def table_of(request: Request, name: str, **options: Any) -> Table[Any]:
     """The table of an analysis, asked once for a trace."""
     opened = request.trace
     key = ("table", name, tuple(sorted(options.items())))
-    found: Table[Any] = opened.once(key, lambda: opened.trace.table(name, **options))
+
+    def made() -> Table[Any]:
+        with one_large_answer(opened.trace, MANY_EVENTS):
+            return opened.trace.table(name, **options)
+
+    found: Table[Any] = opened.once(key, made)
     return found
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.analyses._range_totals import calls_in, device_totals, steps_in, thread_totals
 from stepscope.errors import StepscopeError
+from stepscope.findings.build import MANY_EVENTS
+from stepscope.web.large import one_large_answer
 from stepscope.web.numbers import whole, wholes
 
 if TYPE_CHECKING:
@@ -33,13 +35,16 @@ def range(opened: Opened, given: Mapping[str, str]) -> dict[str, Any]:  # noqa: 
     # The calls of a whole large trace take seconds to nest: they are waited for on request.
     threads = given.get("wait") == "1" or calls_in(trace, since, until) <= _MANY_CALLS
     pending = [] if causes or tracks is not None else ["idle"]
+    with one_large_answer(trace, MANY_EVENTS):
+        devices = device_totals(trace, since, until, tracks, causes=causes)
+        totals = thread_totals(trace, since, until, tracks) if threads else None
     return {
         "from": since,
         "to": until,
         "range_ns": until - since,
         "steps": steps[:_MOST_STEPS],
         "steps_count": len(steps),
-        "devices": device_totals(trace, since, until, tracks, causes=causes),
-        "threads": thread_totals(trace, since, until, tracks) if threads else None,
+        "devices": devices,
+        "threads": totals,
         "pending": pending if threads else [*pending, "threads"],
     }

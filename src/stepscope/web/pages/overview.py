@@ -13,6 +13,7 @@ from stepscope.present.report._details import steps
 from stepscope.present.report._overview import facts, parts, phases, tiles
 from stepscope.web.links import link
 from stepscope.web.page import page
+from stepscope.web.parts import table_of
 
 if TYPE_CHECKING:
     from stepscope.web.page import Request
@@ -23,8 +24,8 @@ __all__ = ["overview"]
 @page(title="Overview", order=11)
 def overview(request: Request) -> Markup:
     """Shows devices, steps, phases, use over time, and what was recorded."""
-    report, trace = request.trace.report(), request.trace.trace
-    by_step = trace.table("steps", by="any")
+    report = request.trace.report()
+    by_step = table_of(request, "steps", by="any")
     return joined(
         [
             el("h1", "Overview"),
@@ -41,7 +42,7 @@ def overview(request: Request) -> Markup:
 
 def _over_time(request: Request) -> Markup:
     """What the time went to, slice by slice; a click shows the slice in the timeline."""
-    table = request.trace.trace.table("time_slices")
+    table = table_of(request, "time_slices")
     if not table:
         return panel("What the time went to", notes(table))
     columns: dict[str, list[int]] = {name: table.arrow[name].to_pylist() for name in table.arrow.column_names}
@@ -56,7 +57,7 @@ def _over_time(request: Request) -> Markup:
 
 
 def _devices(request: Request) -> Markup | None:
-    table = request.trace.trace.table("devices")
+    table = table_of(request, "devices")
     if not table:
         return panel("Devices", notes(table))
     heads = (
@@ -91,7 +92,7 @@ def _devices(request: Request) -> Markup | None:
 
 def _profiler(request: Request) -> Markup | None:
     """The step with the profiler and without it."""
-    table = request.trace.trace.table("profiler_costs")
+    table = table_of(request, "profiler_costs")
     overview = request.trace.report().overview
     if not overview.steps:
         return None
@@ -108,7 +109,7 @@ def _profiler(request: Request) -> Markup | None:
 
 
 def _throughput(request: Request) -> Markup:
-    table = request.trace.trace.table("throughput")
+    table = table_of(request, "throughput")
     rows = [(row.unit, units.number(row.per_second), units.number(row.per_step), row.basis) for row in table]
     heads = (("unit", ""), ("per second", "number"), ("per step", "number"), ("basis", "muted"))
     return panel("Throughput, as recorded", grid(heads, rows), notes(table))

@@ -59,7 +59,7 @@ def test_a_huge_trace_has_the_same_report(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_what_went_wrong_there_is_told(tmp_path: Path) -> None:
     trace = open_trace(str(DEMO), store=tmp_path)
     (trace.folder / "meta.json").unlink()
-    with pytest.raises(StepscopeError, match="meta.json is missing"):
+    with pytest.raises(StepscopeError, match=r"meta\.json is missing"):
         report_process.report_of_child(trace, None, ())
 
 

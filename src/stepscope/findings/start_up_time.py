@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stepscope.findings import Advice
+from stepscope.findings import Advice, Bounds
+from stepscope.findings.claims import Time
 
 if TYPE_CHECKING:
     from stepscope.analyses.start_ups import StartUp
@@ -22,9 +23,18 @@ def start_up_ns(mean_step: MeanStep, start_ups: Iterable[StartUp]) -> float:
 
 def without_start_up(advice: Advice, mean_step: MeanStep, starting_ns: float) -> Advice:
     """The advice without a promise of start-up: at worst all of it is in the waiting that it would save."""
-    low, high = advice.saving.starved_ns
-    if not starting_ns or not high:
+    if not starting_ns:
         return advice
-    most = max(0.0, min(high, mean_step.starved_ns - starting_ns))
-    least = min(most, max(0.0, low - starting_ns))
-    return replace(advice, saving=replace(advice.saving, starved_ns=(least, most)))
+    saving = advice.saving
+    starved, waited = _less(saving.starved_ns, starting_ns, mean_step.starved_ns), saving.waited_ns
+    # Loaders, peers and copies do not start up; a host that computes may.
+    if any(claim.time is Time.STARVED for claim in advice.claims):
+        waited = _less(waited, starting_ns, mean_step.step_ns - starved[1])
+    return replace(advice, saving=replace(saving, starved_ns=starved, waited_ns=waited))
+
+
+def _less(bounds: Bounds, starting_ns: float, all_ns: float) -> Bounds:
+    """What is saved of some time without start-up."""
+    low, high = bounds
+    most = max(0.0, min(high, all_ns - starting_ns))
+    return min(most, max(0.0, low - starting_ns)), most

@@ -55,10 +55,6 @@ def cpu_operators(
     if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
         return None
     rows = sorted(found, key=lambda row: (-row.starved_ns, str(row.name)))
-    named = ", ".join(
-        f"{row.name} ({units.duration(mean_step.per_step(row.starved_ns))}, {often(row.per_step, 'call')})"
-        for row in rows[:3]
-    )
     computing = min(starved, mean_step.starved_ns)
     between = min(around, mean_step.starved_ns - computing)
     copied = mean_step.per_step(
@@ -67,7 +63,8 @@ def cpu_operators(
     return Advice(
         title="The GPU waits for operators on the CPU",
         because=f"The GPU waits {units.duration(starved)} of a step "
-        f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: {named}."
+        f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: "
+        f"{', '.join(_told(row, mean_step) for row in rows[:3])}."
         + if_idle(around, "It waits {} for the Python between them.")
         + if_idle(copied, "Copies of data from pageable memory take {}."),
         saving=Saving(
@@ -91,3 +88,8 @@ def cpu_operators(
             for row in rows
         ),
     )
+
+
+def _told(row: StepOp, mean_step: MeanStep) -> str:
+    waits = units.duration(mean_step.per_step(row.starved_ns))
+    return f"{row.name} ({waits}, {often(row.per_step, 'call')})"

@@ -45,7 +45,7 @@ _MODEL = "model = model.float()    # and the batches: batch.float(), or float32 
 
 
 @rule(category=Category.PRECISION)
-def dtype_conversions(  # one parameter for each table
+def dtype_conversions(
     mean_step: MeanStep,
     facts: Facts,
     kernels: Table[Kernel],
@@ -78,14 +78,13 @@ def dtype_conversions(  # one parameter for each table
         return None
     long = sum(row.share or 0.0 for row in found if row.mean_ns >= _LONG_NS) * mean_step.busy_ns
     meant = share > _MOST_OF_IT
+    is_model = products.ns > moving_ns
     low, high = _faster_products(products, facts, mean_step)
     return Advice(
-        title="The model computes in float64"
-        if products.ns > moving_ns
-        else "Some kernels compute in float64",
+        title="The model computes in float64" if is_model else "Some kernels compute in float64",
         because=_because(device_ns, found, products, mean_step),
         saving=off_device(((0.0 if meant else long / 2) + low, moving_ns + high), mean_step),
-        certainty="possible" if meant or products.ns > moving_ns else "likely",
+        certainty="possible" if meant or is_model else "likely",
         fix=_fix(products, facts, mean_step),
         check="stepscope show kernels: no elementwise kernel with double in its name. Compare the loss, too.",
         evidence={
@@ -97,7 +96,7 @@ def dtype_conversions(  # one parameter for each table
         },
         claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE)} if found else ())
         | claims_of(products.families),
-        locations=heaviest(step_ops, mean_step) if products.ns > moving_ns else (),
+        locations=heaviest(step_ops, mean_step) if is_model else (),
     )
 
 

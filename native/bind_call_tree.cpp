@@ -42,11 +42,11 @@ void bind_call_tree(nb::module_& m) {
       .def(nb::init<>())
       .def("set_steps", [](CallTree& self, const Ints& starts, const Ints& ends) {
         same_length(starts, ends);
-        self.set_steps(copy(starts), copy(ends));
+        self.set_steps(starts.data(), ends.data(), starts.shape(0));
       }, nb::arg("starts"), nb::arg("ends"))
       .def("begin_thread", [](CallTree& self, int32_t thread, const Ints& starts, const Ints& ends) {
         same_length(starts, ends);
-        self.begin_thread(thread, copy(starts), copy(ends));
+        self.begin_thread(thread, starts.data(), ends.data(), starts.shape(0));
       }, nb::arg("thread"), nb::arg("late_starts"), nb::arg("late_ends"))
       .def("finish_thread", &CallTree::finish_thread)
       .def("hand_over", &hand_over)

@@ -9,9 +9,27 @@ namespace stepscope {
 
 // ---- stretches
 
-void Stretches::set(const std::vector<int64_t>& starts, const std::vector<int64_t>& ends) {
+void Stretches::set(const int64_t* starts, const int64_t* ends, size_t count) {
+  pieces_.clear();
+  if (!add_apart(starts, ends, count)) lay_on_one_another(starts, ends, count);
+  rewind();
+}
+
+// Mostly they come in order and none lies on another.
+bool Stretches::add_apart(const int64_t* starts, const int64_t* ends, size_t count) {
+  int64_t last = kNull;
+  for (size_t i = 0; i < count; ++i) {
+    if (ends[i] <= starts[i]) continue;
+    if (starts[i] < last) return false;
+    pieces_.push_back({starts[i], ends[i], 1});
+    last = ends[i];
+  }
+  return true;
+}
+
+void Stretches::lay_on_one_another(const int64_t* starts, const int64_t* ends, size_t count) {
   std::vector<std::pair<int64_t, int64_t>> bounds;  // when, and by how much the number of open stretches changes
-  for (size_t i = 0; i < starts.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     if (ends[i] <= starts[i]) continue;
     bounds.emplace_back(starts[i], 1);
     bounds.emplace_back(ends[i], -1);
@@ -23,6 +41,17 @@ void Stretches::set(const std::vector<int64_t>& starts, const std::vector<int64_
     open += bounds[i].second;
     if (open && bounds[i + 1].first > bounds[i].first) pieces_.push_back({bounds[i].first, bounds[i + 1].first, open});
   }
+}
+
+void Stretches::clip(const Stretches& others) {
+  std::vector<Piece> clipped;
+  size_t first = 0;
+  for (const Piece& piece : pieces_) {
+    while (first < others.pieces_.size() && others.pieces_[first].end <= piece.start) ++first;
+    for (size_t i = first; i < others.pieces_.size() && others.pieces_[i].start < piece.end; ++i)
+      clipped.push_back({std::max(piece.start, others.pieces_[i].start), std::min(piece.end, others.pieces_[i].end), piece.times});
+  }
+  pieces_ = std::move(clipped);
   rewind();
 }
 
@@ -46,9 +75,10 @@ int64_t Stretches::take(int64_t to, std::vector<Piece>* found) {
 
 CallTree::CallTree(size_t limit) : limit_(limit), slots_(1 << 12, -1) {}
 
-void CallTree::begin_thread(int32_t thread, const std::vector<int64_t>& late_starts, const std::vector<int64_t>& late_ends) {
+void CallTree::begin_thread(int32_t thread, const int64_t* late_starts, const int64_t* late_ends, size_t late) {
   steps_.rewind();
-  late_.set(late_starts, late_ends);
+  late_.set(late_starts, late_ends, late);
+  late_.clip(steps_);
   unclaimed_.clear();
   root_ = static_cast<int64_t>(nodes_.size());
   nodes_.push_back({kNull, kNull, 0, thread});

@@ -15,13 +15,18 @@ class Stretches {
   struct Piece {
     int64_t start, end, times;
   };
-  void set(const std::vector<int64_t>& starts, const std::vector<int64_t>& ends);
+  void set(const int64_t* starts, const int64_t* ends, size_t count);
+  // Leaves what lies in others.
+  void clip(const Stretches& others);
   void rewind() { at_ = 0, cursor_ = kNull; }
   // How much lies between where this was left and `to`; the pieces go to `found` if it is given.
   int64_t take(int64_t to, std::vector<Piece>* found = nullptr);
   int64_t cursor() const { return cursor_; }
 
  private:
+  bool add_apart(const int64_t* starts, const int64_t* ends, size_t count);
+  void lay_on_one_another(const int64_t* starts, const int64_t* ends, size_t count);
+
   std::vector<Piece> pieces_;
   size_t at_ = 0;
   int64_t cursor_ = kNull;
@@ -38,9 +43,9 @@ class CallTree {
   // The limit bounds memory: paths beyond it count for the call around them.
   explicit CallTree(size_t limit = size_t{1} << 23);
 
-  void set_steps(const std::vector<int64_t>& starts, const std::vector<int64_t>& ends) { steps_.set(starts, ends); }
-  // Begins a thread, whose time is held against the stretches in which a device waited for it.
-  void begin_thread(int32_t thread, const std::vector<int64_t>& late_starts, const std::vector<int64_t>& late_ends);
+  void set_steps(const int64_t* starts, const int64_t* ends, size_t steps) { steps_.set(starts, ends, steps); }
+  // Begins a thread, whose time is held against the stretches in which a device waited for it: what of them lies in steps.
+  void begin_thread(int32_t thread, const int64_t* late_starts, const int64_t* late_ends, size_t late);
   void finish_thread();
   // What of those stretches the thread spent with nothing open: it counts for another thread from now on.
   const std::vector<Stretches::Piece>& hand_over();

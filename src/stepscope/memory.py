@@ -17,6 +17,7 @@ __all__ = [
     "address_space",
     "available",
     "data_limited",
+    "free_at_once",
     "is_lack_of_memory",
     "is_limited",
     "limit_database",
@@ -32,6 +33,8 @@ _DATABASE_BYTES = 600_000_000
 _BESIDE_BYTES = 400_000_000
 """What a process takes beside its database, at most."""
 _LEAST_BYTES = 64_000_000
+_ARENAS, _OWN_MAPPING = -8, -3
+"""What mallopt() calls them: how many heaps there are, and from which size on memory is in none of them."""
 _WORDS = (
     "bad_alloc",
     "cannot allocate",
@@ -77,6 +80,21 @@ def limit_database(n_bytes: int) -> None:
 def is_limited() -> bool:
     """Whether the database of this process has to share its memory."""
     return bool(_limit)
+
+
+def free_at_once() -> None:
+    """What libraries free goes back to the machine at once, here and in processes started from here.
+
+    pyarrow and DuckDB each keep what a large question took for the next one, in each of their threads, and a
+    question to one of them finds nothing of what the other keeps. They look at these variables when they are
+    loaded. The C library, which pyarrow uses then, keeps it for each of many threads unless it is told.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    os.environ.setdefault("DUCKDB_JE_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
+    with suppress(AttributeError):  # not every C library has it
+        adjust = ctypes.CDLL(None).mallopt
+        adjust(_ARENAS, 2)
+        adjust(_OWN_MAPPING, 1 << 20)
 
 
 def release_freed() -> None:

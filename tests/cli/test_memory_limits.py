@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -195,3 +196,41 @@ def test_one_bad_time_does_not_stop_the_report(
     assert main(["info", str(tmp_path / "bad.json")]) == 0
     said_of = capsys.readouterr().out
     assert "impossible time, set aside" in said_of or "a time that is no number" in said_of
+
+
+ASKED = """
+import sys, threading
+from stepscope import memory
+if sys.argv[1:]:
+    memory.free_at_once()
+import duckdb, pyarrow as pa
+
+def said(key):
+    return int(open("/proc/self/status").read().partition(key)[2].split()[0]) >> 10
+
+def ask():
+    database.cursor().execute("FROM (SELECT i, count(*) AS n FROM range(3_000_000) t(i) GROUP BY i) LIMIT 1")
+    pa.concat_arrays([pa.array(range(10_000))] * 800).cast(pa.string())
+
+database = duckdb.connect()
+database.execute("SET threads = 2; SELECT 1").fetchall()
+pa.array([1])
+before = said("VmRSS:")
+for thread in [threading.Thread(target=ask) for _ in range(3)]:
+    thread.start()
+    thread.join()
+memory.release_freed()
+print(said("VmRSS:") - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_window_gives_back_what_answers_took() -> None:
+    """Its threads ask DuckDB and pyarrow; each of these would keep what it took for the next question."""
+
+    def kept(*words: str) -> int:
+        command = [sys.executable, "-c", ASKED, *words]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout)
+
+    assert kept() > 100
+    assert kept("at once") < 50

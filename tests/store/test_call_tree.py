@@ -248,6 +248,16 @@ def test_phases_by_their_ranges(tmp_path: Path) -> None:
     }
 
 
+def test_waiting_between_steps_belongs_to_none(tmp_path: Path) -> None:
+    # The device is idle from 12 to 80, and the launch that ends this begins at 70: 12..20 lies in the first
+    # step, 20..60 in none, 60..70 in the second. Before its first launch at 4 it waits, too, and at the end.
+    drawing = Drawing().mark(1, 0, 20).mark(2, 60, 30).frame("train.py(3): main", 0, 95)
+    drawing.launch("cudaLaunchKernel", 4, 1, corr=1).kernel("k", 6, 6, corr=1)
+    drawing.launch("cudaLaunchKernel", 70, 1, corr=2).kernel("k", 80, 5, corr=2)
+    found = rows(opened(drawing, tmp_path), "SELECT sum(starved_ns)::BIGINT AS late FROM call_tree")
+    assert found == [{"late": 4_000 + 8_000 + 10_000 + 5_000}]
+
+
 def test_where_the_device_waited(tmp_path: Path) -> None:
     # The device waits from 0 to 4 for its first launch, and from 65 to 100 for the end of the step, both on
     # thread 1. It is idle from 12 to 60. The launch that ends this begins at 50 on thread 2, so the host was

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import field
-from statistics import median
+from statistics import median_low
 from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
@@ -80,7 +80,9 @@ class HostFunction:
     ]
     longest_step_ns: Annotated[int | None, "For how long."]
     long_steps: Annotated[int | None, "In how many steps it took at least a tenth of that."]
-    usual_step_ns: Annotated[int | None, "For how long in the median step; 0 if it runs in a few steps only."]
+    usual_step_ns: Annotated[
+        int | None, "For how long in the median step, of two the shorter; 0 if in a few only."
+    ]
 
 
 # Own time of what is the host's own work: frames, and operators in them that launch nothing.
@@ -314,5 +316,7 @@ def _row(found: _Found, steps: _Steps, moment: Moment) -> HostFunction:
         longest_step=longest,
         longest_step_ns=None if longest is None else times[longest],
         long_steps=None if longest is None else sum(ns >= times[longest] / 10 for ns in times.values()),
-        usual_step_ns=round(median([*times.values(), *[0] * (steps.count - len(times))])) if times else None,
+        usual_step_ns=round(median_low([*times.values(), *[0] * (steps.count - len(times))]))
+        if times
+        else None,
     )

@@ -304,14 +304,12 @@ _LATE = """
         UNION ALL
         SELECT e.thread, l.start_ns, e.end_ns FROM last l JOIN ended e ON l.start_ns < e.end_ns
         WHERE e.thread IN (SELECT thread FROM stored.launches WHERE work_events > 0))
-    SELECT w.thread, greatest(w.start_ns, s.start_ns) AS start_ns, least(w.end_ns, s.end_ns) AS end_ns
-    FROM waited w JOIN stored.steps s ON w.start_ns < s.end_ns AND w.end_ns > s.start_ns
-    ORDER BY w.thread, 2
+    SELECT * FROM waited ORDER BY thread, start_ns
 """
 
 
 def _late_stretches(trace: Trace) -> Windows:
-    """For each thread, the times in the steps in which a device had run dry and waited for a launch of it."""
+    """For each thread, the times in which a device had run dry and waited for a launch of it."""
     import pyarrow.compute as pc
 
     found: Windows = {}

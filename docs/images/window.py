@@ -34,6 +34,11 @@ WIDTH, HEIGHT = 1280, 800
 ELSEWHERE = {
     "compile": [str(DATA / "h200_compile_default.pt.trace.json.gz")],
     "ranks": [str(DATA / f"h200_ddp_gloo_rank{rank}.pt.trace.json.gz") for rank in (0, 1)],
+    "compare": [
+        str(DATA / "faults" / "dataloader_waits.mended.light.pt.trace.json.gz"),
+        "--against",
+        str(DATA / "faults" / "dataloader_waits.faulty.light.pt.trace.json.gz"),
+    ],
 }
 """Pages that the demo profile leaves empty, and what they are shown on."""
 

@@ -15,6 +15,7 @@ from tests.samples import open_shared
 from stepscope.analyses.changed_steps import ChangedStep, changed_steps
 from stepscope.analyses.step_limits import step_limits
 from stepscope.simulation.changes import Change
+from stepscope.simulation.recording_cost import VAGUE
 from stepscope.simulation.simulator import Simulator
 
 Sides = list[tuple[str, str]]
@@ -81,6 +82,9 @@ def test_a_step_played_as_a_graph_is_as_long_as_the_real_graph(sides: Sides) -> 
 
 # ---------------------------------------------------------------- drawn by hand
 
+VAGUE_MEAN = sum(VAGUE) / 2
+"""What an event costs where nothing tells how fast the host is."""
+
 
 def test_what_recording_an_event_costs_is_spared_where_it_was_recorded(tmp_path: Path) -> None:
     # An operator costs 3.2 µs and a call 3: of 10 before the launch 3.2 go, of its 4 all but the half.
@@ -95,6 +99,23 @@ def test_no_more_is_spared_than_seven_eighths_of_what_the_host_did(tmp_path: Pat
     drawing.launch(LAUNCH, 40, 8, corr=1).kernel("k", 41, 4, corr=1)
     simulator = Simulator(opened(drawing, tmp_path))
     assert simulator.run(Change(spared=1000.0)).dur_ns == [80_000 - 35_000 - 7_000]
+
+
+def test_calls_one_after_the_other_cost_less_to_record(tmp_path: Path) -> None:
+    """Seven tenths of a millisecond that is full of them, however many they are."""
+
+    def spared(calls: int) -> int:
+        drawing = Drawing().mark(1, 0, 1_000)
+        for number in range(calls):
+            drawing.frame("train.py(1): f", 1_000 * number / calls, 900 / calls)
+        drawing.launch(LAUNCH, 999, 0.5, corr=1).kernel("k", 999.6, 0.3, corr=1)
+        (length,) = Simulator(opened(drawing, tmp_path)).run(Change(spared=VAGUE_MEAN)).dur_ns
+        return 1_000_000 - length
+
+    others = spared(0)
+    assert spared(100) - others == pytest.approx(100 * 1_000 * VAGUE_MEAN, rel=0.02)
+    assert spared(2_000) - others == pytest.approx(700_000, rel=0.02)
+    assert spared(4_000) - others == pytest.approx(700_000, rel=0.02)
 
 
 def test_a_cold_first_step_is_left_out(tmp_path: Path) -> None:

@@ -34,9 +34,11 @@ def test_products_end_a_chain_and_casts_and_short_kernels_do_not_count(tmp_path:
         ("aten::mul", MUL, 40),
         ("aten::mm", "ampere_sgemm_128x64", 50),
     ]
-    # The cast of 30 µs lies between the two; the one after the chain belongs to the product.
+    # The cast of 30 µs lies between the two, that of 70 µs beside them.
     casts = [*step[:4], ("aten::copy_", "bfloat16_copy_kernel_cuda", 70), *step[4:]]
-    assert drawn(tmp_path, step, casts) == [KernelChain("aten::mul, aten::sum", 2, 2, 60_000, 20_000, 60_000)]
+    assert drawn(tmp_path, step, casts) == [
+        KernelChain("aten::mul, aten::sum", 2, 2, 60_000, 20_000, 60_000, 70_000)
+    ]
 
 
 def test_steps_end_a_chain_too(tmp_path: Path) -> None:

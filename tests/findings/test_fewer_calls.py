@@ -5,7 +5,7 @@ from tests.findings.drawn import MS, busy_pace, drawn, mean_step
 
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Saving
-from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
+from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part, run_ahead, with_their_calls
 from stepscope.findings.mean_step import FasterDevice
 
 NODE = "autograd::engine::evaluate_function: "
@@ -75,3 +75,30 @@ def test_no_more_is_gained_than_goes() -> None:
 def test_an_empty_step_gains_nothing() -> None:
     nothing = mean_step(unprofiled_ns=(0.0, 0.0))
     assert fewer_calls(nothing, (0.5, 0.5), (MS, MS)) == Saving()
+
+
+def test_a_host_without_work_that_the_device_waited_for_runs_ahead() -> None:
+    """Of 8 ms the host alone takes 6 and the device 4: without 3 ms of the host, the device sets the pace."""
+    step = mean_step(
+        unprofiled_ns=(8.0 * MS, 8.0 * MS),
+        busy_ns=4.0 * MS,
+        starved_ns=4.0 * MS,
+        faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 0.75, 0.75)),
+    )
+    saving = Saving(waited_ns=(2.0 * MS, 3.0 * MS))
+    gain = step.gain(run_ahead(step, saving, 3.0 * MS))
+    assert (gain.low_share, gain.high_share) == pytest.approx((2 / 8, 4 / 8))
+    assert step.gain(run_ahead(step, saving, 0.0)) == step.gain(saving), "no less than it was"
+    gain = step.gain(run_ahead(step, saving, 5.0 * MS, 2.0 * MS))
+    assert gain.high_share == pytest.approx(6 / 8), "the device takes 2 ms less, too"
+
+
+def test_kernels_that_go_take_their_calls_with_them() -> None:
+    """The device takes all of 10 ms and the host alone 6: that is a limit, unless it has less to do."""
+    step = busy_pace(faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 0.6, 0.6)))
+    saving = Saving(device_ns=(7.0 * MS, 7.0 * MS))
+    assert step.gain(saving).high_share == pytest.approx(0.4, abs=0.01)
+    gain = step.gain(with_their_calls(step, saving, 0.5))
+    assert gain.low_share == step.gain(saving).low_share
+    assert gain.high_share == pytest.approx(0.7, abs=0.01)
+    assert step.gain(with_their_calls(step, saving, 0.0)).high_share == pytest.approx(0.4, abs=0.01)

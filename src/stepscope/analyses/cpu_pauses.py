@@ -15,6 +15,9 @@ __all__ = ["COMPUTES_NS", "CpuPause", "cpu_pauses"]
 _LEAST_NS = 200_000
 COMPUTES_NS = 50_000
 """An operator that launches nothing and takes as long computes: views and checks take microseconds."""
+_MAPPED_BYTES = 32 << 20
+"""Memory of the CPU that is larger than this is mapped for one tensor, and given back page by page when that
+is freed: allocators keep smaller pieces."""
 _LEAST_SHARE = 0.3
 """Part of a pause in operators on the CPU: below it, something else keeps the host."""
 
@@ -28,36 +31,57 @@ class CpuPause:
     idle_ns: Annotated[int, "Their time until the launch that ended each."]
     computing_ns: Annotated[int, "The part in operators on the CPU of 50 µs and more."]
     longest_ns: Annotated[int, "The longest."]
+    freeing_ns: Annotated[
+        int, "Time of the other pauses that follow a large copy from pageable memory, which is freed then."
+    ]
 
 
 # Whatever the thread called between the last work of the device and the next launch has launched nothing.
 # Pauses of one device lie one after the other: an operator can end in the last that began before it ends.
+# A gap lies between two works; the pause before the first work of all begins with the first step.
 _SQL = f"""
-    WITH pauses AS (
-        SELECT g.device_name AS device, g.thread, g.start_ns, g.start_ns + g.launch_delay_ns AS until
-        FROM gaps g JOIN steps s ON g.start_ns + g.launch_delay_ns > s.start_ns
-            AND g.start_ns + g.launch_delay_ns <= s.end_ns
-        WHERE g.launch_delay_ns >= {_LEAST_NS}),
+    WITH firsts AS (
+        SELECT device_name, arg_min(launch, start_ns) AS launch FROM device_work GROUP BY device_name),
+    waits AS (
+        SELECT device_name AS device, thread, before, start_ns, start_ns + launch_delay_ns AS until FROM gaps
+        UNION ALL
+        SELECT f.device_name, l.thread, NULL, (SELECT min(start_ns) FROM steps), l.start_ns
+        FROM firsts f JOIN launches l ON l.event = f.launch),
+    pauses AS (
+        SELECT w.device, w.thread, w.before, w.start_ns, w.until
+        FROM waits w JOIN steps s ON w.until > s.start_ns AND w.until <= s.end_ns
+        WHERE w.until - w.start_ns >= {_LEAST_NS}),
     driven AS (SELECT DISTINCT device, thread FROM pauses),
     ended AS (
         SELECT d.device, o.thread, o.start_ns, o.start_ns + o.dur_ns AS end_ns
         FROM ops o JOIN driven d ON d.thread = o.thread JOIN call_sites c ON c.event = o.event
         WHERE o.depth = 0 AND o.dur_ns >= {COMPUTES_NS} AND c.phase <> 'dataloader'),
     computed AS (
-        SELECT p.device, p.start_ns, p.until, sum(e.end_ns - greatest(e.start_ns, p.start_ns)) AS ns
+        SELECT p.device, p.start_ns, sum(e.end_ns - greatest(e.start_ns, p.start_ns)) AS ns
         FROM ended e ASOF JOIN pauses p
             ON p.device = e.device AND p.thread = e.thread AND p.start_ns < e.end_ns
-        WHERE e.end_ns <= p.until GROUP BY p.device, p.start_ns, p.until)
-    SELECT device, count(*) AS pauses, sum(until - start_ns)::BIGINT AS idle_ns,
-           sum(ns)::BIGINT AS computing_ns, max(until - start_ns) AS longest_ns
-    FROM computed WHERE ns >= {_LEAST_SHARE} * (until - start_ns) GROUP BY device ORDER BY device
+        WHERE e.end_ns <= p.until GROUP BY p.device, p.start_ns),
+    copied AS (
+        SELECT event FROM device_work SEMI JOIN pauses ON before = event
+        WHERE bytes >= {_MAPPED_BYTES} AND regexp_matches(name, 'Pageable -> ')),
+    told AS (
+        SELECT p.device, p.until - p.start_ns AS idle, coalesce(c.ns, 0) AS ns,
+               coalesce(c.ns, 0) >= {_LEAST_SHARE} * idle AS computes,
+               p.before IN (SELECT event FROM copied) AS freeing
+        FROM pauses p LEFT JOIN computed c ON c.device = p.device AND c.start_ns = p.start_ns)
+    SELECT device, count(*) FILTER (computes) AS pauses, sum(idle) FILTER (computes)::BIGINT AS idle_ns,
+           sum(ns) FILTER (computes)::BIGINT AS computing_ns, max(idle) FILTER (computes) AS longest_ns,
+           coalesce(sum(idle) FILTER (freeing AND NOT computes), 0)::BIGINT AS freeing_ns
+    FROM told GROUP BY device HAVING pauses > 0 ORDER BY device
 """
 
 
 @analysis(
     reads={
         "steps": ("source", "start_ns", "end_ns"),
-        "gaps": ("device_name", "start_ns", "thread", "launch_delay_ns"),
+        "gaps": ("device_name", "start_ns", "thread", "before", "launch_delay_ns"),
+        "device_work": ("event", "device_name", "launch", "start_ns", "name", "bytes"),
+        "launches": ("event", "thread", "start_ns"),
         "ops": ("event", "thread", "start_ns", "dur_ns", "depth"),
         "call_sites": ("event", "phase"),
     }

@@ -12,7 +12,7 @@ from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
 from stepscope.records import dataclass
-from stepscope.simulation.recording_cost import RECORDING_READS, Moment
+from stepscope.simulation.recording_cost import DOUBT, FRAMES_SHARE, RECORDING_READS, Moment
 from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
@@ -38,8 +38,6 @@ _PART = 0.2
 _FRAME_NS = 500
 """What recording a call adds on a host of speed 1, in code that only calls Python functions: half of
 what a frame around operators costs."""
-_RECORDING_SHARE = 0.9
-"""No more than this part of a function's time is taken for the cost of recording it."""
 _LINE = re.compile(r"\(\d+\)")
 _ROWS = 8
 _LAUNCH_SHARE = 0.25
@@ -295,7 +293,11 @@ def _row(found: _Found, steps: _Steps, moment: Moment) -> HostFunction:
     times = steps.times(found.outer)
     idle, host = _idle(found.outer), sum(node.host_ns for node in found.outer)
     cost = sum(node.frames for node in found.outer) * _FRAME_NS * idle / max(host, 1)
-    low, high = (round(min(cost * part, _RECORDING_SHARE * idle)) for part in (moment.least, moment.most))
+    most = FRAMES_SHARE * idle
+    low, high = (
+        round(min(cost * part, most * doubt))
+        for part, doubt in zip((moment.least, moment.most), DOUBT, strict=True)
+    )
     longest = max(times, key=lambda step: (times[step], -step), default=None)
     return HostFunction(
         function=_name(found.inner),

@@ -41,6 +41,7 @@ class KernelChain:
     device_ns: Annotated[int, "Summed time of its kernels."]
     shortest_ns: Annotated[int, "Summed time of the shortest kernel of each."]
     copies_ns: Annotated[int, "Summed time of the copies and casts between them."]
+    beside_ns: Annotated[int, "Summed time of the copies and casts before the first and after the last."]
 
 
 # Rows that are sorted are narrow: operators are numbers, and a stream of a device is one hash.
@@ -65,17 +66,21 @@ _SQL = f"""
     chains AS (
         SELECT list(op ORDER BY start_ns) FILTER (joins) AS called,
                count(*) FILTER (joins) AS kernels, sum(dur_ns) FILTER (joins) AS device_ns,
-               min(dur_ns) FILTER (joins) AS shortest_ns, sum(dur_ns) FILTER (NOT joins) AS copies_ns
-        FROM placed WHERE start_ns BETWEEN first_ns AND last_ns
+               min(dur_ns) FILTER (joins) AS shortest_ns,
+               sum(dur_ns) FILTER (NOT joins AND start_ns BETWEEN first_ns AND last_ns) AS copies_ns,
+               sum(dur_ns) FILTER (NOT joins AND start_ns NOT BETWEEN first_ns AND last_ns) AS beside_ns
+        FROM placed
         GROUP BY lane, step, ended HAVING count(*) FILTER (joins) > 1),
     named AS (
         SELECT kernels, device_ns, shortest_ns, coalesce(copies_ns, 0) AS copies_ns,
+               coalesce(beside_ns, 0) AS beside_ns,
                list_filter(called, lambda one, place: place = 1 OR one <> called[place - 1])[:{_MOST_OPS}]
                    AS ops
         FROM chains),
     alike AS (
         SELECT ops, kernels, count(*) AS chains, sum(device_ns)::BIGINT AS device_ns,
-               sum(shortest_ns)::BIGINT AS shortest_ns, sum(copies_ns)::BIGINT AS copies_ns
+               sum(shortest_ns)::BIGINT AS shortest_ns, sum(copies_ns)::BIGINT AS copies_ns,
+               sum(beside_ns)::BIGINT AS beside_ns
         FROM named GROUP BY ops, kernels)
     SELECT list_aggregate(list_transform(ops, lambda one: $names[one]), 'string_agg', ', ') AS ops,
            * EXCLUDE (ops)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["called_as", "fewer_calls", "host_part"]
+__all__ = ["called_as", "fewer_calls", "host_part", "run_ahead", "with_their_calls"]
 
 # How torch names the autograd node of an operator: MulBackward0 for aten::mul.
 _GRADIENT = re.compile(r"autograd::engine::evaluate_function: (\w+?)Backward\d+")
@@ -56,13 +56,46 @@ def fewer_calls(
     return of_shares(mean_step, low, max(low, high))
 
 
+def run_ahead(mean_step: MeanStep, saving: Saving, host_ns: float, device_ns: float = 0.0) -> Saving:
+    """A saving of host work that the GPU waits for, where the host may run ahead of the GPU after it.
+
+    Such work lets the GPU finish all that was launched, so that it waits for each of the next launches, too.
+    Without it the host launches the next step while the GPU works on this one: at most, the step takes as
+    long as the slower of what is left of both. So much host time goes at most, and so much GPU time with it.
+    """
+    return mean_step.up_to(saving, max(_ahead(mean_step, length, host_ns, device_ns) for length in Length))
+
+
+def with_their_calls(mean_step: MeanStep, saving: Saving, host_part: float) -> Saving:
+    """A saving of GPU work whose kernels go altogether, and with them at most this part of the host's work.
+
+    A GPU with less work waits for the host sooner, but the host has less to do, too.
+    """
+    lengths = [length for length in Length if mean_step.unprofiled_ns[length]]
+    highs = (_gain(mean_step, length, host_part, saving.device_ns[1])[1] for length in lengths)
+    return mean_step.up_to(saving, max(highs, default=0.0))
+
+
+def _ahead(mean_step: MeanStep, length: Length, host_ns: float, device_ns: float) -> float:
+    """The part of an unprofiled step that goes if the slower of what is left of host and GPU is all of it."""
+    host, device = _alone(mean_step, length)
+    step = max(mean_step.unprofiled_ns[length], host, device, 1.0)
+    return max(0.0, 1 - max(host - host_ns, device - min(device_ns, mean_step.busy_ns)) / step)
+
+
+def _alone(mean_step: MeanStep, length: Length) -> Bounds:
+    """How long the host takes for an unprofiled step with a GPU that takes no time, and how long the GPU."""
+    simulated = mean_step.faster_device
+    alone = simulated[-1].left(length) if simulated else mean_step.host_path_share
+    return mean_step.unprofiled_ns[length] * alone, mean_step.busy_ns + mean_step.waiting_ns
+
+
 def _gain(
     mean_step: MeanStep, length: Length, host_part: float, device_ns: float, *, waits_go: bool = False
 ) -> Bounds:
     """The part of an unprofiled step that these savings take off it, if it has this length."""
-    step, simulated = mean_step.unprofiled_ns[length], mean_step.faster_device
-    alone = simulated[-1].left(length) if simulated else mean_step.host_path_share
-    host, device = step * alone, mean_step.busy_ns + mean_step.waiting_ns
+    step = mean_step.unprofiled_ns[length]
+    host, device = _alone(mean_step, length)
     saved = host * host_part, min(device_ns, mean_step.busy_ns)
     left = max(host - saved[0], device - saved[1])
     slower = max(host, device, 1.0)

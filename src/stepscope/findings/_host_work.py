@@ -293,10 +293,12 @@ def host_works(rows: Iterable[HostFunction]) -> list[HostWork]:
 def saving_of(mean_step: MeanStep, works: Iterable[HostWork]) -> Saving:
     """What a step saves without these: the GPU's waiting for them, less what recording them cost."""
     rows = [work.row for work in works]
-    least = mean_step.per_step(sum(_LEAST * (row.outer_idle_ns - row.recording_high_ns) for row in rows))
-    most = mean_step.per_step(sum(row.outer_idle_ns - row.recording_low_ns for row in rows))
+    whole = sum(row.outer_idle_ns for row in rows)
     shares: list[Bounds] = []
-    for length in Length:
+    # A step is short without the profiler if recording it cost much, and so did recording these.
+    recorded = {Length.SHORT: "recording_high_ns", Length.LONG: "recording_low_ns"}
+    for length, column in recorded.items():
+        own = mean_step.per_step(whole - sum(getattr(row, column) for row in rows))
         step, starved = mean_step.unprofiled_ns[length] or 1.0, mean_step.unprofiled_starved_ns[length]
-        shares.append((min(least, starved) / step, min(most, starved) / step))
+        shares.append((min(_LEAST * own, starved) / step, min(own, starved) / step))
     return of_shares(mean_step, min(low for low, _ in shares), max(high for _, high in shares))

@@ -11,7 +11,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import IntEnum
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -176,6 +176,15 @@ class MeanStep:
             return Gain(round(min(low)), round(max(high)), low_share, high_share)
         short, long = self.measured_ns
         return Gain(round(low_share * short), round(high_share * long), low_share, high_share)
+
+    def up_to(self, saving: Saving, high_share: float) -> Saving:
+        """The same saving, if it may gain this part of the step without the profiler."""
+        more = min(
+            high_share * self.unprofiled_ns[length] - self._saved(saving, Bound.HIGH, length)
+            for length in Length
+        )
+        least, most = saving.waited_ns
+        return replace(saving, waited_ns=(least, most + max(0.0, more)))
 
     def left(self, saving: Saving) -> Bounds:
         """How long a step without the profiler takes once that is saved."""

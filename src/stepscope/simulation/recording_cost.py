@@ -11,7 +11,16 @@ from stepscope import units
 from stepscope.records import dataclass
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["COSTS_NS", "COST_KINDS", "RECORDING_READS", "Moment", "moment_of"]
+__all__ = [
+    "COSTS_NS",
+    "COST_KINDS",
+    "DOUBT",
+    "FRAMES_SHARE",
+    "RECORDING_READS",
+    "Moment",
+    "cost_kinds",
+    "moment_of",
+]
 
 COSTS_NS = {
     "operators": 3_200,
@@ -24,6 +33,11 @@ COSTS_NS = {
 }
 """What an event of each kind adds to the time of a host of speed 1. Ranges and what compiled code says of
 itself are recorded from Python; the kernels of a graph are entered one by one when it is launched."""
+
+FRAMES_SHARE = 0.7
+"""Recording takes about this part of a millisecond that is full of calls: each call does something, too, and
+where the same few functions are called again and again, recording one costs less than elsewhere."""
+_FULL_NS = 1_000_000
 
 DOUBT = (0.75, 1.25)
 """At least and at most, as parts of that, where the host's speed is known."""
@@ -57,6 +71,13 @@ COST_KINDS = {
 }
 """Where each kind of event is: one row for each, or for several at once."""
 
+_FRAMES_TOGETHER = """
+    SELECT f.thread, f.start_ns, least(1.0, {most} / d.frames) AS events
+    FROM python_frames f JOIN (
+        SELECT thread, start_ns // {full} AS part, count(*) AS frames FROM python_frames GROUP BY ALL) d
+    ON d.thread = f.thread AND d.part = f.start_ns // {full}
+"""
+
 RECORDING_READS: Reads = {
     "ops": ("start_ns", "thread", "name", "self_ns"),
     "launches": ("start_ns", "thread", "work_events", "name", "dur_ns"),
@@ -86,6 +107,15 @@ class Moment:
 def moment_of(trace: Trace) -> Moment:
     """How long recording an event takes on the host of a trace."""
     return trace.once("moment", lambda: _moment(trace))  # type: ignore[no-any-return]
+
+
+def cost_kinds(moment: Moment) -> dict[str, str]:
+    """Where each kind of event is, and how many it counts for: calls one after the other count for less."""
+    usual = (moment.least + moment.most) / 2
+    if not usual:
+        return COST_KINDS
+    most = FRAMES_SHARE * _FULL_NS / (usual * COSTS_NS["python frames"])
+    return {**COST_KINDS, "python frames": _FRAMES_TOGETHER.format(most=most, full=_FULL_NS)}
 
 
 def _moment(trace: Trace) -> Moment:

@@ -42,10 +42,10 @@ from stepscope.simulation.changes import UNCHANGED, Change, WorkKind
 from stepscope.simulation.critical_path import THREAD_WAIT_NS, leading_thread
 from stepscope.simulation.dependencies import ALL, DEPENDENCY_READS, dependencies, roles
 from stepscope.simulation.recording_cost import (
-    COST_KINDS,
     COSTS_NS,
     RECORDING_READS,
     Moment,
+    cost_kinds,
     moment_of,
 )
 from stepscope.store.columns import arrays, view
@@ -104,14 +104,13 @@ _AMOUNT = """
                     (SELECT count(*) FROM launches WHERE work_events > 0)) AS n
 """
 _INSIDE = "start_ns >= $since AND start_ns < $until"
-_SPARED = f"""
-    SELECT thread, start_ns, sum(cost)::BIGINT AS cost FROM ({
-    " UNION ALL ".join(
-        f"SELECT thread, start_ns, (events * {COSTS_NS[kind]})::BIGINT AS cost FROM ({sql}) WHERE {_INSIDE}"
-        for kind, sql in COST_KINDS.items()
-    )
-}) WHERE thread IS NOT NULL GROUP BY thread, start_ns ORDER BY thread, start_ns
+_SPARED = """
+    SELECT thread, start_ns, sum(cost)::BIGINT AS cost FROM ({kinds}) WHERE thread IS NOT NULL
+    GROUP BY thread, start_ns ORDER BY thread, start_ns
 """
+_SPARED_OF_KIND = (
+    f"SELECT thread, start_ns, (events * {{cost}})::BIGINT AS cost FROM ({{sql}}) WHERE {_INSIDE}"
+)
 _LIKE = "(SELECT unnest($patterns::VARCHAR[]) AS pattern) p ON"
 _SCALED_WORK = f"SELECT event FROM device_work SEMI JOIN {_LIKE} name GLOB pattern WHERE {_INSIDE}"
 _TO_DEVICE = "kind = 'memcpy' AND regexp_matches(name, '(?i)HtoD|HostToDevice')"
@@ -292,7 +291,9 @@ class Simulator:
             plain = self._simulation(graph, UNCHANGED)
             plain.build()
             costs = _native.PointCosts(plain)
-            for thread, time, cost in self._columns(_SPARED):
+            kinds = cost_kinds(moment_of(self._trace)).items()
+            parts = (_SPARED_OF_KIND.format(cost=COSTS_NS[kind], sql=sql) for kind, sql in kinds)
+            for thread, time, cost in self._columns(_SPARED.format(kinds=" UNION ALL ".join(parts))):
                 costs.add(thread, time, cost, part)
             self._costs[part] = costs
         return self._costs[part]

@@ -67,6 +67,17 @@ def test_a_chain_of_kernels() -> None:
     assert [place.function for place in advice.locations] == ["f"]
 
 
+def test_reductions_and_casts_beside_a_chain_may_be_fused_with_it() -> None:
+    chain = {"kernels": 4, "chains": 90, "device_ns": 36 * MS, "ops": "aten::pow, aten::mean"}
+    chain |= {"shortest_ns": 0, "copies_ns": 0, "beside_ns": 6 * MS}
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(chain,)), busy_pace())
+    # Two thirds of 3.6 ms, of which 0.6 are reductions, and of casts that take 0.6.
+    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.28), abs=0.002)
+    loss = chain | {"ops": "aten::_log_softmax"}
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(loss,)), busy_pace())
+    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.2), abs=0.002), "another rule promises that"
+
+
 def test_xla_fuses_by_itself() -> None:
     assert found(ELEMENTWISE, PRODUCTS, told=facts(kind="xplane")) is None
 

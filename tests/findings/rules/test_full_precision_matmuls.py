@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.findings.drawn import H200, MS, assert_bounded, busy_pace, drawn, facts, mean_step
 
+from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.precision import Precision
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import NotKnown
@@ -18,11 +19,14 @@ OPS = drawn(
     {"name": "aten::add", "user_frame": "train.py(9): step", "device_ns": 70 * MS},
 )
 NO_OPS = drawn(StepOp)
+NOTHING_ELSE = drawn(KernelFamily)
 
 
 def test_it_fires_with_the_ratio_of_the_peaks() -> None:
     step = busy_pace()
-    advice = assert_bounded(full_precision_matmuls(step, facts(), drawn(Precision, FP32), OPS), step)
+    advice = assert_bounded(
+        full_precision_matmuls(step, facts(), drawn(Precision, FP32), NOTHING_ELSE, OPS), step
+    )
     low, high = advice.saving.device_ns
     assert high == pytest.approx(6.7 * MS * (1 - 67 / 989))
     assert low == pytest.approx(6.7 * MS * (1 - (67 / 989) ** 0.5))
@@ -35,10 +39,31 @@ def test_it_fires_with_the_ratio_of_the_peaks() -> None:
     assert advice.locations[0].note == "5.00 ms of GPU time a step"
 
 
+def test_what_moves_results_moves_half_the_bytes_at_most() -> None:
+    step = busy_pace()
+    others = drawn(
+        KernelFamily,
+        {"family": "elementwise", "exclusive_ns": 10 * MS},
+        {"family": "normalisation", "exclusive_ns": 4 * MS},
+        {"family": "optimizer", "exclusive_ns": 9 * MS},
+    )
+    alone = full_precision_matmuls(step, facts(), drawn(Precision, FP32), NOTHING_ELSE, NO_OPS)
+    advice = assert_bounded(
+        full_precision_matmuls(step, facts(), drawn(Precision, FP32), others, NO_OPS), step
+    )
+    assert alone is not None
+    assert advice.saving.device_ns[0] == alone.saving.device_ns[0]
+    assert advice.saving.device_ns[1] - alone.saving.device_ns[1] == pytest.approx(0.7 * MS)
+    narrow = {**FP32, "precision": "bf16", "total_ns": 10 * MS}
+    mixed = full_precision_matmuls(step, facts(), drawn(Precision, FP32, narrow), others, NO_OPS)
+    assert mixed is not None
+    assert mixed.saving.device_ns == alone.saving.device_ns, "the others may have 16 bits already"
+
+
 def test_no_kernel_gets_shorter_than_kernels_are() -> None:
     step = busy_pace()
     many = drawn(Precision, {**FP32, "calls": 10_000})
-    advice = assert_bounded(full_precision_matmuls(step, facts(), many, NO_OPS), step)
+    advice = assert_bounded(full_precision_matmuls(step, facts(), many, NOTHING_ELSE, NO_OPS), step)
     low, high = advice.saving.device_ns
     assert low == pytest.approx(6.7 * MS - 6.0 * MS)
     assert high == pytest.approx(6.7 * MS - 2.0 * MS)
@@ -47,7 +72,7 @@ def test_no_kernel_gets_shorter_than_kernels_are() -> None:
 def test_convolutions_are_told_to_cudnn() -> None:
     step = busy_pace()
     found = drawn(Precision, {**FP32, "family": "convolution"})
-    advice = assert_bounded(full_precision_matmuls(step, facts(), found, NO_OPS), step)
+    advice = assert_bounded(full_precision_matmuls(step, facts(), found, NOTHING_ELSE, NO_OPS), step)
     assert "torch.backends.cudnn.allow_tf32 = True" in advice.fix
     assert advice.claims == {Claim(Time.DEVICE, Part.CONVOLUTION)}
 
@@ -57,59 +82,73 @@ def test_what_is_left_beside_tf32_is_said_where_nothing_runs_in_16_bits() -> Non
     little = {**FP32, "calls": 30, "total_ns": round(0.5 * MS)}
     tf32 = {"family": "convolution", "precision": "tf32", "calls": 100, "total_ns": 40 * MS}
     advice = assert_bounded(
-        full_precision_matmuls(step, facts(), drawn(Precision, little, tf32), NO_OPS), step
+        full_precision_matmuls(step, facts(), drawn(Precision, little, tf32), NOTHING_ELSE, NO_OPS), step
     )
     assert "Another 4.00 ms goes to convolutions in TF32. Nothing runs in 16 bits." in advice.because
     assert advice.claims == {Claim(Time.DEVICE, Part.MATMUL)}
     half = {"family": "matmul", "precision": "bf16", "calls": 100, "total_ns": 40 * MS}
-    assert full_precision_matmuls(step, facts(), drawn(Precision, little, tf32, half), NO_OPS) is None
+    assert (
+        full_precision_matmuls(step, facts(), drawn(Precision, little, tf32, half), NOTHING_ELSE, NO_OPS)
+        is None
+    )
 
 
 def test_attention_in_fp32_is_a_matter_of_tf32_where_products_are() -> None:
     step = busy_pace()
     attention = {"family": "attention", "precision": "fp32", "calls": 40, "total_ns": 20 * MS}
-    advice = assert_bounded(full_precision_matmuls(step, facts(), drawn(Precision, attention), NO_OPS), step)
+    advice = assert_bounded(
+        full_precision_matmuls(step, facts(), drawn(Precision, attention), NOTHING_ELSE, NO_OPS), step
+    )
     assert advice.title == "Attention runs in full precision"
     tf32 = {"family": "matmul", "precision": "tf32", "calls": 100, "total_ns": 40 * MS}
-    assert full_precision_matmuls(step, facts(), drawn(Precision, attention, tf32), NO_OPS) is None
+    assert (
+        full_precision_matmuls(step, facts(), drawn(Precision, attention, tf32), NOTHING_ELSE, NO_OPS) is None
+    )
 
 
 def test_fp64_is_for_the_rule_about_float64() -> None:
     found = drawn(Precision, {**FP32, "precision": "fp64"})
-    assert full_precision_matmuls(busy_pace(), facts(), found, NO_OPS) is None
+    assert full_precision_matmuls(busy_pace(), facts(), found, NOTHING_ELSE, NO_OPS) is None
 
 
 def test_old_devices_have_fp16_alone() -> None:
     step = busy_pace()
     told = facts(devices=(_like_h200(peak_flops={"fp32": 15.7e12, "fp16": 125e12}),))
-    advice = assert_bounded(full_precision_matmuls(step, told, drawn(Precision, FP32), NO_OPS), step)
+    advice = assert_bounded(
+        full_precision_matmuls(step, told, drawn(Precision, FP32), NOTHING_ELSE, NO_OPS), step
+    )
     assert "float16" in advice.fix
     assert "GradScaler" in advice.fix
     assert "TF32" not in advice.fix
 
 
 def test_it_is_silent_without_fp32_and_where_it_is_little() -> None:
-    assert full_precision_matmuls(busy_pace(), facts(), drawn(Precision), NO_OPS) is None
+    assert full_precision_matmuls(busy_pace(), facts(), drawn(Precision), NOTHING_ELSE, NO_OPS) is None
     half = drawn(Precision, {**FP32, "precision": "bf16"})
-    assert full_precision_matmuls(busy_pace(), facts(), half, NO_OPS) is None
+    assert full_precision_matmuls(busy_pace(), facts(), half, NOTHING_ELSE, NO_OPS) is None
     little = drawn(Precision, {**FP32, "total_ns": 4 * MS})
-    assert full_precision_matmuls(busy_pace(), facts(), little, NO_OPS) is None
-    assert full_precision_matmuls(busy_pace(), facts(), little, NO_OPS, least_share=0.01) is not None
+    assert full_precision_matmuls(busy_pace(), facts(), little, NOTHING_ELSE, NO_OPS) is None
+    assert (
+        full_precision_matmuls(busy_pace(), facts(), little, NOTHING_ELSE, NO_OPS, least_share=0.01)
+        is not None
+    )
 
 
 def test_it_is_silent_where_the_host_sets_the_pace_and_kernels_are_short() -> None:
     step = mean_step(busy_ns=0.5 * MS, starved_ns=9.5 * MS, host_path_share=1.0)
     short = drawn(Precision, {**FP32, "calls": 400, "total_ns": 2 * MS})
-    assert full_precision_matmuls(step, facts(), short, NO_OPS) is None
-    assert full_precision_matmuls(step, facts(), short, NO_OPS, least_gain=0.0) is not None
+    assert full_precision_matmuls(step, facts(), short, NOTHING_ELSE, NO_OPS) is None
+    assert full_precision_matmuls(step, facts(), short, NOTHING_ELSE, NO_OPS, least_gain=0.0) is not None
     long = drawn(Precision, {**FP32, "calls": 100, "total_ns": 2 * MS})
-    assert full_precision_matmuls(step, facts(), long, NO_OPS) is not None
+    assert full_precision_matmuls(step, facts(), long, NOTHING_ELSE, NO_OPS) is not None
 
 
 def test_an_unknown_device_is_said() -> None:
     for devices in ((), (_like_h200(peak_flops={}),)):
         with pytest.raises(NotKnown, match="not recognised"):
-            full_precision_matmuls(busy_pace(), facts(devices=devices), drawn(Precision, FP32), NO_OPS)
+            full_precision_matmuls(
+                busy_pace(), facts(devices=devices), drawn(Precision, FP32), NOTHING_ELSE, NO_OPS
+            )
 
 
 def _like_h200(**told: object) -> DeviceFacts:

@@ -133,8 +133,10 @@ def test_functions_that_do_work_of_the_host_are_named() -> None:
     assert "num_workers" in advice.fix
     gain = mean_step().gain(advice.saving)
     # Of 3 ms, 0.2–0.5 ms are recording; without the profiler the GPU waits 2–4 ms of 7–9.
-    assert gain.low_share == pytest.approx(2.0 / 9, rel=0.01)
-    assert gain.high_share == pytest.approx(2.8 / 9, rel=0.01)
+    # A long step is one that recording added little to.
+    assert gain.low_share == pytest.approx(0.8 * 2.8 / 9, rel=0.01)
+    # The host alone takes 7.2 of 9 ms, so without 2.8 ms the GPU sets the pace: it takes 5.
+    assert gain.high_share == pytest.approx(4 / 9, rel=0.01)
 
 
 def test_what_some_steps_call_loading_waiting_and_torch_itself_are_left_to_others() -> None:

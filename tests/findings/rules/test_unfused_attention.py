@@ -6,6 +6,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, fix_for, 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.mean_step import FasterDevice
 from stepscope.findings.program import Framework
 from stepscope.findings.rules.unfused_attention import unfused_attention
 
@@ -64,6 +65,17 @@ def test_copies_that_put_heads_into_order_may_go() -> None:
     advice = assert_bounded(unfused_attention(step, drawn(Attention, BY_HAND), ops), step)
     kept = 2 * 2048 * 64 / (2 * 2048 * 64 + 4 * 1024 * 1024)
     assert advice.saving.device_ns[1] == pytest.approx(5.0 * MS * (1 - kept) + 0.5 * MS)
+
+
+def test_the_host_no_longer_calls_these_operators() -> None:
+    step = busy_pace(faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 0.6, 0.6)))
+    rows = drawn(Attention, BY_HAND | {"forward_ns": 40 * MS, "backward_ns": 30 * MS})
+    others = {"name": "aten::linear", "host_ns": 10 * MS}
+    called = {"name": "aten::softmax", "host_ns": 30 * MS}
+    without = assert_bounded(unfused_attention(step, rows, drawn(StepOp, others)), step)
+    advice = assert_bounded(unfused_attention(step, rows, drawn(StepOp, others, called)), step)
+    assert step.gain(without.saving).high_share == pytest.approx(0.4, abs=0.01), "the host alone takes 6 ms"
+    assert step.gain(advice.saving).high_share > 0.6
 
 
 def test_without_sizes_all_but_the_shortest_kernels_may_go() -> None:

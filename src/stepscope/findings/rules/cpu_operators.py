@@ -8,6 +8,7 @@ from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._copying import large, moving
+from stepscope.findings._fewer_calls import run_ahead
 from stepscope.findings._phrases import if_idle, often
 from stepscope.findings._starvation import around_computing, computed_on_host, partly_computed_on_host
 from stepscope.findings.claims import Claim, Part, Time
@@ -44,8 +45,9 @@ def cpu_operators(
     Gain: on the GPU, or in worker processes, this time is gone.
 
     - at most: the GPU's waiting for these operators, and all of a pause that has little else in it: the
-      Python between them prepares the same data. Large copies from pageable memory go as well: workers hand
-      over pinned memory, and what is computed on the GPU is copied before it becomes larger.
+      Python between them prepares the same data. Large copies from pageable memory go as well, and the time
+      in which such memory is given back: workers hand over pinned memory, and what is computed on the GPU is
+      copied before it becomes larger. The host then launches the next step while the GPU works on this one.
     - at least: seven tenths of that without copies, because each still has to be launched, or its result to
       be fetched.
     """
@@ -60,18 +62,20 @@ def cpu_operators(
     copied = mean_step.per_step(
         sum(row.exposed_ns for row in moving(copies, "HtoD", "pageable") if large(row))
     )
+    freeing = mean_step.per_step(sum(row.freeing_ns for row in cpu_pauses if row.device == mean_step.device))
+    # Recording adds microseconds to an operator: these are too long to be stretched by it.
+    saving = Saving(
+        starved_ns=(_SURE * between, between), waited_ns=(_SURE * computing, computing + freeing + copied)
+    )
     return Advice(
         title="The GPU waits for operators on the CPU",
         because=f"The GPU waits {units.duration(starved)} of a step "
         f"({units.share(mean_step.share(starved))}) for operators that compute on the CPU: "
         f"{', '.join(_told(row, mean_step) for row in rows[:3])}."
         + if_idle(around, "It waits {} for the Python between them.")
-        + if_idle(copied, "Copies of data from pageable memory take {}."),
-        saving=Saving(
-            # Recording adds microseconds to an operator: these are too long to be stretched by it.
-            starved_ns=(_SURE * between, between),
-            waited_ns=(_SURE * computing, computing + copied),
-        ),
+        + if_idle(copied, "Copies of data from pageable memory take {}.")
+        + if_idle(freeing, "After them it waits {}: large memory of the CPU is given back."),
+        saving=run_ahead(mean_step, saving, computing + between + freeing, copied),
         certainty="likely",
         fix=_FIX,
         check="stepscope show step_ops: these operators launch work, or are gone.",
@@ -80,6 +84,7 @@ def cpu_operators(
             "starved_share": mean_step.share(starved),
             "around_ns": round(around),
             "copied_ns": round(copied),
+            "freeing_ns": round(freeing),
             "calls_per_step": sum(row.per_step for row in rows),
         },
         claims=frozenset({Claim(Time.STARVED, Part.PYTHON)}),

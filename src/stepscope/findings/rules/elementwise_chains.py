@@ -75,6 +75,7 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     host and GPU sets the pace.
 
     - at most: n is the number of such kernels for each matrix product, attention, convolution or collective.
+      Norms and reductions go into the fused kernels, and so do the casts before and after a chain.
     - at least: n is their number for each kernel of those, because a product and its gradients are several
       kernels. 3/4 of the time goes, because the fused kernel reads more inputs; 1/2 if there is a backward
       pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
@@ -95,7 +96,9 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     if few or chains.length < LEAST_CHAIN or _are_distances(kernel_chains):
         return _long_chains(mean_step, own, step_ops, places_of(ops), least_share)
     copies_ns = mean_step.per_step(sum(row.copies_ns for row in kernel_chains))
-    saving = _saving(chains, copies_ns, mean_step, step_ops)
+    joined_ns = max(chains.time_ns, mean_step.per_step(sum(row.device_ns for row in own)))
+    joined_ns += mean_step.per_step(sum(row.beside_ns for row in own))
+    saving = _saving(chains, (chains.time_ns + copies_ns, joined_ns + copies_ns), mean_step, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return _advice(chains, saving, mean_step, places_of(ops))
@@ -176,15 +179,16 @@ def _fix(first: str | None = None) -> Fix:
     return fix_of(*([first] if first else []), line(Change.COMPILE, text))
 
 
-def _saving(chains: _Chains, copies_ns: float, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
+def _saving(chains: _Chains, times_ns: Bounds, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
+    """What is saved if kernels that take so long are fused: those that surely are, and all that may be."""
     low, high = chains.parts
-    time_ns = min(mean_step.busy_ns, chains.time_ns + copies_ns)
+    time_ns, most_ns = (min(mean_step.busy_ns, ns) for ns in times_ns)
     trains = any(op.phase == "backward" for op in step_ops)
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
     return fewer_calls(
         mean_step,
         (0.75 * low * host, high * host),
-        (time_ns * low * (0.5 if trains else 0.75), time_ns * high),
+        (time_ns * low * (0.5 if trains else 0.75), most_ns * high),
     )
 
 

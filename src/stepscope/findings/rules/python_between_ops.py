@@ -10,6 +10,7 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.lines import Line
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.findings import Advice, Bounds, Category, Location, NotKnown, Saving, rule
+from stepscope.findings._fewer_calls import run_ahead
 from stepscope.findings._host_work import HostWork, host_works, saving_of
 from stepscope.findings._phrases import if_idle
 from stepscope.findings._starvation import Starvation, starvation_of
@@ -54,12 +55,13 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     Gain, where stacks name functions that do little else than work of the host, such as preparing data,
     logging or metrics, if these hold most of such waiting:
 
-    - at most: the GPU's waiting for them, less the cost of recording them.
+    - at most: the GPU's waiting for them, less the cost of recording them. The host then launches the next
+      step while the GPU works on this one, so the step takes as long as the slower of the two.
     - at least: four fifths of that, because in a thread they still take some of the interpreter's time.
 
     Gain otherwise: a plain eager program spends about half as much time between its operators as in them.
 
-    - at most: all of the time between operators, except `ordinary_ns` in each gap.
+    - at most: all of the time between operators, except `ordinary_ns` in each gap; the host then runs ahead.
     - at least: with stacks, which slow Python down, what exceeds the time in operators. Without stacks, what
       exceeds `ordinary_share` of it, without the longest single pause.
     - with stacks, no more than the own time of functions outside of torch that take 1 % of the step or more.
@@ -105,10 +107,11 @@ def _named(mean_step: MeanStep, starved: Starvation, works: list[HostWork]) -> A
     first, *others = works
     places = dict.fromkeys(place for work in works for place in work.locations(mean_step))
     more = ", ".join(f"`{work.called}`" for work in others)
+    own_ns = mean_step.per_step(sum(work.row.outer_idle_ns - work.row.recording_low_ns for work in works))
     return Advice(
         title=f"The GPU waits for {first.title}",
         because=first.story(mean_step) + (f" It waits for {more} as well." if more else ""),
-        saving=saving_of(mean_step, works),
+        saving=run_ahead(mean_step, saving_of(mean_step, works), own_ns),
         certainty="likely",
         fix=fix_of(*dict.fromkeys(work.kind.fix for work in works[:2])),
         check="stepscope show host_functions: the function is gone, or takes less of the step.",
@@ -128,13 +131,14 @@ def _named(mean_step: MeanStep, starved: Starvation, works: list[HostWork]) -> A
 def _advice(
     mean_step: MeanStep, starved: Starvation, bounds: Bounds, places: tuple[Location, ...], *, stacks: bool
 ) -> Advice:
+    saving = Saving(starved_ns=bounds) if stacks else Saving(waited_ns=bounds)
     return Advice(
         title="The GPU waits for Python code between operators",
         because=f"The GPU waits {units.duration(starved.python_ns)} of a step "
         f"({units.share(mean_step.share(starved.python_ns))}) while the host runs Python between operators."
         + if_idle(starved.dispatch_ns, "It waits {} while the host is inside operators.")
         + ("" if stacks else " Record with with_stack=True to see which functions it is."),
-        saving=Saving(starved_ns=bounds) if stacks else Saving(waited_ns=bounds),
+        saving=run_ahead(mean_step, saving, bounds[1]),
         certainty="likely" if stacks else "possible",
         fix=fix_of(line(Change.LOG_LESS, _FIX)),
         check="stepscope show idle_gaps: less of 'Python between ops' than of 'host op'.",

@@ -9,6 +9,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
+from stepscope.findings._fewer_calls import called_as, host_part, with_their_calls
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line, sixteen_bits
@@ -34,6 +35,11 @@ _ARGUMENTS: dict[str | None, str] = {
     "some": ", attn_mask=mask",
     "causal": ", is_causal=True",
 }
+_CALLED = re.compile(
+    r"aten::(matmul|bmm|baddbmm|einsum|_?softmax|masked_fill_?|where|(native_)?dropout"
+    r"|scaled_dot_product_attention)"
+)
+"""What hand-written attention calls, as far as the names tell."""
 _VIEW = re.compile(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = re.compile(r"aten::(badd)?bmm")
 _PASSES = 4
@@ -54,7 +60,7 @@ def unfused_attention(
     - at most: it takes as long as moving queries, keys, values and results once, by their part of all bytes
       that are moved now (scores of length × length go through memory four times or more); 4 µs a call if
       sizes were not recorded. Copies that reorder heads go as well, and half of the GPU's waiting for these
-      operators, because projections and views stay.
+      operators, because projections and views stay. The host no longer calls these operators.
     - at least: all that is not a product goes (softmax, masks, scales), as measured. Nothing if sizes were
       not recorded and the softmax takes less time than copies of queries, keys or values: the sequences may
       be too short.
@@ -69,10 +75,13 @@ def unfused_attention(
     calls = mean_step.per_step(sum(row.forward_calls + row.backward_calls for row in rows))
     starved_ns = 0.5 * mean_step.with_latency(mean_step.per_step(sum(op.starved_ns for op in around)))
     low, high = _saved(rows, step_ops, calls, mean_step)
+    saving = Saving(starved_ns=(0.0, starved_ns), device_ns=(0.0 if short else low, high))
     return Advice(
         title="Attention is not fused and writes its scores to memory",
         because=_because(main, around, ns, calls, mean_step),
-        saving=Saving(starved_ns=(0.0, starved_ns), device_ns=(0.0 if short else low, high)),
+        saving=saving
+        if short
+        else with_their_calls(mean_step, saving, host_part(_called(step_ops), step_ops)),
         certainty="possible" if short else "likely",
         fix=_fix(main, around),
         check="stepscope show attention: the backend is flash, cudnn, memory-efficient or flex.",
@@ -145,6 +154,11 @@ def _around(step_ops: Iterable[StepOp], main: Attention) -> list[StepOp]:
             if found := [op for op in ops if op.name == name and op.device_ns]:
                 return found
     return [op for op in ops if _SOFTMAX.fullmatch(op.name or "") or _PRODUCT.fullmatch(op.name or "")]
+
+
+def _called(step_ops: Iterable[StepOp]) -> list[StepOp]:
+    """What the program calls for attention, and autograd for its gradients."""
+    return [op for op in step_ops if op.within is None and _CALLED.fullmatch(called_as(op) or "")]
 
 
 def _because(main: Attention, around: Iterable[StepOp], ns: float, calls: float, mean_step: MeanStep) -> str:

@@ -72,9 +72,10 @@ COST_KINDS = {
 """Where each kind of event is: one row for each, or for several at once."""
 
 _FRAMES_TOGETHER = """
-    SELECT f.thread, f.start_ns, least(1.0, {most} / d.frames) AS events
-    FROM python_frames f JOIN (
-        SELECT thread, start_ns // {full} AS part, count(*) AS frames FROM python_frames GROUP BY ALL) d
+    SELECT f.thread, f.start_ns, coalesce({most} / d.frames, 1.0) AS events
+    FROM python_frames f LEFT JOIN (
+        SELECT thread, start_ns // {full} AS part, count(*) AS frames FROM python_frames
+        WHERE start_ns >= $since AND start_ns < $until GROUP BY ALL HAVING frames > {most}) d
     ON d.thread = f.thread AND d.part = f.start_ns // {full}
 """
 
@@ -110,7 +111,10 @@ def moment_of(trace: Trace) -> Moment:
 
 
 def cost_kinds(moment: Moment) -> dict[str, str]:
-    """Where each kind of event is, and how many it counts for: calls one after the other count for less."""
+    """Where each kind of event is between $since and $until, and how many it counts for.
+
+    Calls one after the other count for less.
+    """
     usual = (moment.least + moment.most) / 2
     if not usual:
         return COST_KINDS

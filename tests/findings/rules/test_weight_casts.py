@@ -12,6 +12,7 @@ from stepscope.analyses.product_casts import ProductCasts
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, NotKnown
+from stepscope.findings.mean_step import FasterDevice, MeanStep
 from stepscope.findings.rules.weight_casts import weight_casts
 
 
@@ -64,11 +65,12 @@ def found(
     shapes: tuple[dict[str, Any], ...] = (),
     casts: tuple[dict[str, Any], ...] = (),
     kernels: tuple[dict[str, Any], ...] = (),
+    step: MeanStep | None = None,
     **thresholds: Any,
 ) -> Advice | None:
     families = [{"family": row["family"], "total_ns": row["total_ns"]} for row in kernels]
     return weight_casts(
-        busy_pace(),
+        step or busy_pace(),
         drawn(StarvingPhase, {"phase": "forward", "launches": 1000}),
         drawn(StepOp, *ops),
         drawn(OpOfShape, *shapes),
@@ -128,6 +130,20 @@ def test_in_inference_other_kernels_in_fp32_may_take_half_as_long() -> None:
     assert advice.saving.device_ns == pytest.approx((0.0, 2.0 * MS))
     trained = assert_bounded(found(PRODUCTS, *AUTOCAST, BACKWARD, kernels=kernels), busy_pace())
     assert trained.saving.device_ns == pytest.approx((0.0, 1.0 * MS))
+
+
+def test_in_inference_the_host_calls_no_casts_either() -> None:
+    """The host alone takes 9.5 of 10 ms, and a third of that for casts."""
+    late = busy_pace(faster_device=(FasterDevice(1.0, 1.0, 1.0), FasterDevice(0.0, 0.95, 0.95)))
+    ops = (PRODUCTS | {"host_ns": 100}, *BY_HAND[:1], BY_HAND[1] | {"host_ns": 50})
+    outer = {"name": "aten::add", "phase": "forward", "host_ns": 50}
+    advice = assert_bounded(found(*ops, outer, shapes=SHAPES, step=late), late)
+    plain = assert_bounded(found(PRODUCTS, *BY_HAND, shapes=SHAPES, step=late), late)
+    assert late.gain(plain.saving).high_share == pytest.approx(0.05, abs=0.01)
+    assert late.gain(advice.saving).high_share > late.gain(plain.saving).high_share
+    assert late.gain(advice.saving).low_share == late.gain(plain.saving).low_share
+    trained = assert_bounded(found(*ops, outer, BACKWARD, shapes=SHAPES, step=late), late)
+    assert late.gain(trained.saving).high_share == pytest.approx(0.05, abs=0.01)
 
 
 def test_casts_that_take_longer_than_any_inputs_are_of_weights() -> None:

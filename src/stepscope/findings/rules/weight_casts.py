@@ -14,6 +14,7 @@ from stepscope.analyses.product_casts import WEIGHTED, ProductCasts
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Certainty, NotKnown, Saving, rule
+from stepscope.findings._fewer_calls import host_part, with_their_calls
 from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of, waits_of
 from stepscope.findings._phrases import if_idle, times
 from stepscope.findings.claims import Claim, Part, Time
@@ -66,7 +67,7 @@ def weight_casts(  # noqa: PLR0913, PLR0917  # one parameter for each table
 
     - at most: all GPU time of the casts, and all of the GPU's waiting for them. Without recorded shapes, of
       all casts inside operators, because without autocast nothing is cast. In inference also half of the
-      time of elementwise kernels in fp32, because then they work on bf16, too.
+      time of elementwise kernels in fp32, because then they work on bf16, too, and the host's time for casts.
     - at least: all of that in inference, half of it in training, because an optimizer that keeps fp32 weights
       casts them once for each update.
     - at least, without recorded shapes: autocast casts the input of a product first, so the casts after that
@@ -96,6 +97,9 @@ def weight_casts(  # noqa: PLR0913, PLR0917  # one parameter for each table
         starved_ns=(casts.least_starved * starved[0], starved[1]),
         device_ns=(casts.least_device * device_ns, min(mean_step.busy_ns, device_ns + halved_ns)),
     )
+    if not trains:  # the host does not call them either
+        called = host_part(every, step_ops) * _part(casts.cost.launches, whole.launches)
+        saving = with_their_calls(mean_step, saving, called)
     if (
         mean_step.share(starved[1] + device_ns) < least_share
         or mean_step.gain(saving).high_share < LEAST_GAIN

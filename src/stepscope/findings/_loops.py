@@ -115,7 +115,8 @@ _ALIKE = LoopKind(
         Change.ONE_CALL,
         """\
 y = f(torch.stack(inputs))    # one call for all, if no call needs the result of another
-y = torch.vmap(f)(torch.stack(inputs))    # if f takes one input at a time""",
+y = torch.vmap(f)(torch.stack(inputs))    # if f takes one input at a time
+y = f(x)    # before the loop, for what has the same input in every turn: an encoded text, a mask""",
     ),
     can_merge=False,
 )

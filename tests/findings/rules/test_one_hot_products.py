@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+from tests.findings.test_library import LIBRARY
+from tests.samples import reported
 
 from stepscope.analyses.one_hot_products import OneHotProduct
 from stepscope.findings import Advice
@@ -36,3 +38,11 @@ def test_products_go_and_the_gradient_may() -> None:
 def test_it_is_silent_where_it_is_little() -> None:
     assert found(product_ns=MS // 100, gradient_ns=0, filling_ns=0) is None
     assert one_hot_products(busy_pace(), drawn(OneHotProduct)) is None
+
+
+@pytest.mark.slow
+def test_codes_looked_up_by_a_product() -> None:
+    """A real program: without the product its step is 20 % shorter."""
+    report = reported(LIBRARY / "eleventh_tile_codec.faulty.full.pt.trace.json.gz")
+    (one,) = [finding for finding in report.findings[:2] if finding.id == "one-hot-products"]
+    assert one.gain.low_share < 0.202 < one.gain.high_share

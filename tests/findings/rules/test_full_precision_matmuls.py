@@ -60,6 +60,26 @@ def test_what_moves_results_moves_half_the_bytes_at_most() -> None:
     assert mixed.saving.device_ns == alone.saving.device_ns, "the others may have 16 bits already"
 
 
+def test_conversions_beside_16_bits_go_unless_autocast_makes_them() -> None:
+    step = busy_pace()
+    mixed = drawn(
+        Precision, {**FP32, "total_ns": 30 * MS}, {**FP32, "precision": "bf16", "total_ns": 10 * MS}
+    )
+    copied = {"name": "aten::_to_copy", "within": "aten::to", "device_ns": 20 * MS}
+    in_model = {"name": "aten::to", "device_ns": 20 * MS}
+    by_autocast = {**in_model, "within": "aten::linear"}
+    alone, asked, cast = (
+        assert_bounded(full_precision_matmuls(step, facts(), mixed, NOTHING_ELSE, drawn(StepOp, *ops)), step)
+        for ops in ((), (in_model, copied), (by_autocast, copied))
+    )
+    assert asked.saving.device_ns[0] == alone.saving.device_ns[0]
+    assert asked.saving.device_ns[1] - alone.saving.device_ns[1] == pytest.approx(2 * MS)
+    assert "conversions between data types take another 2.00 ms" in asked.because
+    assert "autocast_adapter_dtype=False" in asked.fix
+    assert cast.saving == alone.saving
+    assert "autocast_adapter_dtype" not in cast.fix
+
+
 def test_no_kernel_gets_shorter_than_kernels_are() -> None:
     step = busy_pace()
     many = drawn(Precision, {**FP32, "calls": 10_000})

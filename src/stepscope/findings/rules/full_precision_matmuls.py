@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.precision import Precision
+from stepscope.analyses.product_casts import WEIGHTED
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, NotKnown, rule
 from stepscope.findings._products import (
@@ -32,6 +34,7 @@ __all__ = ["full_precision_matmuls"]
 FULL = ("fp32",)
 
 _MOVING = ("elementwise", "normalisation", "copy")
+_PARTS = "head = head.to(model.dtype)    # parts in fp32 beside 16 bits; peft: autocast_adapter_dtype=False"
 
 
 @rule(category=Category.PRECISION)
@@ -51,7 +54,8 @@ def full_precision_matmuls(  # noqa: PLR0913  # one parameter for each table
 
     - at most: each gets faster in the ratio of the GPU's peaks for its data type and for bf16 (fp16 if there
       is no bf16). No kernel gets shorter than 2 µs. If nothing runs in 16 bits yet, elementwise kernels,
-      norms and copies take half as long, because they move half the bytes.
+      norms and copies take half as long, because they move half the bytes. If others run in 16 bits without
+      autocast, conversions go.
     - at least: each gets faster by the square root of that. TF32 gains this much with sizes that come near
       its peak, and bf16 with sizes that do not. No kernel gets shorter than 6 µs.
 
@@ -71,21 +75,24 @@ def full_precision_matmuls(  # noqa: PLR0913  # one parameter for each table
     if device is None or half is None:
         raise NotKnown("the bf16 peak of this GPU is not known: its name is not recognised")
     low, high = saved_ns(full, half, device, mean_step)
-    high += 0.0 if narrow.ns or not high else _moved_ns(kernel_families, mean_step) / 2
+    converted_ns = _converted_ns(step_ops, mean_step) if narrow.ns else 0.0
+    if high:
+        high += converted_ns if narrow.ns else _moved_ns(kernel_families, mean_step) / 2
     saving = off_device((low, high), mean_step)
     if not saving.device_ns[1] or not is_worth(full, counted, saving, mean_step, least_gain):
         return None
     return Advice(
         title=f"{full.subject} in full precision",
-        because=_because(full, device, half, mean_step) + _beside(tf32, narrow),
+        because=_because(full, device, half, mean_step) + _beside(tf32, narrow, converted_ns),
         saving=saving,
         certainty="likely",
-        fix=_fix(full, device, half),
+        fix=_fix(full, device, half, parts=bool(converted_ns)),
         check="stepscope show precision: the time moves from fp32 to tf32 or 16 bits. Compare the loss, too.",
         evidence={
             "full_precision_ns": round(full.ns),
             "tf32_ns": round(tf32.ns),
             "narrow_ns": round(narrow.ns),
+            "converted_ns": round(converted_ns),
             "full_precision_calls_per_step": full.calls,
             "busy_share": full.ns / mean_step.work_ns,
         },
@@ -99,6 +106,13 @@ def _moved_ns(kernel_families: Iterable[KernelFamily], mean_step: MeanStep) -> f
     return mean_step.per_step(sum(row.exclusive_ns for row in kernel_families if row.family in _MOVING))
 
 
+def _converted_ns(step_ops: Table[StepOp], mean_step: MeanStep) -> float:
+    """The time of conversions that the program asks for; none if it leaves them to autocast."""
+    if any(op.name == "aten::to" and re.fullmatch(WEIGHTED, op.within or "") for op in step_ops):
+        return 0.0
+    return mean_step.per_step(sum(op.device_ns for op in step_ops if op.name == "aten::_to_copy"))
+
+
 def _because(full: Products, device: DeviceFacts, half: str, mean_step: MeanStep) -> str:
     rate, target = peak_of(device, "fp32"), peak_of(device, half) or 0.0
     faster = f", {units.tally(target / rate)} times its peak in fp32" if rate else ""
@@ -109,16 +123,21 @@ def _because(full: Products, device: DeviceFacts, half: str, mean_step: MeanStep
     )
 
 
-def _beside(tf32: Products, narrow: Products) -> str:
-    """What runs in TF32, if nothing runs in 16 bits."""
+def _beside(tf32: Products, narrow: Products, converted_ns: float) -> str:
+    """What runs in TF32, if nothing runs in 16 bits; what is converted, if something does."""
+    if converted_ns:
+        return (
+            f" Other products run in 16 bits, and conversions between data types take another "
+            f"{units.duration(converted_ns)}."
+        )
     if not tf32.ns or narrow.ns:
         return ""
     return f" Another {units.duration(tf32.ns)} goes to {tf32.words} in TF32. Nothing runs in 16 bits."
 
 
-def _fix(full: Products, device: DeviceFacts, half: str) -> Fix:
+def _fix(full: Products, device: DeviceFacts, half: str, *, parts: bool) -> Fix:
     scaler = ", with torch.amp.GradScaler()" if half == "fp16" else ""
-    lines: list[FixLine | str] = []
+    lines: list[FixLine | str] = [_PARTS] if parts else []
     if peak_of(device, "tf32"):
         lines.append(
             line(

@@ -137,7 +137,8 @@ void bind_sweeps(nb::module_& m) {
   m.attr("NULL") = kNull;
   m.def("widened", &widened, nb::arg("values"), nb::arg("valid").none(), nb::arg("offset"), nb::arg("rows"), nb::arg("narrow"));
   nb::class_<ThreadSweep>(m, "ThreadSweep")
-      .def(nb::init<std::vector<size_t>, CallTree*>(), nb::arg("payload_columns"), nb::arg("tree").none() = nb::none(), nb::keep_alive<1, 3>())
+      .def(nb::init<std::vector<size_t>, CallTree*, const std::vector<size_t>&>(), nb::arg("payload_columns"), nb::arg("tree").none() = nb::none(),
+           nb::arg("only_inside") = std::vector<size_t>{}, nb::keep_alive<1, 3>())
       .def("add_run", &add_run, nb::arg("table"), nb::arg("opens"), nb::arg("marks"), nb::arg("covers"), nb::arg("weight"), nb::arg("group"), nb::arg("label"))
       .def("give", &give, nb::arg("run"), nb::arg("event"), nb::arg("start"), nb::arg("dur"), nb::arg("payload"))
       .def("end_run", &ThreadSweep::end_run, nb::arg("run"))

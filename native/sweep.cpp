@@ -24,10 +24,15 @@ constexpr std::array<Column<int64_t> Nested::*, 10> kNumbers = {
 
 // ---- nesting
 
-ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree)
-    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), numbers_(tree ? size_t{kLate} + 1 : size_t{kNode}), tables_(payload_columns_.size()) {}
+ThreadSweep::ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree, const std::vector<size_t>& only_inside)
+    : payload_columns_(std::move(payload_columns_by_table)), tree_(tree), tables_(payload_columns_.size()) {
+  for (Visited& table : tables_) table.kept = tree ? size_t{kLate} + 1 : size_t{kNode};  // those of a tree only where there is one
+  for (const size_t table : only_inside) tables_.at(table).kept = size_t{kInside} + 1;
+}
 
 size_t ThreadSweep::add_run(RunSpec spec) {
+  if (spec.table >= 0 && tables_.at(static_cast<size_t>(spec.table)).kept <= kMarked && !only_asks(spec))
+    throw std::invalid_argument("a run that asks for more than what it is in");
   runs_.push_back({spec});
   hungry_.push_back(runs_.size() - 1);
   return runs_.size() - 1;
@@ -44,7 +49,7 @@ void ThreadSweep::give(size_t run, GivenColumn event, GivenColumn start, GivenCo
   if (r.spec.table >= 0) {
     Visited& table = tables_[static_cast<size_t>(r.spec.table)];
     table.given += rows;
-    for (size_t i = 0; i < numbers_; ++i) table.numbers[i].resize(std::max(table.numbers[i].size(), table.given));
+    for (size_t i = 0; i < table.kept; ++i) table.numbers[i].resize(std::max(table.numbers[i].size(), table.given));
     table.depth.resize(std::max(table.depth.size(), table.given));
   }
   pieces_.push_back(std::make_unique<Piece>(Piece{std::move(event), std::move(start), std::move(dur), std::move(payload), rows}));
@@ -81,28 +86,43 @@ size_t ThreadSweep::pop_head() {
   return run;
 }
 
+// Whether rows of a run only ask what they are in, as most of those do that do not open.
+bool ThreadSweep::only_asks(const RunSpec& spec) const { return !tree_ && !spec.opens && !spec.marks && spec.group < 0 && spec.table >= 0; }
+
 int64_t ThreadSweep::advance(int64_t horizon) {
   while (hungry_.empty() && !heads_.empty()) {
-    const size_t run = pop_head();
-    Run& r = runs_[run];
-    const GivenColumn& start = r.piece->start;
-    const bool only_asks = !tree_ && !r.spec.opens && !r.spec.marks && r.spec.group < 0 && r.spec.table >= 0;
-    // The others' next row is a bound up to which this run can go on alone.
-    for (;;) {
-      if (start[r.at] >= horizon || (!heads_.empty() && before(heads_.front(), run))) {
-        push_head(run);
-        break;
-      }
-      if (only_asks) visit_inside(r);
-      else visit(r);
-      if (++r.at == start.size()) {
-        if (!r.ended) hungry_.push_back(run);
-        break;
-      }
+    const size_t run = go_on(pop_head(), horizon);
+    if (runs_[run].at < runs_[run].piece->start.size()) {
+      push_head(run);
+      break;
     }
-    if (r.at < start.size() && start[r.at] >= horizon) break;
+    if (!runs_[run].ended) hungry_.push_back(run);
   }
   return hungry_.empty() ? -1 : static_cast<int64_t>(hungry_.front());
+}
+
+// Visits the rows of a run, and of those that get in between, until one of them has no more, or a row starts too late; returns
+// that run, which is not among the heads then.
+size_t ThreadSweep::go_on(size_t run, int64_t horizon) {
+  for (;;) {
+    Run& r = runs_[run];
+    const GivenColumn& start = r.piece->start;
+    const bool inside = only_asks(r.spec);
+    // The others' next row is a bound up to which this run can go on alone.
+    for (;;) {
+      if (start[r.at] >= horizon) return run;
+      if (!heads_.empty() && before(heads_.front(), run)) break;
+      if (inside) visit_inside(r);
+      else visit(r);
+      if (++r.at == start.size()) return run;
+    }
+    if (heads_.size() == 1) {  // two that take turns, as operators and their launches do, need no heap
+      std::swap(run, heads_.front());
+    } else {
+      push_head(run);
+      run = pop_head();
+    }
+  }
 }
 
 // Takes a row of the table for the next row of a run.
@@ -160,7 +180,7 @@ void ThreadSweep::visit(const Run& run) {
   else emit(o);
 }
 
-// The same for an event that only asks what it is in, as most of those do that do not open.
+// The same for an event that only asks what it is in.
 void ThreadSweep::visit_inside(const Run& run) {
   const int64_t start = run.piece->start[run.at], dur = run.piece->dur[run.at];
   const Around around = around_at(start);
@@ -170,7 +190,9 @@ void ThreadSweep::visit_inside(const Run& run) {
   }
   Visited& table = tables_[static_cast<size_t>(run.spec.table)];
   const size_t slot = place(run);
-  table.numbers[kInside][slot] = around.inside, table.numbers[kMarked][slot] = around.marked, table.depth[slot] = around.depth;
+  table.numbers[kInside][slot] = around.inside, table.depth[slot] = around.depth;
+  if (table.kept <= kMarked) return;
+  table.numbers[kMarked][slot] = around.marked;
   for (const Number nothing : {kSelf, kUncovered, kFresh, kWeightSelf, kWeightOnce}) table.numbers[nothing][slot] = 0;
 }
 
@@ -230,7 +252,7 @@ void ThreadSweep::drop_ended(int64_t now) {
     if (!o.crosses) nesting_.push_back(kept);
     stack_[kept++] = o;
   }
-  stack_.resize(kept);
+  stack_.erase(stack_.begin() + static_cast<ptrdiff_t>(kept), stack_.end());
   ended_below_ = 0;
 }
 
@@ -370,7 +392,7 @@ Nested ThreadSweep::take(size_t number, size_t narrow) {
     to.swap(from);
     from.swap(kept);
   };
-  for (size_t i = 0; i < numbers_; ++i) moved(table.numbers[i], out.*kNumbers[i]);
+  for (size_t i = 0; i < table.kept; ++i) moved(table.numbers[i], out.*kNumbers[i]);
   moved(table.depth, out.depth);
   gather(ended, out.event, [](const Piece& piece) -> auto& { return piece.event; });
   gather(ended, out.start, [](const Piece& piece) -> auto& { return piece.start; });
@@ -445,56 +467,5 @@ void Linker::link(const int64_t* correlation, const int64_t* start, const int64_
     if (dur[i] != kNull) work_ns_or_op_[at] = saturating_add(work_ns_or_op_[at], dur[i]);
   }
 }
-
-// ---- devices
-
-DeviceSweep::DeviceSweep(std::vector<int64_t> window_starts, std::vector<int64_t> window_ends)
-    : window_starts_(std::move(window_starts)), window_ends_(std::move(window_ends)) {
-  for (size_t i = 0; i < window_starts_.size(); ++i) windows += window_ends_[i] - window_starts_[i];
-}
-
-void DeviceSweep::push(const int64_t* start, const int64_t* dur, const int64_t* kind, const int64_t* weight, size_t rows) {
-  const auto later = [](const Running& a, const Running& b) { return a.end > b.end; };
-  for (size_t i = 0; i < rows; ++i) {
-    if (start[i] == kNull || dur[i] == kNull || dur[i] <= 0) continue;
-    advance(start[i]);
-    const Running work{saturating_add(start[i], dur[i]), kind[i], weight[i] == kNull ? 0 : weight[i]};
-    ++active_[work.kind];
-    weight_ = saturating_add(weight_, work.weight);
-    running_.push_back(work);
-    std::push_heap(running_.begin(), running_.end(), later);
-  }
-}
-
-void DeviceSweep::advance(int64_t now) {
-  const auto later = [](const Running& a, const Running& b) { return a.end > b.end; };
-  while (!running_.empty() && running_.front().end <= now) {
-    const Running ended = running_.front();
-    account(cursor_, ended.end);
-    cursor_ = ended.end;
-    --active_[ended.kind];
-    weight_ -= ended.weight;
-    std::pop_heap(running_.begin(), running_.end(), later);
-    running_.pop_back();
-  }
-  if (!running_.empty()) account(cursor_, now);
-  cursor_ = now;
-}
-
-void DeviceSweep::account(int64_t from, int64_t to) {
-  while (window_ < window_ends_.size() && window_ends_[window_] <= from) ++window_;
-  for (size_t w = window_; w < window_starts_.size() && window_starts_[w] < to; ++w) {
-    const int64_t time = std::min(to, window_ends_[w]) - std::max(from, window_starts_[w]);
-    if (time <= 0) continue;
-    busy += time;
-    for (size_t k = 0; k < kKinds; ++k)
-      if (active_[k]) by_kind[k] += time;
-    if (active_[0] || active_[1]) kernel += time;
-    if (active_[0] && active_[1]) overlap += time;
-    filled += static_cast<double>(time) * static_cast<double>(std::min(weight_, kFull)) / static_cast<double>(kFull);
-  }
-}
-
-void DeviceSweep::finish() { advance(kForever); }
 
 }  // namespace stepscope

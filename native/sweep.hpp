@@ -53,8 +53,9 @@ struct RunSpec {
 // Merges sorted runs of one thread's events and nests them: the innermost event is the open one that started last.
 class ThreadSweep {
  public:
-  // With a tree, calls are followed along their paths there; it must outlive the sweep.
-  ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree = nullptr);
+  // With a tree, calls are followed along their paths there; it must outlive the sweep. Of tables that are only asked what
+  // their rows are in, nothing else is put down.
+  ThreadSweep(std::vector<size_t> payload_columns_by_table, CallTree* tree = nullptr, const std::vector<size_t>& only_inside = {});
   ThreadSweep(const ThreadSweep&) = delete;  // Python asks
   ThreadSweep& operator=(const ThreadSweep&) = delete;
 
@@ -95,8 +96,11 @@ class ThreadSweep {
     Column<int32_t> depth;
     std::vector<Stretch> stretches;
     size_t visited = 0, open = 0, given = 0;
+    size_t kept = 0;  // how many of the numbers are put down, the first of them
   };
   struct Open {
+    Open(int64_t of, int64_t until) : event(of), end(until) {}  // an aggregate would be cleared by a slow loop first
+
     int64_t event, end, group = 0, label = kNull, node = kNull;
     int64_t self = 0, uncovered = 0, weight_self = 0, weight_once = 0;
     CallTree::Charged charged = {};
@@ -110,6 +114,8 @@ class ThreadSweep {
     int32_t depth = 0;
   };
 
+  bool only_asks(const RunSpec& spec) const;
+  size_t go_on(size_t run, int64_t horizon);
   bool before(size_t a, size_t b) const;
   void push_head(size_t run);
   size_t pop_head();
@@ -146,7 +152,6 @@ class ThreadSweep {
   int64_t cursor_ = kNull, covered_until_ = kNull;
   std::vector<size_t> payload_columns_;
   CallTree* tree_;
-  size_t numbers_;  // that are put down of a row: those of a tree only where there is one
   std::vector<std::unique_ptr<Piece>> pieces_;
   std::vector<Visited> tables_;
 };

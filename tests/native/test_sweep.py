@@ -105,3 +105,40 @@ def test_a_column_by_which_events_are_told_apart_is_there() -> None:
     names = memoryview(array("q", (7, 8)))
     with pytest.raises(ValueError, match="a column that it needs"):
         given_in_two([[None, names]])
+
+
+def operators_and_calls(sweep: _native.ThreadSweep) -> list[dict[str, Any]]:
+    """What a sweep finds of operators, and of calls that only ask what they are in; both take turns."""
+    for at in range(2):
+        run = sweep.add_run(at, at == 0, False, at == 1, 1 if at else -1, -1 if at else 0, -1)
+        events = array("q", range(at, 2000, 2))
+        start = array("q", (10 * number + 3 * at for number in range(1000)))
+        dur = array("q", (25 - 10 * (number % 3) - 3 * at for number in range(1000)))
+        name = array("q", (number % 5 for number in range(1000)))
+        assert sweep.advance(0) == run
+        views = [memoryview(one) for one in (events, start, dur, name, dur)]
+        sweep.give(run, views[0], views[1], views[2], views[3:])
+        sweep.end_run(run)
+    assert sweep.advance((1 << 63) - 1) == -1
+    sweep.finish_thread()
+    taken: list[dict[str, Any]] = [sweep.take(table, 0) for table in range(2)]
+    return [{name: list(table[name][0]) for name in (*COLUMNS, "depth")} for table in taken]
+
+
+def test_rows_that_only_ask_what_they_are_in() -> None:
+    operators, calls = operators_and_calls(_native.ThreadSweep([2, 2]))
+    assert len({*calls["inside"]}) > 600
+    assert {*calls["depth"]} == {1, 2, 3}
+    asked, inside = operators_and_calls(_native.ThreadSweep([2, 2], only_inside=[1]))
+    assert asked == operators
+    told = ("event", "start", "dur", "inside", "depth")
+    assert inside == {name: calls[name] if name in told else [] for name in calls}
+
+
+@pytest.mark.parametrize("run", [(1, True, False, False, -1, -1, -1), (1, False, False, False, -1, 0, -1)])
+def test_a_table_that_only_asks_takes_no_other_runs(run: tuple[int, bool, bool, bool, int, int, int]) -> None:
+    sweep = _native.ThreadSweep([1, 1], only_inside=[1])
+    with pytest.raises(ValueError, match="more than what it is in"):
+        sweep.add_run(*run)
+    with pytest.raises(IndexError):
+        _native.ThreadSweep([1], only_inside=[1])

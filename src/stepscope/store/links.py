@@ -206,7 +206,8 @@ def _write_host(
     aside: BackgroundWorker,
 ) -> None:
     ops, launches = host
-    sweep = _native.ThreadSweep([len(_payload(ops.table)), 3 + len(_payload(launches.table))])
+    carried = [len(_payload(ops.table)), 3 + len(_payload(launches.table))]
+    sweep = _native.ThreadSweep(carried, only_inside=[_LAUNCHES])
     ops_file, launches_file = (
         parquet_writer(folder / f"{one.table.name}.parquet", one.table.all_columns, whole=_swept_whole(one))
         for one in host

@@ -392,8 +392,10 @@ bool SqliteScan::take_alike(const unsigned char* record, size_t size, int64_t ro
   alike_at_ = size ? place_of_types(record, size) % kAlike : 0;
   const Alike& alike = alike_[alike_at_];
   if (alike.head.empty() || size < alike.head_size || size < alike.end || !begins_as(record, alike)) return false;
-  for (const Number& one : alike.numbers) ints_[one.column][batch_] = eight_bytes(record + one.at) >> one.unused;
-  for (const Fixed& one : alike.fixed) ints_[one.column][batch_] = one.value;
+  int64_t* const* ints = ints_.data();
+  const size_t row = batch_;  // its own: numbers that are written could be those of this object, for all the compiler knows
+  for (const Number& one : alike.numbers) ints[one.column][row] = eight_bytes(record + one.at) >> one.unused;
+  for (const Fixed& one : alike.fixed) ints[one.column][row] = one.value;
   for (const size_t column : alike.nothing) put_null(columns[column]);
   for (const Other& one : alike.others) put(columns[one.column], one.type, record + one.at, one.size, true, rowid);
   return true;

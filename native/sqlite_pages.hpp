@@ -128,7 +128,7 @@ class SqliteScan {
   size_t last_place_ = 0;
   bool has_rowid_ = false;  // whether a column is the row's number
   // Types of rows are mostly those of a row shortly before: numbers have as many bytes as they need, so there are a few.
-  static constexpr size_t kAlike = 256;
+  static constexpr size_t kAlike = 1024;
   std::array<Alike, kAlike> alike_;
   std::vector<int64_t*> ints_;  // of each column, where the batch's numbers go
   size_t alike_at_ = 0;  // where that of the present row belongs

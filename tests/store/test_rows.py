@@ -261,3 +261,23 @@ def test_distinct_rows_of_any_kind_of_column() -> None:
             assert of_distinct(cut, lambda *row: hash(row) % 97, pa.int64()).to_pylist() == [
                 hash(row) % 97 for row in rows_of
             ]
+
+
+@pytest.mark.parametrize(
+    "kind, answers",
+    [
+        (pa.bool_(), [True, True]),
+        (pa.bool_(), [False, False]),
+        (pa.bool_(), [True, False]),
+        (pa.int64(), [7, 7]),
+        (pa.int32(), [7, None]),
+        (pa.int32(), [None, None]),
+        (pa.float64(), [1.0, 1.0]),
+    ],
+)
+def test_rows_of_which_the_same_is_told(kind: pa.DataType, answers: list[Any]) -> None:
+    rows = pa.array([0, 1, 1, 0, 1])
+    told = of_distinct([rows], lambda row: answers[row], kind)
+    assert told.equals(pa.array([answers[row] for row in rows.to_pylist()], kind))
+    nothing = of_distinct([rows.slice(0, 0)], lambda row: answers[row], kind)
+    assert nothing.equals(pa.array([], kind))

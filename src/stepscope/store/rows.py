@@ -234,8 +234,10 @@ def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.Data
     told, which = _told_apart(columns)
     found = [tell(*row) for row in told]
     if not pa.types.is_string(kind):
-        whole = len(found) == 1 and isinstance(found[0], int) and pa.types.is_integer(kind)
-        return repeated(found[0], len(which), kind) if whole else pa.array(found, kind).take(which)
+        only = found[0] if found and found.count(found[0]) == len(found) else None
+        if isinstance(only, int) and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+            return repeated(only, len(which), kind)
+        return pa.array(found, kind).take(which)
     texts = [text for text in dict.fromkeys(found) if text is not None]
     number = {text: place for place, text in enumerate(texts)}
     if len(texts) < len(found):

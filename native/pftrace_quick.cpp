@@ -227,7 +227,7 @@ bool PftraceReader::read_layout(std::string_view packet, const char* readable) {
 
 // Keeps the layout of a begin that was just read, if its fields are short and its annotations are numbers.
 void PftraceReader::learn_layout(const Quick& event) {
-  constexpr size_t kMostLayouts = 16;
+  constexpr size_t kMostLayouts = 8;
   const Pattern& like = *last_pattern_;
   const Pattern::Around& around = like.around;
   if (around.track != last_track_ || around.sequence != last_sequence_ || event.flows || like.pieces.empty()) return;

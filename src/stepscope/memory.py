@@ -17,9 +17,9 @@ __all__ = [
     "address_space",
     "available",
     "data_limited",
-    "free_at_once",
     "is_lack_of_memory",
     "is_limited",
+    "keep_little",
     "limit_database",
     "not_enough",
     "release_freed",
@@ -33,8 +33,9 @@ _DATABASE_BYTES = 600_000_000
 _BESIDE_BYTES = 400_000_000
 """What a process takes beside its database, at most."""
 _LEAST_BYTES = 64_000_000
-_ARENAS, _OWN_MAPPING = -8, -3
-"""What mallopt() calls them: how many heaps there are, and from which size on memory is in none of them."""
+_ARENAS, _OWN_MAPPING, _KEPT_AT_END = -8, -3, -1
+"""What mallopt() calls them: how many heaps there are, from which size on memory is in none of them, and how
+much a heap keeps at its end."""
 _WORDS = (
     "bad_alloc",
     "cannot allocate",
@@ -82,8 +83,8 @@ def is_limited() -> bool:
     return bool(_limit)
 
 
-def free_at_once() -> None:
-    """What libraries free goes back to the machine at once, here and in processes started from here.
+def keep_little() -> None:
+    """What libraries free can be given back, here and in processes started from here; see release_freed().
 
     pyarrow and DuckDB each keep what a large question took for the next one, in each of their threads, and a
     question to one of them finds nothing of what the other keeps. They look at these variables when they are
@@ -94,7 +95,8 @@ def free_at_once() -> None:
     with suppress(AttributeError):  # not every C library has it
         adjust = ctypes.CDLL(None).mallopt
         adjust(_ARENAS, 2)
-        adjust(_OWN_MAPPING, 1 << 20)
+        adjust(_OWN_MAPPING, 32 << 20)  # to ask the machine for each piece would cost as much as to fill it
+        adjust(_KEPT_AT_END, 64 << 20)
 
 
 def release_freed() -> None:

@@ -202,7 +202,7 @@ ASKED = """
 import sys, threading
 from stepscope import memory
 if sys.argv[1:]:
-    memory.free_at_once()
+    memory.keep_little()
 import duckdb, pyarrow as pa
 
 def said(key):

@@ -72,7 +72,7 @@ def report_of_child(trace: Trace, thresholds: Thresholds | None, tables: Iterabl
 def serve() -> None:
     """Answers the one question, unless the window is gone before."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window decides
-    memory.free_at_once()
+    memory.keep_little()
     channel = channel_of()
     question: _Question = channel.recv()
     threading.Thread(target=_end_with, args=(channel,), daemon=True).start()

@@ -10,7 +10,7 @@ from stepscope.cli.output import notice, say, write
 from stepscope.cli.signature import NameIn, Written
 from stepscope.cli.traces import DEMO, here
 from stepscope.errors import StepscopeError
-from stepscope.memory import free_at_once, limit_database
+from stepscope.memory import keep_little, limit_database
 
 __all__ = ["open"]
 
@@ -55,7 +55,7 @@ def open(  # noqa: A001 - what people type
             hint="stepscope export TRACE -o FILE.pftrace writes what Perfetto reads",
             exit_code=2,
         )
-    free_at_once()
+    keep_little()
     quick_arrow()
     words = (str(DEMO),) if demo else trace
     opened = Opened(

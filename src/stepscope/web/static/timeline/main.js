@@ -27,9 +27,10 @@ import { View } from "./view.js";
  *   are, and what the address of the page asked for
  */
 
-/** How soon the server is asked for more boxes: at first there is little to see, and more comes soon. */
+/** How soon the server is asked for more boxes: at first there is little to see, and more comes soon. To draw them anew
+ * takes the processor from the server. */
 const SOON_MS = 50;
-const AGAIN_MS = 400;
+const AGAIN_MS = 1000;
 /** So long other things wait for the last box: they take longer than all boxes, and on few cores both would be late. */
 const PATIENCE_MS = 20_000;
 

@@ -7,7 +7,16 @@ from typing import Any
 from stepscope.analyses._windows import claimed
 from stepscope.store.trace import Trace
 
-__all__ = ["STEP_COLUMNS", "UPDATES", "WORK_COLUMNS", "begun_in_steps", "busy_of", "steps_of", "work_of"]
+__all__ = [
+    "MIDDLE_STEP",
+    "STEP_COLUMNS",
+    "UPDATES",
+    "WORK_COLUMNS",
+    "begun_in_steps",
+    "busy_of",
+    "steps_of",
+    "work_of",
+]
 
 UPDATES = """
     SELECT start_ns FROM annotations
@@ -15,6 +24,11 @@ UPDATES = """
     UNION ALL SELECT start_ns FROM ops WHERE starts_with(name, 'Optimizer.step#')
 """
 """SQL of when the updates of weights begin: they may be written as ranges or as operators."""
+MIDDLE_STEP = """
+    SELECT step, host_start_ns, host_end_ns FROM steps
+    ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)
+"""
+"""SQL of one step, for what need not be looked at in all of them: at the ends of a recording steps differ."""
 STEP_COLUMNS = ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread")
 WORK_COLUMNS = {
     "kernels": ("start_ns", "dur_ns", "launch", "graph_id"),

@@ -63,7 +63,7 @@ _SQL = f"""
         WHERE e.end_ns <= p.until GROUP BY p.device, p.start_ns),
     copied AS (
         SELECT event FROM device_work SEMI JOIN pauses ON before = event
-        WHERE bytes >= {_MAPPED_BYTES} AND regexp_matches(name, 'Pageable -> ')),
+        WHERE bytes >= {_MAPPED_BYTES} AND contains(name, 'Pageable -> ')),
     told AS (
         SELECT p.device, p.until - p.start_ns AS idle, coalesce(c.ns, 0) AS ns,
                coalesce(c.ns, 0) >= {_LEAST_SHARE} * idle AS computes,

@@ -318,7 +318,5 @@ def _row(found: _Found, steps: _Steps, moment: Moment) -> HostFunction:
         longest_step=longest,
         longest_step_ns=None if longest is None else times[longest],
         long_steps=None if longest is None else sum(ns >= times[longest] / 10 for ns in times.values()),
-        usual_step_ns=round(median_low([*times.values(), *[0] * (steps.count - len(times))]))
-        if times
-        else None,
+        usual_step_ns=median_low([*times.values(), *[0] * (steps.count - len(times))]) if times else None,
     )

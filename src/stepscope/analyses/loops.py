@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
+from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.launches import SHORT_NS
 from stepscope.records import dataclass
@@ -81,10 +82,8 @@ class Loop:
 
 
 # What an optimizer, a loader and autograd do in their loops has findings of its own.
-_CALLED = """
-    WITH one AS (
-        SELECT step, host_start_ns, host_end_ns FROM steps
-        ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)),
+_CALLED = f"""
+    WITH one AS ({MIDDLE_STEP}),
     called AS (
         SELECT o.event, o.thread, o.name_id, o.name, o.start_ns, coalesce(o.dur_ns, 0) AS dur_ns, p.node,
                p.user_frame, p.module, p.step, s.host_start_ns AS since, s.host_end_ns AS until

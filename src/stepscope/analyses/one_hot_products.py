@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
+from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -29,10 +30,8 @@ class OneHotProduct:
 
 # What writes a single number into each row of a matrix is scatter_() with one index for each row; F.one_hot()
 # calls it, too. A matrix of that shape in a softmax may be one of probabilities: those are left alone.
-_SQL = r"""
-    WITH one AS (
-        SELECT step, host_start_ns, host_end_ns FROM steps
-        ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)),
+_SQL = rf"""
+    WITH one AS ({MIDDLE_STEP}),
     called AS (
         SELECT o.event, o.thread, o.name, o.start_ns, coalesce(o.device_self_ns, 0) AS device_ns, s.step,
                CAST(o.args->'$."Input Dims"' AS VARCHAR) AS dims

@@ -6,6 +6,7 @@ import json
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
+from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -31,9 +32,7 @@ class UnreadProduct:
 
 
 _SQL = f"""
-    WITH one AS (
-        SELECT step, host_start_ns, host_end_ns FROM steps
-        ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)),
+    WITH one AS ({MIDDLE_STEP}),
     called AS (
         SELECT o.*, s.step FROM ops o JOIN one s
             ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns

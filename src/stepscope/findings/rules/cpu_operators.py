@@ -57,16 +57,10 @@ def cpu_operators(
     if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
         return None
     rows = sorted(found, key=lambda row: (-row.starved_ns, str(row.name)))
-    computing = min(starved, mean_step.starved_ns)
-    between = min(around, mean_step.starved_ns - computing)
     copied = mean_step.per_step(
         sum(row.exposed_ns for row in moving(copies, "HtoD", "pageable") if large(row))
     )
     freeing = mean_step.per_step(sum(row.freeing_ns for row in cpu_pauses if row.device == mean_step.device))
-    # Recording adds microseconds to an operator: these are too long to be stretched by it.
-    saving = Saving(
-        starved_ns=(_SURE * between, between), waited_ns=(_SURE * computing, computing + freeing + copied)
-    )
     return Advice(
         title="The GPU waits for operators on the CPU",
         because=f"The GPU waits {units.duration(starved)} of a step "
@@ -75,7 +69,7 @@ def cpu_operators(
         + if_idle(around, "It waits {} for the Python between them.")
         + if_idle(copied, "Copies of data from pageable memory take {}.")
         + if_idle(freeing, "After them it waits {}: large memory of the CPU is given back."),
-        saving=run_ahead(mean_step, saving, computing + between + freeing, copied),
+        saving=_saving(mean_step, starved, around, freeing, copied),
         certainty="likely",
         fix=_FIX,
         check="stepscope show step_ops: these operators launch work, or are gone.",
@@ -93,6 +87,17 @@ def cpu_operators(
             for row in rows
         ),
     )
+
+
+def _saving(mean_step: MeanStep, starved: float, around: float, freeing: float, copied: float) -> Saving:
+    """What operators, the Python around them, memory that is given back and copies take of a step."""
+    computing = min(starved, mean_step.starved_ns)
+    between = min(around, mean_step.starved_ns - computing)
+    # Recording adds microseconds to an operator: these are too long to be stretched by it.
+    saving = Saving(
+        starved_ns=(_SURE * between, between), waited_ns=(_SURE * computing, computing + freeing + copied)
+    )
+    return run_ahead(mean_step, saving, computing + between + freeing, copied)
 
 
 def _told(row: StepOp, mean_step: MeanStep) -> str:

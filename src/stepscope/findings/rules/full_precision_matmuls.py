@@ -74,11 +74,10 @@ def full_precision_matmuls(  # noqa: PLR0913  # one parameter for each table
     half = half_type(device)
     if device is None or half is None:
         raise NotKnown("the bf16 peak of this GPU is not known: its name is not recognised")
-    low, high = saved_ns(full, half, device, mean_step)
     converted_ns = _converted_ns(step_ops, mean_step) if narrow.ns else 0.0
-    if high:
-        high += converted_ns if narrow.ns else _moved_ns(kernel_families, mean_step) / 2
-    saving = off_device((low, high), mean_step)
+    beside_ns = converted_ns if narrow.ns else _moved_ns(kernel_families, mean_step) / 2
+    low, high = saved_ns(full, half, device, mean_step)
+    saving = off_device((low, high and high + beside_ns), mean_step)
     if not saving.device_ns[1] or not is_worth(full, counted, saving, mean_step, least_gain):
         return None
     return Advice(

@@ -79,6 +79,12 @@ from benchmarks.faults import (
     third_serving,
     third_text,
     third_training,
+    twelfth_fair,
+    twelfth_fields,
+    twelfth_healthy,
+    twelfth_serving,
+    twelfth_text,
+    twelfth_vision,
     unseen,
     unseen_healthy,
     unseen_inputs,
@@ -165,6 +171,16 @@ ELEVENTH = (
 )
 """Common mistakes again, a module each; by somebody else again who did not know the rules."""
 
+TWELFTH = (
+    twelfth_vision,
+    twelfth_text,
+    twelfth_serving,
+    twelfth_fields,
+    twelfth_fair,
+    twelfth_healthy,
+)
+"""Common mistakes of many fields; by somebody else again who knew neither the rules nor the sets before."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
@@ -178,6 +194,7 @@ __all__ = [
     "SIXTH",
     "TENTH",
     "THIRD",
+    "TWELFTH",
     "UNSEEN",
     "Program",
     "Step",

@@ -365,3 +365,20 @@ def test_masks_that_differ_for_one_size(tmp_path: Path) -> None:
         drawing.kernel("flash_fwd_kernel", 100 + 10 * at, 5, corr=at + 1)
     (row,) = table(drawing, tmp_path)
     assert row.mask is None
+
+
+@pytest.mark.parametrize("masked,mask", [([True, True], "some"), ([True, False], None), ([False], None)])
+def test_a_boolean_mask_is_seen_without_shapes(masked: list[bool], mask: str | None, tmp_path: Path) -> None:
+    """Torch makes it one of numbers before it calls the fused operator."""
+    drawing = Drawing()
+    for number, has_mask in enumerate(masked):
+        at = 20 * number
+        drawing.op("aten::scaled_dot_product_attention", at, 15)
+        if has_mask:
+            drawing.op("aten::where", at + 1, 2)
+        drawing.op("aten::_scaled_dot_product_cudnn_attention", at + 5, 9)
+        drawing.launch("cudaLaunchKernel", at + 6, 1, corr=number + 1)
+        drawing.kernel("cudnn_generated_fort_native_sdpa", 100 + at, 9, corr=number + 1)
+    drawing.op("aten::where", 90, 2)  # of something else
+    (row,) = table(drawing, tmp_path)
+    assert (row.backend, row.mask, row.query_length) == ("cudnn", mask, None)

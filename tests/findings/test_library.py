@@ -73,6 +73,11 @@ GAINS = (
     "third_rerank_casts",
     "third_unmerged_adapter",
     "third_whisper_features",
+    "twelfth_call_center",
+    "twelfth_film_picker",
+    "twelfth_leaf_sorter",
+    "twelfth_long_reader",
+    "twelfth_storm_forecast",
 )
 """Programs whose fix replaces a whole loop or stretch of work, or one kind of operator everywhere."""
 NEAR = 0.2

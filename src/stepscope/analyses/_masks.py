@@ -9,7 +9,7 @@ from typing import Any, Literal
 from stepscope.costs.attention import Sizes, sizes_of
 from stepscope.store.trace import Trace
 
-__all__ = ["Mask", "causal_sizes", "fused_masks", "masks_of"]
+__all__ = ["Mask", "causal_sizes", "converts_masks", "fused_masks", "masks_of"]
 
 Mask = Literal["none", "some", "shared", "causal"]
 
@@ -42,6 +42,15 @@ _ARGUMENTS = {
     "aten::_scaled_dot_product_flash_attention": (None, 4),
 }
 _FUSED = f"SELECT DISTINCT name, args::VARCHAR AS args FROM ops WHERE name IN {tuple(_ARGUMENTS)}"
+# Torch's function makes a boolean mask one that is added, before it calls the fused one.
+_CONVERTED = """
+    SELECT count(*) AS calls, count(*) FILTER (converted) AS converted
+    FROM (SELECT bool_or(o.name = 'aten::where') AS converted,
+                 bool_or(starts_with(o.name, 'aten::_scaled_dot_product')) AS computed
+          FROM ops o JOIN ops p ON o.parent = p.event
+          WHERE p.name = 'aten::scaled_dot_product_attention' GROUP BY p.event)
+    WHERE computed
+"""
 _COMBINES = r"^aten::(logical_and|logical_or|bitwise_and|bitwise_or|__and__|__or__|__iand__|__ior__)_?$"
 
 
@@ -85,6 +94,14 @@ def fused_masks(trace: Trace) -> dict[Sizes, Mask | None]:
         if mask is not None and found.setdefault(sizes, mask) != mask:
             found[sizes] = None
     return found
+
+
+def converts_masks(trace: Trace) -> bool:
+    """Whether all calls of torch's fused attention get a boolean mask; told without shapes."""
+    if not trace.may_have_name(r"^aten::where$"):
+        return False
+    (row,) = trace.rows(_CONVERTED)
+    return bool(row["calls"] and row["calls"] == row["converted"])
 
 
 def _fused_mask(op: str, args: str | None) -> Mask | None:

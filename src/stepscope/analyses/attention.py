@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
-from stepscope.analyses._masks import Mask, causal_sizes, fused_masks, masks_of
+from stepscope.analyses._masks import Mask, causal_sizes, converts_masks, fused_masks, masks_of
 from stepscope.costs.attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import is_side_kernel, operands, precision_of
@@ -49,6 +49,8 @@ class Attention:
 
 
 _WRITTEN_OUT = ("math", "hand-written")
+_WITH_MASK = ("cudnn", "memory-efficient")
+"""Of torch's fused ones, those that take a mask in memory."""
 _EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
 # A softmax between two batched products is attention, and so is one that is written out, as an exponential
 # and a sum; torch's own one is inside an operator of that name. What torch writes around the first and the
@@ -292,6 +294,9 @@ def _masks(trace: Trace, rows: Collection[tuple[str, Sizes]]) -> dict[tuple[str,
     fused = [(backend, sizes) for backend, sizes in rows if backend not in _WRITTEN_OUT and sizes.head_dim]
     told = fused_masks(trace) if fused else {}
     found = {key: told.get(key[1]) for key in fused}
+    unsized = [key for key in rows if key[0] in _WITH_MASK and not key[1].head_dim]
+    if unsized and converts_masks(trace):
+        found |= dict.fromkeys(unsized, "some")
     return found | (_written_masks(trace) if any(backend in _WRITTEN_OUT for backend, _ in rows) else {})
 
 

@@ -48,6 +48,15 @@ def test_three_quarters_at_most_where_no_peak_is_known() -> None:
     assert advice.saving.device_ns[1] == pytest.approx(4.5 * MS)
 
 
+def test_without_shapes_a_boolean_mask_may_be_causal_or_not() -> None:
+    step = busy_pace()
+    sizes = dict.fromkeys(("batch", "heads", "query_length", "key_length", "head_dim"))
+    rows = drawn(Attention, {**SHARED, **sizes, "mask": "some"})
+    advice = assert_bounded(masked_attention(step, facts(), rows, OPS), step)
+    assert advice.saving.device_ns == pytest.approx((0, 4.5 * MS))
+    assert "record_shapes=True" in advice.because
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -32,6 +32,9 @@ _BACKWARD_FLOPS = 2.5
 _MOST = 0.75
 """What is saved at most where no peak is known: half of the products, and as much for reading the mask."""
 _IS_CAUSAL = "F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask, if causal"
+_PADDING = (
+    "texts.sort(key=len)    # if it is for padding: like lengths in a batch, padded to the longest of them"
+)
 _OTHER = "flex_attention(q, k, v, block_mask=block_mask)    # compiled, for windows and other patterns"
 
 
@@ -51,30 +54,25 @@ def masked_attention(
     - at least: what lies above the diagonal is skipped, in tiles of 128 positions, at 0.85 of the rate.
     - at most: the products that remain run at 0.6 of the GPU's peak; where no peak is known, three quarters
       go.
+
+    If shapes were not recorded, a boolean mask may be causal or not: at least nothing is gained.
     """
-    rows = [
-        row
-        for row in attention
-        if row.backend in _FUSED
-        and row.mask == "shared"
-        and row.query_length == row.key_length
-        and (row.query_length or 0) >= _SHORT
-    ]
+    rows = [row for row in attention if row.backend in _FUSED and (_may_be_causal(row) or _unknown(row))]
     ns = mean_step.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
     if not ns or ns < least_share * mean_step.busy_ns:
         return None
     main = max(rows, key=lambda row: row.forward_ns + row.backward_ns)
     calls = mean_step.per_step(sum(row.forward_calls for row in rows))
-    size = units.count(main.query_length or 0)
     return Advice(
-        title="Attention reads a mask that may be causal",
+        title="Attention reads a mask from memory"
+        if _unknown(main)
+        else "Attention reads a mask that may be causal",
         because=f"Attention takes {units.duration(ns)} of a step, {units.share(ns / mean_step.busy_ns)} of "
-        f"the GPU's work, {often(calls, 'call')}. It gets one mask of {size} × {size} for all sequences and "
-        "heads, so positions alone decide what is masked, as in a causal model. With a mask in memory all "
-        "scores are computed; with is_causal the half above the diagonal is skipped.",
+        f"the GPU's work, {often(calls, 'call')}. {_which(main)} With a mask in memory all scores are "
+        "computed; with is_causal the half above the diagonal is skipped.",
         saving=off_device(_saved(rows, facts.device(mean_step.device), mean_step), mean_step),
         certainty="possible",
-        fix=fix_of(_IS_CAUSAL, _OTHER),
+        fix=fix_of(_IS_CAUSAL, *([_PADDING] if _unknown(main) else []), _OTHER),
         check="stepscope show attention: the mask is causal, and forward_ns and backward_ns fall.",
         evidence={
             "attention_ns": round(ns),
@@ -92,13 +90,39 @@ def masked_attention(
     )
 
 
+def _may_be_causal(row: Attention) -> bool:
+    """Whether one mask for all sequences and heads covers long ones."""
+    square = row.query_length is not None and row.query_length == row.key_length
+    return row.mask == "shared" and square and (row.query_length or 0) >= _SHORT
+
+
+def _unknown(row: Attention) -> bool:
+    """Whether there is a mask, and nothing more is known of it."""
+    return row.mask == "some" and row.query_length is None
+
+
+def _which(row: Attention) -> str:
+    if _unknown(row):
+        return (
+            "It gets a boolean mask, made one of numbers in each call. Whether it is causal or there "
+            "for padding was not recorded (record_shapes=True)."
+        )
+    size = units.count(row.query_length or 0)
+    return (
+        f"It gets one mask of {size} × {size} for all sequences and heads, so positions alone decide what is "
+        "masked, as in a causal model."
+    )
+
+
 def _saved(rows: Iterable[Attention], device: DeviceFacts | None, mean_step: MeanStep) -> Bounds:
     """What skipping the masked half saves of GPU time, at least and at most."""
     low = high = 0.0
     for row in rows:
-        length = row.query_length or 1
         ns = row.forward_ns + row.backward_ns
-        low += ns * max(0.0, 1 - (0.5 + _TILE / 2 / length) / _UNEVEN)
+        if not row.query_length:
+            high += _MOST * ns
+            continue
+        low += ns * max(0.0, 1 - (0.5 + _TILE / 2 / row.query_length) / _UNEVEN)
         peak = peak_of(device, row.precision)
         kept = (1 - _MOST) * ns if peak is None else 1e9 * _causal_flops(row) / (_BEST_RATE * peak)
         high += max(0.0, ns - kept)

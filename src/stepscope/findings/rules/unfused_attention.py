@@ -49,7 +49,7 @@ _SHORTEST_NS = 4_000
 """What a kernel of fused attention takes at least."""
 
 
-@rule(category=Category.ATTENTION)
+@rule(category=Category.ATTENTION, yields_to=("uncompiled_flex",))
 def unfused_attention(
     mean_step: MeanStep, attention: Table[Attention], step_ops: Table[StepOp], *, least_share: float = 0.03
 ) -> Advice | None:

@@ -98,3 +98,19 @@ def test_the_first_module_of_a_repetition_counts(tmp_path: Path) -> None:
         drawing.frame("nn.Module: Net_0", 100 + 30 * turn + 10, 20)
     (row,) = analysed("loops", opened(drawing, tmp_path))
     assert (row.module, row.same_place) == ("nn.Module: Net_0", True)
+
+
+@pytest.mark.parametrize(
+    "names, lookup",
+    [
+        (("aten::mm", "aten::tanh"), None),
+        (("aten::embedding", "aten::linear", "aten::argmax"), "chosen"),
+        (("aten::linear", "aten::argmax", "aten::cat", "aten::embedding"), "chosen"),
+        # An encoder chooses the place of the last word, and another network follows.
+        (("aten::embedding", "aten::embedding", "aten::linear", "aten::argmax", "aten::linear"), "given"),
+        (("aten::embedding", "aten::linear", "aten::tanh"), "given"),
+    ],
+)
+def test_what_a_repetition_looks_up(names: tuple[str, ...], lookup: str | None, tmp_path: Path) -> None:
+    rows = analysed("loops", opened(looping(names), tmp_path))
+    assert next(row for row in rows if row.ops == len(names)).lookup == lookup

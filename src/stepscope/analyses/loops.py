@@ -79,8 +79,17 @@ class Loop:
     tiny_ns: Annotated[int, "The part of that in work of less than 10 µs, most of which is latency."]
     short_ns: Annotated[int, "The part of that in work of less than 50 µs, which seldom fills a device."]
     inputs: Annotated[int, "Copies from the host to the device in it, of more than 64 bytes."]
+    lookup: Annotated[
+        str | None,
+        "Which rows of tables (nn.Embedding) a repetition looks up: chosen by one before, with no product or "
+        "attention in between, as in decoding, or given to it; NULL if it looks up none.",
+    ]
 
 
+_LOOK_UP = "aten::embedding"
+# Operators that choose rows, and those that compute what to choose from.
+_CHOICE = re.compile(r"aten::(argmax|argmin|multinomial|topk|sort|argsort|nonzero|randint|randperm|max|min)$")
+_PRODUCT = re.compile(r"aten::(linear|addmm|mm|bmm|baddbmm|matmul|einsum|conv\d?d?|scaled_dot_product)")
 # What an optimizer, a loader and autograd do in their loops has findings of its own.
 _CALLED = f"""
     WITH one AS ({MIDDLE_STEP}),
@@ -204,6 +213,7 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
             ops=period,
             first_ops=", ".join(name or "" for name in of_first),
             layers=_layers(repetition),
+            lookup=_lookup(repetition["name"].to_pylist()),
             same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
             host_ns=host_ns,
             host_share=min(1.0, host_ns / max(1, until - since)),
@@ -236,6 +246,20 @@ def _layers(repetition: pa.Table) -> int:
         if rows >= _MOSTLY * len(repetition) and any(_OF_LAYERS.match(name or "") for name in names):
             return rows // period
     return 0
+
+
+def _lookup(names: list[str | None]) -> str | None:
+    """Whether the rows that a repetition looks up were chosen right before, or in the one before it."""
+    found: str | None = None
+    for at, name in enumerate(names):
+        if name != _LOOK_UP:
+            continue
+        before = (names[at - back] or "" for back in range(1, len(names) + 1))
+        told = next((one for one in before if _CHOICE.match(one) or _PRODUCT.match(one)), "")
+        if _CHOICE.match(told):
+            return "chosen"
+        found = "given"
+    return found
 
 
 def _agrees(values: Any, period: int) -> bool:

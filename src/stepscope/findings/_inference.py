@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from stepscope.analyses.attention import Attention
     from stepscope.analyses.iterations import Iteration
+    from stepscope.analyses.loops import Loop
     from stepscope.analyses.step_classes import StepClass
     from stepscope.analyses.step_ops import StepOp
 
@@ -26,6 +27,7 @@ _WRITES = (_PLACES, "aten::index_put_", "aten::slice_scatter", "aten::copy_")
 # Operators that choose a token, and the one that turns it into the next input.
 _CHOICE = ("aten::argmax", "aten::multinomial")
 _LOOK_UP = "aten::embedding"
+_MOSTLY = 0.5
 _MOST_TABLES = 3
 """Tables in which a pass looks up its tokens, their positions and their types."""
 SEVERAL_WORDS = 4
@@ -54,12 +56,19 @@ def decodes(
     step_classes: Iterable[StepClass],
     attention: Iterable[Attention],
     step_ops: Iterable[StepOp],
+    loops: Iterable[Loop],
 ) -> bool:
-    """Whether the steps decode: by their kind, by writes to a cache, or by tokens that they choose."""
+    """Whether the steps decode: by their kind, by writes to a cache, or by tokens that they choose.
+
+    They do not if they are mostly a loop in which a network looks up what it is given, not what was chosen
+    before: so does a text encoder that is run again in each turn of a diffusion model.
+    """
     kinds, ops = {row.kind for row in iterations}, list(step_ops)
     if kinds - {None, "idle"}:
         return "decode" in kinds or ("mixed" in kinds and writes_text(ops))
     if not infers(step_classes):
+        return False
+    if any(loop.lookup == "given" and loop.host_share > _MOSTLY for loop in loops):
         return False
     rows = list(attention)
     if any(row.query_length is not None for row in rows):

@@ -188,6 +188,11 @@ class NamedLoop:
         return self.rows[0].has_backward and not self.kind.with_backward
 
     @property
+    def ids_may_stay(self) -> bool:
+        """Whether each repetition looks up rows that nothing in the loop chooses or brings."""
+        return all(row.lookup == "given" and not row.inputs for row in self.rows)
+
+    @property
     def reads(self) -> bool:
         """Whether the host waits for the GPU in each repetition, to read a result."""
         return all(not _READS.isdisjoint(row.contains.split(", ")) for row in self.rows)
@@ -250,8 +255,9 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _TENSORS
     if row.same_place is None or row.module is None:
         # Without stacks, and where layers are functions, layers look like a loop; but all have products, and
-        # none has an input of its own, or layers.
-        is_loop = _has_input(row) or row.layers if products else row.repeats >= _LEAST_CALLS
+        # none has an input of its own, a look-up, or layers.
+        whole = _has_input(row) or row.layers or row.lookup == "given"
+        is_loop = whole if products else row.repeats >= _LEAST_CALLS
         return _ALIKE if is_loop else None
     return _ALIKE if row.same_shapes is not False else _UNLIKE
 

@@ -6,6 +6,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.loops import Loop
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
@@ -26,6 +27,7 @@ def judged(
         drawn(StepClass, {"backward_passes": int(training)}),
         drawn(Attention, {"forward_calls": calls, "query_length": query, "key_length": key}),
         drawn(StepOp, *rows),
+        drawn(Loop),
         **thresholds,
     )
 

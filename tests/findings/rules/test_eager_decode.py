@@ -8,6 +8,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, fix_for, mean_step
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.loops import Loop
 from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
@@ -28,7 +29,8 @@ EAGER = {"kind": "decode", "launched_by": "eager", "kernels": 500, "dur_ns": 10 
 
 def judged(
     rows: list[dict[str, Any]], *, training: bool = False, query: int | None = None,
-    ops: tuple[dict[str, Any], ...] = (), loops: tuple[dict[str, Any], ...] = (), **thresholds: Any,
+    ops: tuple[dict[str, Any], ...] = (), reads: tuple[dict[str, Any], ...] = (),
+    loops: tuple[dict[str, Any], ...] = (), **thresholds: Any,
 ) -> Advice | None:  # fmt: skip
     """Steps of 10 ms that wait 5 ms for the host."""
     return eager_decode(
@@ -38,7 +40,8 @@ def judged(
         drawn(StepClass, {"backward_passes": int(training)}),
         drawn(Attention, {"forward_calls": 40, "query_length": query, "key_length": query and 100}),
         drawn(StepOp, *ops),
-        drawn(ReadLoops, *loops),
+        drawn(ReadLoops, *reads),
+        drawn(Loop, *loops),
         **thresholds,
     )
 
@@ -52,7 +55,7 @@ def test_it_fires_with_the_waiting_less_the_latency_in_a_graph() -> None:
 
 def test_no_graph_replaces_a_loop_that_reads_numbers() -> None:
     loop = {"loops": 10, "reads": 300, "ops": 3000, "launches": 1000, "host_ns": 40 * MS, "device_ns": MS}
-    advice = assert_bounded(judged([EAGER] * 10, loops=(loop,)), mean_step())
+    advice = assert_bounded(judged([EAGER] * 10, reads=(loop,)), mean_step())
     # Such loops take 4 of 10 ms: of the 5 ms that the GPU waits, 3 are left for a graph.
     assert advice.saving.starved_ns == pytest.approx((1.3 * MS, 3.0 * MS))
 
@@ -83,6 +86,16 @@ def test_a_loop_without_an_engine_is_told_by_its_attention() -> None:
     written = {"name": "aten::index_copy_", "calls": 80}
     assert judged(plain, ops=(written,)) is not None
     assert judged(plain, ops=(written,), training=True) is None
+
+
+def test_an_encoder_in_each_turn_of_a_loop_is_no_decoding() -> None:
+    """It looks up words and chooses the place of the last one, but not the words of the next turn."""
+    plain = [{**EAGER, "kind": None}] * 10
+    words = tuple({"name": name, "per_step": 16.0} for name in ("aten::argmax", "aten::embedding"))
+    assert judged(plain, ops=words) is not None
+    assert judged(plain, ops=words, loops=({"lookup": "chosen", "host_share": 0.9},)) is not None
+    assert judged(plain, ops=words, loops=({"lookup": "given", "host_share": 0.1},)) is not None
+    assert judged(plain, ops=words, loops=({"lookup": "given", "host_share": 0.9},)) is None
 
 
 def test_a_cache_is_written_in_many_ways() -> None:

@@ -187,6 +187,21 @@ def test_one_long_chain_counts_where_the_others_are_short() -> None:
     assert assert_bounded(trained, busy_pace()).saving.device_ns[0] == pytest.approx(1.2 * MS)
 
 
+@pytest.mark.parametrize(
+    "ops,title",
+    [
+        ("aten::sub, aten::linalg_vector_norm, aten::lt, aten::nonzero", "Distances"),
+        ("aten::unsqueeze, aten::sub, aten::pow, aten::sum, aten::sqrt", "Distances"),
+        ("aten::sub, aten::pow, aten::mul, aten::sum", "A long chain"),  # a weighted error
+    ],
+)
+def test_what_are_distances(ops: str, title: str) -> None:
+    many = kernel("matmul", 90, 6.0)
+    advice = assert_bounded(found(ELEMENTWISE, many, chains=({**LONG, "ops": ops},)), busy_pace())
+    assert advice.title.startswith(title)
+    assert ("radius_graph" in advice.fix) == ("aten::lt" in ops)
+
+
 def test_distances_count_alone_if_most_of_the_time_is_in_them() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG,)), busy_pace())
     assert advice.title == "Distances are computed by elementwise operators"

@@ -203,3 +203,14 @@ def test_a_recurrent_layer_that_is_called_for_each_moment() -> None:
     assert advice.title == "A loop of 48 GRU calls could be one call"
     assert "nn.GRU" in advice.fix
     assert advised(loop("aten::lstm", repeats=4)) is None, "layers of a network"
+
+
+def test_what_is_looked_up_again_may_stay_the_same() -> None:
+    """Without stacks, too: no layer of a network looks up rows of a table."""
+    turn = loop("aten::embedding, aten::addmm, aten::layer_norm", lookup="given")
+    advice = assert_bounded(advised(turn), STEP)
+    assert "belongs before the loop" in advice.because
+    brought = advised({**turn, "inputs": 48})
+    assert brought is not None
+    assert "belongs before the loop" not in brought.because
+    assert advised({**turn, "lookup": "chosen"}) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.loops import Loop
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
@@ -26,12 +27,13 @@ model.generation_config.cache_implementation = "static"    # or, with transforme
 
 
 @rule(category=Category.INFERENCE)
-def cache_copies(
+def cache_copies(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     iterations: Table[Iteration],
     step_classes: Table[StepClass],
     attention: Table[Attention],
     step_ops: Table[StepOp],
+    loops: Table[Loop],
     *,
     least_share: float = 0.05,
 ) -> Advice | None:
@@ -44,7 +46,7 @@ def cache_copies(
 
     The step gets no shorter than the host needs for its operators.
     """
-    if not decodes(iterations, step_classes, attention, step_ops):
+    if not decodes(iterations, step_classes, attention, step_ops, loops):
         return None
     joins = mean_step.per_step(cache_joins(step_ops))
     calls = mean_step.per_step(sum(row.forward_calls for row in attention))

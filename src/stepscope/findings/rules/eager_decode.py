@@ -8,6 +8,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn
 from stepscope.analyses.iterations import Iteration
+from stepscope.analyses.loops import Loop
 from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
@@ -40,6 +41,7 @@ def eager_decode(  # noqa: PLR0913, PLR0917  # one parameter for each table
     attention: Table[Attention],
     step_ops: Table[StepOp],
     read_loops: Table[ReadLoops],
+    loops: Table[Loop],
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
@@ -53,7 +55,7 @@ def eager_decode(  # noqa: PLR0913, PLR0917  # one parameter for each table
       less 1 µs between two kernels of the graph. Python between operators may not be capturable.
     """
     rows = list(iterations)
-    if not decodes(rows, step_classes, attention, step_ops):
+    if not decodes(rows, step_classes, attention, step_ops, loops):
         return None
     # Steps that read a prompt and write text are mixed: most of their passes decode.
     of = {"decode", "mixed"} if writes_text(step_ops) else {"decode"}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.attention import Attention
@@ -29,9 +30,13 @@ LONG_CHAIN = 4
 """Kernels of a chain that counts although the others are short."""
 LEAST_OF_ONE = 0.05
 """Part of the GPU's work in a step that such a chain takes, each time it runs."""
-_DISTANCES = ("aten::sub", "aten::pow", "aten::sum")
+# Differences, and right after them the sum of their squares or their norm; with weights in between it is an
+# error.
+_DISTANCES = re.compile(r"aten::sub, aten::(pow, aten::sum|square, aten::sum|linalg_vector_norm|norm)\b")
+_NEAR = re.compile(r"aten::(lt|le|nonzero)\b")
 _DISTANCES_TITLE = "Distances are computed by elementwise operators"
 _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product, not by x[:, None] - y"
+_RADIUS = "edges = radius_graph(x, r, batch=batch)    # torch_geometric: near pairs of a group, not all pairs"
 _MASKS = ("aten::where", "aten::masked_fill", "aten::masked_fill_")
 _PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs are masked, as in a graph"
 LEAST_GAIN = 0.02
@@ -130,15 +135,15 @@ def _long_chains(
         return None
     long = max(few, key=lambda row: row.device_ns)
     named = list(dict.fromkeys(long.ops.split(", ")))
-    better = _better(named)
+    better = _better(long.ops)
     return Advice(
-        title=_DISTANCES_TITLE if better == _CDIST else "A long chain of elementwise operators is not fused",
+        title=_DISTANCES_TITLE if _CDIST in better else "A long chain of elementwise operators is not fused",
         because=f"{units.count(long.kernels)} kernels in a row ({', '.join(named[:4])}, …) could be fused. "
         f"Such chains take {units.duration(time_ns)} of a step ({units.share(time_ns / mean_step.work_ns)} "
         "of the GPU's work), most of it to write results to memory and to read them back.",
         saving=saving,
         certainty="likely",
-        fix=_fix(better),
+        fix=_fix(*better),
         check="stepscope show kernel_chains: the chain is gone.",
         evidence={
             "chain_kernels": long.kernels,
@@ -162,21 +167,22 @@ def _are_distances(chains: Iterable[KernelChain]) -> bool:
     """Whether most of the time in chains is in those that compute distances."""
     times = {True: 0, False: 0}
     for row in chains:
-        times[_better(row.ops.split(", ")) == _CDIST] += row.device_ns
+        times[_CDIST in _better(row.ops)] += row.device_ns
     return times[True] > times[False]
 
 
-def _better(ops: Collection[str]) -> str | None:
+def _better(ops: str) -> tuple[str, ...]:
     """What is better than fusing these operators, where it can be done."""
-    if {*_DISTANCES} <= {*ops}:
-        return _CDIST
-    return _PAIRS if "aten::_softmax" in ops and not {*_MASKS}.isdisjoint(ops) else None
+    if _DISTANCES.search(ops):
+        return (_CDIST, _RADIUS) if _NEAR.search(ops) else (_CDIST,)
+    masked = any(mask in ops.split(", ") for mask in _MASKS)
+    return (_PAIRS,) if "aten::_softmax" in ops and masked else ()
 
 
-def _fix(first: str | None = None) -> Fix:
+def _fix(*first: str) -> Fix:
     """Compiling; before it, what is better where it can be done."""
     text = "model = torch.compile(model)    # or @torch.compile on the function with these operators"
-    return fix_of(*([first] if first else []), line(Change.COMPILE, text))
+    return fix_of(*first, line(Change.COMPILE, text))
 
 
 def _saving(chains: _Chains, times_ns: Bounds, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:

@@ -75,10 +75,14 @@ class _Merged:
 def _advice(merged: _Merged) -> Advice:
     loop = merged.loop
     doubt = " Whether a call needs the result of the one before is not in the profile."
+    stays = (
+        " Each turn looks up ids (nn.Embedding), and nothing in the loop makes or brings any. If they are "
+        "always the same, what is computed from them alone, such as an encoded text, belongs before the loop."
+    )
     return Advice(
         title=loop.title,
         because=f"{loop.story} One call for all would save {units.share(merged.host_part)} of the host's "
-        f"time in a step.{'' if loop.can_merge else doubt}",
+        f"time in a step.{'' if loop.can_merge else doubt}{stays if loop.ids_may_stay else ''}",
         saving=merged.saving,
         certainty="likely" if loop.can_merge else "possible",
         fix=fix_of(loop.kind.fix, line(Change.COMPILE, _FALLBACK)),

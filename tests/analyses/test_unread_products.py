@@ -28,6 +28,26 @@ class Head(Drawing):
         self.at += 10
         return self
 
+    def number_nodes(self, first: int) -> Head:
+        """Gives each operator drawn so far a number of autograd, from this one on."""
+        for number, event in enumerate(self.events_named("aten::"), first):
+            event["args"]["Sequence number"] = number
+        return self
+
+    def events_named(self, begins: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if str(event.get("name", "")).startswith(begins)]
+
+    def node(self, name: str, sequence: int, inside: str = "aten::mm", work: int = 0) -> Head:
+        """A node of the backward pass, on its own thread, with an operator that works as long as this."""
+        args = {"Sequence number": sequence, "Fwd thread id": 1}
+        self.op(f"autograd::engine::evaluate_function: {name}", self.at, 8, args=args, thread=2)
+        self.op(inside, self.at + 1, 6, thread=2)
+        self.number += 1
+        self.launch("cudaLaunchKernel", self.at + 2, 2, corr=self.number, thread=2)
+        self.kernel("k", 100 * self.at + 1000, work, corr=self.number)
+        self.at += 10
+        return self
+
     def rows(self, folder: Path) -> list[UnreadProduct]:
         self.mark(1, 0, self.at)
         return list(stepscope.open(self.write(folder / "drawn.json")).table("unread_products"))
@@ -49,7 +69,9 @@ def head() -> Head:
 )
 def test_only_a_part_is_read(name: str, given: tuple[str, ...], read: float, tmp_path: Path) -> None:
     drawing = head().run(name, [LOGITS, [], []], *given).run("aten::softmax", [[4, 1000]], work=5)
-    assert drawing.rows(tmp_path) == [UnreadProduct(1, None, "4 × 32 × 1000", read, 100_000, 100 / 405)]
+    assert drawing.rows(tmp_path) == [
+        UnreadProduct(1, None, "4 × 32 × 1000", read, 100_000, 100 / 405, 0, 0, 0, 0)
+    ]
 
 
 def test_parts_add_up(tmp_path: Path) -> None:
@@ -89,3 +111,37 @@ def test_small_products_and_those_without_shapes(tmp_path: Path) -> None:
     )
     bare.op("aten::select", 20, 5)
     assert list(stepscope.open(bare.write(tmp_path / "bare.json")).table("unread_products")) == []
+
+
+def test_what_the_backward_pass_and_casts_do_to_all_rows(tmp_path: Path) -> None:
+    drawing = head().run("aten::to", [LOGITS, []], work=20).run("aten::mul", [LOGITS, []], work=30)
+    drawing.run("aten::slice", [LOGITS, [], []], "1", "0", "8", "1").run("aten::exp", [[4, 8, 1000]], work=9)
+    drawing.number_nodes(40)
+    drawing.node("ExpBackward0", 45, work=7).node("SliceBackward0", 44, "aten::zero_", work=11)
+    drawing.node("MulBackward0", 43, work=6).node("ToCopyBackward0", 42, work=5)
+    drawing.node("MmBackward0", 41, work=200).node("MmBackward0", 40, work=1000)
+    (row,) = drawing.rows(tmp_path)
+    assert (row.read_share, row.device_ns, row.backward_ns) == (0.25, 100_000, 200_000)
+    assert row.elementwise_ns == (20 + 30 + 6 + 5) * 1000
+    assert (row.cut_ns, row.zeros_ns) == (11_000, 11_000)
+
+
+def test_the_gradient_of_a_cut_is_more_than_its_zeros(tmp_path: Path) -> None:
+    drawing = head().run("aten::select", [LOGITS, [], []], "1", "-1").number_nodes(7)
+    drawing.node("SelectBackward0", 9, "aten::copy_", work=4)
+    (row,) = drawing.rows(tmp_path)
+    assert (row.backward_ns, row.elementwise_ns, row.cut_ns, row.zeros_ns) == (0, 0, 4_000, 0)
+
+
+def test_casts_of_weights_do_not_shrink_with_the_rows(tmp_path: Path) -> None:
+    drawing = head().run("aten::select", [LOGITS, [], []], "1", "-1").number_nodes(7)
+    (row,) = drawing.node("ToCopyBackward0", 8, work=4).rows(tmp_path)
+    assert row.backward_ns == 0
+
+
+def test_a_copy_to_the_host_reads_all_rows(tmp_path: Path) -> None:
+    drawing = head().run("aten::to", [LOGITS, []])
+    drawing.launch("cudaMemcpyAsync", drawing.at - 7, 2, corr=99)
+    drawing.memcpy("DtoH", 9000, 5, corr=99)
+    drawing.run("aten::select", [LOGITS, [], []], "1", "-1")
+    assert drawing.rows(tmp_path) == []

@@ -17,6 +17,11 @@ __all__ = ["UnreadProduct", "unread_products"]
 _LEAST_SHARE = 0.03
 """Of the device work of a step: smaller products are not looked at."""
 _TAKES = ("aten::select", "aten::slice")
+_BY_ROW = (
+    r"aten::(to|_to_copy|float|type_as|contiguous|clone|(add|sub|mul|div|neg|tanh|clamp|clip|relu|sigmoid)_?)"
+)
+"""What computes each number of its result from one number of the same row: rows that are cut off later need
+none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +34,23 @@ class UnreadProduct:
     read_share: Annotated[float, "The part of the result that is taken from it."]
     device_ns: Annotated[int, "Device time of the product."]
     device_share: Annotated[float, "The same as a part of the device work that the step's operators launch."]
+    backward_ns: Annotated[int, "Device time of its products in the backward pass."]
+    elementwise_ns: Annotated[
+        int, "Device time of casts and the like of the whole result before it is cut, and of their gradients."
+    ]
+    cut_ns: Annotated[int, "Device time of the gradients of the cuts: copies into zeros of the whole size."]
+    zeros_ns: Annotated[int, "Device time of these zeros."]
 
 
+# Autograd numbers its nodes, and writes an operator with the number that comes next: the nodes that it adds
+# have the numbers up to that of the operator after it. A node runs in the backward pass under its number.
 _SQL = f"""
     WITH one AS ({MIDDLE_STEP}),
     called AS (
-        SELECT o.*, s.step FROM ops o JOIN one s
-            ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
+        SELECT o.*, s.step,
+               lead(o.sequence IGNORE NULLS) OVER (
+                   PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
+        FROM ops o JOIN one s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
         WHERE o.depth = 0),
     products AS (
         SELECT c.*, t.device_ns AS all_ns, CAST(c.args->'$."Input Dims"' AS VARCHAR) AS dims
@@ -45,14 +60,46 @@ _SQL = f"""
         SELECT *, concat(regexp_extract(dims, '^\\[\\[([\\d,]+),\\d+\\],\\[\\d+,\\d+\\]', 1), ',',
                          regexp_extract(dims, '^\\[\\[[\\d,]+\\],\\[(\\d+),\\d+\\]', 1)) AS shape
         FROM products WHERE regexp_matches(dims, '^\\[\\[\\d+,\\d+,[\\d,]+\\],\\[\\d+,\\d+\\]')),
+    to_host AS (
+        SELECT l.thread, l.start_ns FROM device_work w JOIN launches l ON l.event = w.launch
+            JOIN one s ON l.start_ns >= s.host_start_ns AND l.start_ns < s.host_end_ns
+        WHERE w.kind = 'memcpy' AND contains(w.name, 'DtoH')),
     read AS (
-        SELECT r.event, c.name, c.args::VARCHAR AS args
+        SELECT r.event, c.name, c.args::VARCHAR AS args, c.thread, c.start_ns, c.sequence, c.later,
+               coalesce(c.device_once_ns, 0) AS device_ns,
+               regexp_full_match(c.name, '{_BY_ROW}') AND coalesce(h.start_ns, c.start_ns + c.dur_ns)
+                   >= c.start_ns + c.dur_ns AS by_row
         FROM results r JOIN called c ON c.thread = r.thread AND c.start_ns > r.start_ns
-        WHERE contains(CAST(c.args->'$."Input Dims"' AS VARCHAR), concat('[', r.shape, ']')))
+            ASOF LEFT JOIN to_host h ON h.thread = c.thread AND h.start_ns >= c.start_ns
+        WHERE contains(CAST(c.args->'$."Input Dims"' AS VARCHAR), concat('[', r.shape, ']'))),
+    nodes AS (
+        SELECT event, thread, start_ns, start_ns + dur_ns AS end_ns, sequence, device_once_ns AS device_ns,
+               regexp_matches(name, ': (Mm|Addmm|Bmm|Baddbmm|Linear)Backward') AS multiplies
+        FROM called WHERE starts_with(name, 'autograd::engine::evaluate_function: ')),
+    zeros AS (
+        SELECT n.event, sum(o.device_once_ns) AS device_ns
+        FROM ops o JOIN nodes n ON o.thread = n.thread AND o.start_ns >= n.start_ns AND o.start_ns < n.end_ns
+        WHERE o.name = 'aten::zero_' GROUP BY n.event),
+    backward AS (
+        SELECT w.event, sum(n.device_ns) FILTER (w.kind = 'product' AND n.multiplies) AS backward_ns,
+               sum(n.device_ns) FILTER (w.kind = 'by row') AS elementwise_ns,
+               sum(n.device_ns) FILTER (w.kind = 'cut') AS cut_ns,
+               sum(z.device_ns) FILTER (w.kind = 'cut') AS zeros_ns
+        FROM (SELECT event, 'product' AS kind, sequence, later FROM results
+              UNION ALL SELECT event, if(by_row, 'by row', 'cut'), sequence, later FROM read) w
+            JOIN nodes n ON n.sequence >= w.sequence AND n.sequence < coalesce(w.later, w.sequence + 1)
+            LEFT JOIN zeros z ON z.event = n.event
+        GROUP BY w.event),
+    reading AS (
+        SELECT event, list({{'name': name, 'args': args, 'by_row': by_row}} ORDER BY start_ns) AS read,
+               coalesce(sum(device_ns) FILTER (by_row), 0) AS elementwise_ns
+        FROM read GROUP BY event)
     SELECT r.step, t.name AS user_frame, r.shape, r.device_once_ns AS device_ns, r.all_ns::BIGINT AS all_ns,
-           (SELECT list({{'name': d.name, 'args': d.args}} ORDER BY d.args)
-            FROM read d WHERE d.event = r.event) AS read
-    FROM results r LEFT JOIN call_sites p ON p.event = r.event LEFT JOIN call_tree t ON t.node = p.user_frame
+           d.read, coalesce(b.backward_ns, 0)::BIGINT AS backward_ns,
+           (d.elementwise_ns + coalesce(b.elementwise_ns, 0))::BIGINT AS elementwise_ns,
+           coalesce(b.cut_ns, 0)::BIGINT AS cut_ns, coalesce(b.zeros_ns, 0)::BIGINT AS zeros_ns
+    FROM results r JOIN reading d ON d.event = r.event LEFT JOIN backward b ON b.event = r.event
+        LEFT JOIN call_sites p ON p.event = r.event LEFT JOIN call_tree t ON t.node = p.user_frame
     ORDER BY r.device_once_ns DESC, r.start_ns
 """
 
@@ -60,7 +107,19 @@ _SQL = f"""
 @analysis(
     reads={
         "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
-        "ops": ("event", "thread", "name", "start_ns", "depth", "args", "device_once_ns"),
+        "ops": (
+            "event",
+            "thread",
+            "name",
+            "start_ns",
+            "dur_ns",
+            "depth",
+            "args",
+            "sequence",
+            "device_once_ns",
+        ),
+        "launches": ("event", "thread", "start_ns"),
+        "device_work": ("kind", "name", "launch"),
         "call_sites": ("event", "user_frame"),
         "call_tree": ("node", "name"),
     }
@@ -69,7 +128,7 @@ def unread_products(trace: Trace) -> Table[UnreadProduct]:
     """Finds matrix products that compute more rows than the program reads, from the shapes of a step.
 
     Such a result is given to nothing but `select` and `slice`: logits of all positions, for example, of which
-    only the last are taken.
+    only the last are taken. Casts and other elementwise operators may come before.
     """
     if not all(map(trace.may_have_name, (r"^aten::linear$", r"^aten::(select|slice)$"))):
         return Table.of(UnreadProduct, [], ["No matrix product is cut into parts."])
@@ -80,16 +139,27 @@ def unread_products(trace: Trace) -> Table[UnreadProduct]:
 
 def _found(row: dict[str, Any]) -> UnreadProduct | None:
     """The product, if nothing takes more of its result than a part."""
-    if not row["read"] or not {one["name"] for one in row["read"]} <= {*_TAKES}:
+    cuts = [one for one in row["read"] if not one["by_row"]]
+    # What is computed of all rows after the last cut is not cut itself.
+    if not cuts or row["read"][-1]["by_row"] or not {one["name"] for one in cuts} <= {*_TAKES}:
         return None
     shape = [int(size) for size in row["shape"].split(",")]
-    parts = [_part(one["name"], shape, one["args"]) for one in row["read"]]
+    parts = [_part(one["name"], shape, one["args"]) for one in cuts]
     read = sum(1.0 if part is None else part for part in parts)
     if read >= 1:
         return None
-    share = row["device_ns"] / row["all_ns"]
-    text = " × ".join(map(str, shape))
-    return UnreadProduct(row["step"], row["user_frame"], text, read, row["device_ns"], share)
+    return UnreadProduct(
+        step=row["step"],
+        user_frame=row["user_frame"],
+        shape=" × ".join(map(str, shape)),
+        read_share=read,
+        device_ns=row["device_ns"],
+        device_share=row["device_ns"] / row["all_ns"],
+        backward_ns=row["backward_ns"],
+        elementwise_ns=row["elementwise_ns"],
+        cut_ns=row["cut_ns"],
+        zeros_ns=row["zeros_ns"],
+    )
 
 
 def _part(name: str, shape: list[int], args: str) -> float | None:

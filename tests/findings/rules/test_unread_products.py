@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
 from stepscope.analyses.unread_products import UnreadProduct
 from stepscope.findings import Advice
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.rules.unread_products import unread_products
 
 HEAD = {
@@ -16,6 +17,10 @@ HEAD = {
     "read_share": 0.25,
     "device_ns": 4 * MS,
     "device_share": 0.4,
+    "backward_ns": 0,
+    "elementwise_ns": 0,
+    "cut_ns": 0,
+    "zeros_ns": 0,
 }
 
 
@@ -30,6 +35,20 @@ def test_the_other_rows_go() -> None:
     assert "25.0 %" in advice.because
     assert "logits_to_keep=1" in advice.fix
     assert [place.line for place in advice.locations] == [7]
+
+
+def test_so_do_their_gradients_and_casts() -> None:
+    more = {"device_ns": MS, "backward_ns": 2 * MS, "elementwise_ns": MS, "cut_ns": MS, "zeros_ns": MS // 2}
+    advice = assert_bounded(found(**more), busy_pace())
+    around = 0.75 * 1.5 * MS
+    high = 0.75 * 3 * MS + around + (1 - 0.75 / 2) * MS
+    assert advice.saving.device_ns == pytest.approx((0.9 * 0.75 * 3 * MS + around, high))
+    assert "in the backward pass (2.00 ms)" in advice.because
+    assert advice.claims == {Claim(Time.DEVICE, part) for part in (Part.MATMUL, Part.ELEMENTWISE, Part.FILLS)}
+
+
+def test_the_gradient_of_a_cut_is_no_fault_by_itself() -> None:
+    assert found(read_share=0.999, backward_ns=5 * MS, cut_ns=2 * MS, zeros_ns=MS) is None
 
 
 def test_it_is_silent_where_it_is_little() -> None:

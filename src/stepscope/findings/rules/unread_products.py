@@ -29,21 +29,29 @@ def unread_products(
 
     Gain:
 
-    - at most: the part of its GPU time that belongs to the other rows.
-    - at least: nine tenths of that, because a product of few rows reads all weights as well.
+    - at most: the part that belongs to the other rows, of the GPU time of the product, of its products in the
+      backward pass, and of elementwise operators on the whole result; and the gradients of the cuts, which
+      are copied into zeros of the whole size.
+    - at least: nine tenths of that part of the products, because a product of few rows reads all weights as
+      well; all of it of elementwise operators; and of the zeros.
     """
     rows = list(unread_products)
-    unread_ns = sum((1 - row.read_share) * row.device_ns for row in rows)
-    saving = off_device((_LEAST * unread_ns, unread_ns), mean_step)
-    if not rows or mean_step.gain(saving).high_share < least_share:
+    multiplied_ns = sum((1 - row.read_share) * (row.device_ns + row.backward_ns) for row in rows)
+    around_ns = sum((1 - row.read_share) * (row.elementwise_ns + row.zeros_ns) for row in rows)
+    unread_ns = multiplied_ns + around_ns
+    # The gradient of any cut is worth nothing by itself: few rows that are cut off, as one of each sequence,
+    # are no fault.
+    if not rows or mean_step.gain(off_device((0.0, unread_ns), mean_step)).high_share < least_share:
         return None
+    cuts_ns = sum(row.cut_ns - (1 - row.read_share) * row.zeros_ns for row in rows)
+    saving = off_device((_LEAST * multiplied_ns + around_ns, unread_ns + cuts_ns), mean_step)
     main = rows[0]
     return Advice(
         title="A large product computes rows that nobody reads",
         because=f"A matrix product with a result of {main.shape} takes {units.duration(main.device_ns)} of a "
         f"step, {units.share(main.device_share)} of the GPU's work. Only {units.share(main.read_share)} of "
         "the result is read: the rest is cut off by select or slice, as logits of all positions are if only "
-        "the last are needed.",
+        f"the last are needed.{_said_of_the_rest(rows)}",
         saving=saving,
         certainty="likely",
         fix=_FIX,
@@ -52,10 +60,33 @@ def unread_products(
             "shape": main.shape,
             "read_share": main.read_share,
             "product_ns": main.device_ns,
+            "backward_ns": sum(row.backward_ns for row in rows),
+            "elementwise_ns": sum(row.elementwise_ns for row in rows),
+            "cut_ns": sum(row.cut_ns for row in rows),
             "unread_ns": round(unread_ns),
         },
-        claims=frozenset({Claim(Time.DEVICE, Part.MATMUL)}),
+        claims=_claims(rows),
         locations=locations_of(
             (row.user_frame, f"a result of {row.shape}", ("aten::linear",)) for row in rows
         ),
     )
+
+
+def _said_of_the_rest(rows: list[UnreadProduct]) -> str:
+    """A sentence about what else is computed of all rows, with a space before it; nothing without any."""
+    parts = {
+        "its products in the backward pass": sum(row.backward_ns for row in rows),
+        "casts and other elementwise operators": sum(row.elementwise_ns for row in rows),
+        "gradients of the cuts, which are copied into zeros": sum(row.cut_ns for row in rows),
+    }
+    said = [f"{what} ({units.duration(ns)})" for what, ns in parts.items() if ns]
+    return f" As large as the whole result are also: {', '.join(said)}." if said else ""
+
+
+def _claims(rows: list[UnreadProduct]) -> frozenset[Claim]:
+    parts = {
+        Part.MATMUL: True,
+        Part.ELEMENTWISE: any(row.elementwise_ns for row in rows),
+        Part.FILLS: any(row.cut_ns for row in rows),
+    }
+    return frozenset(Claim(Time.DEVICE, part) for part, claimed in parts.items() if claimed)

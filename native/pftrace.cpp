@@ -286,7 +286,7 @@ bool PftraceReader::read_packet(std::string_view packet) {
     last_sequence_ = &*sequences_.try_emplace(number).first;
   }
   Sequence& sequence = last_sequence_->second;
-  if (!sequence.epoch || flags & 1) sequence.epoch = ++epochs_;
+  if (!sequence.epoch || flags & 1) begin_epoch(sequence);
   if (flags & 1) sequence.forget();
   const auto& [snapshot, interned, defaults, track, process, thread, info, event, stage, counter, packed] = parts;
   bool fine = true;
@@ -436,7 +436,7 @@ bool PftraceReader::read_named(std::string_view message, Sequence& sequence, Num
   Text& kept = to.at(iid);
   std::string json;
   append_quoted(json, text);
-  if (!kept.json.empty() && kept.json != json) sequence.epoch = ++epochs_;
+  if (!kept.json.empty() && kept.json != json) begin_epoch(sequence);
   kept.json = std::move(json);
   if (&to == &sequence.names) kept.number = name_number(kept.json);
   else if (&to == &sequence.categories) kept.number = category_number(kept.json, text);

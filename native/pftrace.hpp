@@ -36,10 +36,64 @@ struct PftraceSpec {
   std::string left_out;               // category, as JSON, of slices that are not the program's
 };
 
+// What the annotations of a slice look like, but for their numbers: those that look the same have the same shape.
+struct Pattern {
+  struct Piece {
+    uint32_t at, size;    // in the text
+    uint8_t kind;         // of what follows: as in raw_shape_; before a number, the length of the two may be any
+    uint64_t word, mask;  // the same of a text of up to eight bytes
+  };
+  int32_t shape = -1, name = -1;
+  bool tied = false;  // an arrow says nothing more about it
+  uint64_t name_iid = 0, category_iid = 0;  // as the sequence numbers them
+  std::vector<Piece> pieces;
+  std::string text;
+  // The packet around it, as it was written the last time: between the time and the length of the event, from there to the
+  // annotations, and behind the event. `track` is what the second one says; without a track nothing of it is known.
+  struct Around {
+    std::array<char, 16> before{}, behind{};
+    std::array<char, 32> head{};
+    uint8_t before_size = 0, behind_size = 0, head_size = 0;
+    int64_t track = -1;
+  } around;
+  Pattern* chained = nullptr;   // another one of the same name
+  Pattern* follower = nullptr;  // the one that came the last time after this one
+
+  size_t bytes() const { return sizeof *this + sizeof this + pieces.size() * sizeof(Piece) + text.size(); }
+};
+
+// How begins of some kind are written on a track, whatever their name: between the time and the name, but for the length of
+// the event; before each number, from the name on; and behind the event.
+struct Layout {
+  struct Step {
+    uint64_t word, mask;
+    uint8_t size, length_at;  // where the length of the annotation is
+    bool real;
+    bool operator==(const Step&) const = default;
+  };
+  std::array<char, 16> open{}, mask{};
+  uint64_t behind = 0, behind_mask = 0;
+  uint8_t open_size = 0, length_at = 0, behind_size = 0;
+  uint32_t track = 0;
+  int32_t shape = -1;
+  std::vector<Step> steps;
+
+  size_t bytes() const { return sizeof *this + steps.size() * sizeof(Step); }
+  bool operator==(const Layout&) const = default;
+  bool set_ends(const Pattern::Around& around, std::string_view before);
+  bool set_steps(const Pattern& like, std::string_view after);
+
+  // Whether sixteen bytes begin as they are to.
+  bool opens(const char* at) const {
+    return (((load64(at) ^ load64(open.data())) & load64(mask.data())) | ((load64(at + 8) ^ load64(open.data() + 8)) & load64(mask.data() + 8))) == 0;
+  }
+};
+
 // A text as JSON, and its number among names, categories or keys.
 struct Text {
   std::string json;
   int32_t number = -1;
+  Pattern* patterns = nullptr;  // of slices of this name; the one that was met last comes first
 };
 
 // Texts by number, as one sequence of packets defines them; an empty one is none.
@@ -49,6 +103,7 @@ class Numbered {
     if (iid >= dense_.size()) return find_far(iid);
     return dense_[iid].json.empty() ? nullptr : &dense_[iid];
   }
+  Text* find(uint64_t iid) { return const_cast<Text*>(std::as_const(*this).find(iid)); }
   Text& at(uint64_t iid);
   void clear() { dense_.clear(), sparse_.clear(); }
 
@@ -76,8 +131,21 @@ struct Sequence {
   uint32_t default_clock = 0;
   int64_t legacy_us = kNull;  // what the old kind of time counts on from
   uint32_t epoch = 0;         // another one when a number may mean another text
+  // How its packets look, as long as numbers mean what they do.
+  std::vector<std::unique_ptr<Pattern>> patterns;
+  Pattern* last_pattern = nullptr;
+  std::vector<Layout> layouts;
+  size_t last_layout = 0, learned_bytes = 0;
+  // An end that was read: what follows its time, and its track.
+  struct End {
+    size_t size = 0;  // of the whole packet; 0 for none
+    std::array<char, 16> text{};
+    uint32_t track = 0;
+  } last_end;
 
   void forget();
+  void unlearn();
+  void met(Pattern* pattern);  // the next one of a slice
 };
 
 struct Clock {
@@ -136,61 +204,6 @@ struct SliceRecord {
   std::array<int64_t, kMaxColumns> numbers;
 
   std::string_view record(size_t count) const { return {reinterpret_cast<const char*>(this), sizeof head + count * sizeof(int64_t)}; }
-};
-
-// What the annotations of a slice look like, but for their numbers: those that look the same have the same shape.
-struct Pattern {
-  struct Piece {
-    uint32_t at, size;    // in the text
-    uint8_t kind;         // of what follows: as in raw_shape_; before a number, the length of the two may be any
-    uint64_t word, mask;  // the same of a text of up to eight bytes
-  };
-  uint32_t epoch = 0;
-  int32_t shape = -1, name = -1;
-  bool tied = false;  // an arrow says nothing more about it
-  uint64_t name_iid = 0, category_iid = 0;  // as the sequence numbers them
-  std::vector<Piece> pieces;
-  std::string text;
-  // The packet around it, as it was written the last time: between the time and the length of the event, from there to the
-  // annotations, and behind the event. `track` is what the second one says; without a track nothing of it is known.
-  struct Around {
-    std::array<char, 16> before{}, behind{};
-    std::array<char, 32> head{};
-    uint8_t before_size = 0, behind_size = 0, head_size = 0;
-    int64_t track = -1;
-    const void* sequence = nullptr;
-  } around;
-  Pattern* chained = nullptr;   // another one of the same name
-  Pattern* follower = nullptr;  // the one that came the last time after this one
-
-  size_t bytes() const { return sizeof *this + pieces.size() * sizeof(Piece) + text.size(); }
-};
-
-// How begins of some kind are written on a track, whatever their name: between the time and the name, but for the length of
-// the event; before each number, from the name on; and behind the event.
-struct Layout {
-  struct Step {
-    uint64_t word, mask;
-    uint8_t size, length_at;  // where the length of the annotation is
-    bool real;
-    bool operator==(const Step&) const = default;
-  };
-  std::array<char, 16> open{}, mask{};
-  uint64_t behind = 0, behind_mask = 0;
-  uint8_t open_size = 0, length_at = 0, behind_size = 0;
-  uint32_t track = 0, epoch = 0;
-  int32_t shape = -1;
-  const void* sequence = nullptr;
-  std::vector<Step> steps;
-
-  bool operator==(const Layout&) const = default;
-  bool set_ends(const Pattern::Around& around, std::string_view before);
-  bool set_steps(const Pattern& like, std::string_view after);
-
-  // Whether sixteen bytes begin as they are to.
-  bool opens(const char* at) const {
-    return (((load64(at) ^ load64(open.data())) & load64(mask.data())) | ((load64(at + 8) ^ load64(open.data() + 8)) & load64(mask.data() + 8))) == 0;
-  }
 };
 
 // Fields of a track event.
@@ -319,17 +332,18 @@ class PftraceReader {
   // -- packets that look like earlier ones: false if they do not, and nothing was read
   struct Quick;
   bool read_quickly(std::string_view packet, const char* readable);
-  bool read_event_quickly(Quick& event, const Sequence& sequence, int64_t time);
-  Pattern* find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count);
-  void found_pattern(Pattern* pattern);
+  bool read_event_quickly(Quick& event, Sequence& sequence, int64_t time);
+  Pattern* find_pattern(const Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count);
   bool read_expected(std::string_view packet, const char* readable);
   bool read_layout(std::string_view packet, const char* readable);
-  void learn_layout(const Quick& event);
-  void learn_around(std::string_view packet, const Quick& event);
+  void learn_layout(const Quick& event, Sequence& sequence);
+  void learn_around(std::string_view packet, const Quick& event, Pattern& pattern);
   bool read_same_end(std::string_view packet, const char* readable);
-  void learn_end(std::string_view packet, uint32_t track);
+  void learn_end(std::string_view packet, Sequence& sequence);
   bool add_pieces(Pattern& to) const;
-  void learn_pattern(const TrackEvent& event, const Sequence& sequence, const Slice& slice);
+  void learn_pattern(const TrackEvent& event, Sequence& sequence, const Slice& slice);
+  void make_room(size_t bytes, Sequence& sequence);
+  void begin_epoch(Sequence& sequence);
   void add_reading(int32_t counter, int64_t time, double value);
   // -- what slices look like
   struct Category {
@@ -448,19 +462,7 @@ class PftraceReader {
   std::vector<Shape> shapes_;
   std::vector<int32_t> raw_shape_ids_, name_ids_;  // shapes; the reader's numbers of names
   uint64_t numbering_ = 0;                          // that these are of
-  std::vector<std::unique_ptr<Pattern>> patterns_;
-  std::vector<Pattern*> patterns_by_name_;  // by number; the one that was met last comes first
-  Pattern* last_pattern_ = nullptr;
-  std::vector<Layout> layouts_;
-  size_t last_layout_ = 0;
-  size_t pattern_bytes_ = 0;
-  // An end that was read: what follows its time, and its track.
-  struct End {
-    size_t size = 0;  // of the whole packet; 0 for none
-    std::array<char, 16> text{};
-    const void* sequence = nullptr;
-    uint32_t track = 0;
-  } last_end_;
+  size_t learned_bytes_ = 0;  // of all sequences
   bool keys_known_ = false;  // of all annotations of the event that was read last
 };
 

@@ -12,7 +12,7 @@ namespace stepscope {
 
 namespace {
 
-constexpr size_t kMostPatternBytes = 24 << 20;
+constexpr size_t kMostLearnedBytes = 24 << 20;
 constexpr ptrdiff_t kRoom = 10;  // bytes that may be looked at for a number
 constexpr size_t kStamp = 10;    // bytes of a time and its tag
 constexpr size_t kLookedAt = 32;  // bytes behind a packet that are looked at
@@ -130,9 +130,9 @@ struct PftraceReader::Quick {
 
 // An end is like the one before it but for the time, which comes first and takes nine bytes since the year 1973.
 bool PftraceReader::read_same_end(std::string_view packet, const char* readable) {
-  const End& last = last_end_;
+  const Sequence::End& last = last_sequence_->second.last_end;
   const char* p = packet.data();
-  if (packet.size() != last.size || last.sequence != last_sequence_) return false;
+  if (packet.size() != last.size) return false;
   if (static_cast<unsigned char>(*p) != tag_of(8, WireType::varint)) return false;
   uint64_t stamp;
   ++p;
@@ -147,25 +147,25 @@ bool PftraceReader::read_same_end(std::string_view packet, const char* readable)
   return true;
 }
 
-void PftraceReader::learn_end(std::string_view packet, uint32_t track) {
-  last_end_.size = 0;
+void PftraceReader::learn_end(std::string_view packet, Sequence& sequence) {
+  Sequence::End& last = sequence.last_end;
+  last.size = 0;
   Wire wire(packet);
-  if (!wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp || packet.size() > kStamp + last_end_.text.size()) return;
+  if (!wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp || packet.size() > kStamp + last.text.size()) return;
   while (wire.next())
     if (wire.field == 8) return;  // the last one counts
-  last_end_.size = packet.size();
-  last_end_.text.fill(0);
-  std::copy(packet.begin() + kStamp, packet.end(), last_end_.text.begin());
-  last_end_.sequence = last_sequence_;
-  last_end_.track = track;
+  last.size = packet.size();
+  last.text.fill(0);
+  std::copy(packet.begin() + kStamp, packet.end(), last.text.begin());
+  last.track = last_track_;
 }
 
 // A begin as it is expected after the last one: the whole packet is compared but for the time, a length and the numbers.
 bool PftraceReader::read_expected(std::string_view packet, const char* readable) {
-  const Pattern* expected = last_pattern_ ? last_pattern_->follower : nullptr;
-  if (!expected || expected->around.track < 0 || expected->around.sequence != last_sequence_) return false;
+  Sequence& sequence = last_sequence_->second;
+  Pattern* expected = sequence.last_pattern ? sequence.last_pattern->follower : nullptr;
+  if (!expected || expected->around.track < 0) return false;
   const Pattern::Around& around = expected->around;
-  const Sequence& sequence = last_sequence_->second;
   const char* end = packet.data() + packet.size();
   Quick all{packet.data() + 1, end, readable};
   uint64_t stamp;
@@ -176,7 +176,7 @@ bool PftraceReader::read_expected(std::string_view packet, const char* readable)
   const char* event_end = all.length();
   if (!event_end || end - event_end != around.behind_size || event_end - all.p < around.head_size) return false;
   if (!same_padded(all.p, around.head.data(), around.head_size) || !same_padded(event_end, around.behind.data(), around.behind_size)) return false;
-  if (stamp > static_cast<uint64_t>(kFarthest) || expected->epoch != sequence.epoch) return false;
+  if (stamp > static_cast<uint64_t>(kFarthest)) return false;
   if (sequence.default_clock && sequence.default_clock != primary_clock_) return false;
   SliceRecord slice;
   size_t count;
@@ -187,7 +187,7 @@ bool PftraceReader::read_expected(std::string_view packet, const char* readable)
   ++packets, ++slices;
   uncategorised = false;
   latest_ = std::max(latest_, time);
-  last_pattern_ = last_pattern_->follower;
+  sequence.last_pattern = expected;
   begin(slice.head, slice.record(count));
   return true;
 }
@@ -197,15 +197,16 @@ bool PftraceReader::read_expected(std::string_view packet, const char* readable)
 bool PftraceReader::read_layout(std::string_view packet, const char* readable) {
   constexpr ptrdiff_t kLength = 1;  // bytes of a length
   const char *at = packet.data() + 1, *end = packet.data() + packet.size();
-  const Sequence& sequence = last_sequence_->second;
-  if (sequence.default_clock && sequence.default_clock != primary_clock_) return false;
+  Sequence& sequence = last_sequence_->second;
+  const std::vector<Layout>& layouts = sequence.layouts;
+  if (layouts.empty() || (sequence.default_clock && sequence.default_clock != primary_clock_)) return false;
   uint64_t stamp;
   if (static_cast<unsigned char>(packet[0]) != tag_of(8, WireType::varint) || !read_varint_quickly(at, stamp)) return false;
   if (at != packet.data() + kStamp || stamp > static_cast<uint64_t>(kFarthest)) return false;
-  for (size_t i = 0, which = last_layout_; i < layouts_.size(); ++i, ++which) {
-    if (which >= layouts_.size()) which = 0;
-    const Layout& layout = layouts_[which];
-    if (layout.sequence != last_sequence_ || layout.epoch != sequence.epoch || !layout.opens(at)) continue;
+  for (size_t i = 0, which = sequence.last_layout; i < layouts.size(); ++i, ++which) {
+    if (which >= layouts.size()) which = 0;
+    const Layout& layout = layouts[which];
+    if (!layout.opens(at)) continue;
     const char* length = at + layout.length_at;
     Quick event{at + layout.open_size, length + kLength + static_cast<unsigned char>(*length), readable};
     if (event.p >= event.end || event.end + layout.behind_size != end || ((load64(event.end) ^ layout.behind) & layout.behind_mask)) continue;
@@ -218,7 +219,7 @@ bool PftraceReader::read_layout(std::string_view packet, const char* readable) {
     ++packets, ++slices;
     uncategorised = false;
     latest_ = std::max(latest_, slice.head.time);
-    last_layout_ = which;
+    sequence.last_layout = which;
     begin(slice.head, slice.record(count));
     return true;
   }
@@ -226,21 +227,21 @@ bool PftraceReader::read_layout(std::string_view packet, const char* readable) {
 }
 
 // Keeps the layout of a begin that was just read, if its fields are short and its annotations are numbers.
-void PftraceReader::learn_layout(const Quick& event) {
+void PftraceReader::learn_layout(const Quick& event, Sequence& sequence) {
   constexpr size_t kMostLayouts = 8;
-  const Pattern& like = *last_pattern_;
+  const Pattern& like = *sequence.last_pattern;
   const Pattern::Around& around = like.around;
-  if (around.track != last_track_ || around.sequence != last_sequence_ || event.flows || like.pieces.empty()) return;
+  if (around.track != last_track_ || event.flows || like.pieces.empty() || sequence.layouts.size() >= kMostLayouts) return;
   Layout made;
-  made.track = last_track_, made.shape = like.shape, made.epoch = like.epoch, made.sequence = last_sequence_;
+  made.track = last_track_, made.shape = like.shape;
   Wire wire({event.first, static_cast<size_t>(event.p - event.first)});
   std::string_view before, after;  // the name
   for (const char* at = wire.p; wire.next(); at = wire.p)
     if (wire.field == 10) before = {event.first, at + 1}, after = {wire.p, event.p};
   if (before.empty() || !made.set_ends(around, before) || !made.set_steps(like, after)) return;
-  std::erase_if(layouts_, [&](const Layout& one) { return one.sequence == last_sequence_ && one.epoch != made.epoch; });
-  const bool there = std::find(layouts_.begin(), layouts_.end(), made) != layouts_.end();
-  if (!there && layouts_.size() < kMostLayouts) layouts_.push_back(std::move(made));
+  if (std::find(sequence.layouts.begin(), sequence.layouts.end(), made) != sequence.layouts.end()) return;
+  make_room(made.bytes(), sequence);
+  sequence.layouts.push_back(std::move(made));
 }
 
 bool Layout::set_ends(const Pattern::Around& around, std::string_view before) {
@@ -271,8 +272,8 @@ bool Layout::set_steps(const Pattern& like, std::string_view after) {
 }
 
 // Keeps how the packet of a begin that was just read is written around its annotations.
-void PftraceReader::learn_around(std::string_view packet, const Quick& event) {
-  if (last_pattern_->around.track == last_track_ && last_pattern_->around.sequence == last_sequence_) return;
+void PftraceReader::learn_around(std::string_view packet, const Quick& event, Pattern& pattern) {
+  if (pattern.around.track == last_track_) return;
   Pattern::Around around;
   Wire wire(packet);
   if (event.flows || !wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp) return;
@@ -293,8 +294,7 @@ void PftraceReader::learn_around(std::string_view packet, const Quick& event) {
   if (!keep(around.before, around.before_size, from, length) || !keep(around.behind, around.behind_size, event.end, end) ||
       !keep(around.head, around.head_size, event.first, event.p)) return;
   around.track = last_track_;
-  around.sequence = last_sequence_;
-  last_pattern_->around = around;
+  pattern.around = around;
 }
 
 bool PftraceReader::read_quickly(std::string_view packet, const char* readable) {
@@ -326,16 +326,16 @@ bool PftraceReader::read_quickly(std::string_view packet, const char* readable) 
     if (it == sequences_.end()) return false;
     last_sequence_ = &*it;
   }
-  const Sequence& sequence = last_sequence_->second;
+  Sequence& sequence = last_sequence_->second;
   if (!sequence.epoch || (sequence.default_clock && sequence.default_clock != primary_clock_)) return false;
   if (!event.read_fields() || !read_event_quickly(event, sequence, static_cast<int64_t>(stamp))) return false;
   if (!any_track_ || last_uuid_ != event.track) return true;
-  if (event.type == kEnd) learn_end(packet, last_track_);
-  else learn_around(packet, event), learn_layout(event);
+  if (event.type == kEnd) learn_end(packet, sequence);
+  else learn_around(packet, event, *sequence.last_pattern), learn_layout(event, sequence);
   return true;
 }
 
-bool PftraceReader::read_event_quickly(Quick& event, const Sequence& sequence, int64_t time) {
+bool PftraceReader::read_event_quickly(Quick& event, Sequence& sequence, int64_t time) {
   SliceRecord slice;
   slice.head = {time, kIsEnd, 0, -1, 0, 0};
   size_t count = 0;
@@ -345,7 +345,7 @@ bool PftraceReader::read_event_quickly(Quick& event, const Sequence& sequence, i
     Pattern* found = event.type == kBegin && event.name && event.category ? find_pattern(event, sequence, slice, count) : nullptr;
     if (!found) return false;
     slice.head.dur = kNull, slice.head.shape = found->shape, slice.head.name = found->name;
-    found_pattern(found);
+    sequence.met(found);
     uncategorised = false;
     ++slices;
   }
@@ -359,63 +359,78 @@ bool PftraceReader::read_event_quickly(Quick& event, const Sequence& sequence, i
 }
 
 // The pattern that followed the last one before, or another one of the name.
-Pattern* PftraceReader::find_pattern(const Quick& event, const Sequence& sequence, SliceRecord& slice, size_t& count) {
+Pattern* PftraceReader::find_pattern(const Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count) {
   constexpr size_t kMostTried = 64;
   const auto fits = [&](const Pattern& pattern) {
-    if (pattern.category_iid != event.category || pattern.epoch != sequence.epoch || (event.flows && !pattern.tied)) return false;
+    if (pattern.category_iid != event.category || (event.flows && !pattern.tied)) return false;
     Quick annotations{event.p, event.end, event.readable};
     return annotations.read_numbers(pattern, slice.numbers.data(), count);
   };
-  Pattern* expected = last_pattern_ ? last_pattern_->follower : nullptr;
+  Pattern* expected = sequence.last_pattern ? sequence.last_pattern->follower : nullptr;
   if (expected && expected->name_iid == event.name && fits(*expected)) return expected;
-  const Text* text = sequence.names.find(event.name);
-  if (!text || static_cast<size_t>(text->number) >= patterns_by_name_.size()) return nullptr;
-  Pattern*& first = patterns_by_name_[static_cast<size_t>(text->number)];
-  Pattern** from = &first;
+  Text* text = sequence.names.find(event.name);
+  if (!text) return nullptr;
+  Pattern** from = &text->patterns;
   for (size_t tried = 0; *from && tried < kMostTried; ++tried, from = &(*from)->chained) {
     Pattern* pattern = *from;
-    if (pattern == expected || pattern->name_iid != event.name || !fits(*pattern)) continue;
+    if (pattern == expected || !fits(*pattern)) continue;
     *from = pattern->chained;
-    pattern->chained = first;
-    return first = pattern;
+    pattern->chained = text->patterns;
+    return text->patterns = pattern;
   }
   return nullptr;
 }
 
-void PftraceReader::found_pattern(Pattern* pattern) {
-  if (last_pattern_) last_pattern_->follower = pattern;
-  last_pattern_ = pattern;
-}
-
 // Keeps what the slice that was just read looks like, by raw_shape_.
-void PftraceReader::learn_pattern(const TrackEvent& event, const Sequence& sequence, const Slice& slice) {
+void PftraceReader::learn_pattern(const TrackEvent& event, Sequence& sequence, const Slice& slice) {
   constexpr size_t kMostChained = 256;
   const bool usual = event.type == kBegin && event.name >= 0 && event.name_iid && event.category_iid && keys_known_ && ids_.empty();
   if (!usual) return;
   auto made = std::make_unique<Pattern>();
-  made->epoch = sequence.epoch;
   made->name_iid = event.name_iid, made->category_iid = event.category_iid;
   made->shape = slice.shape, made->name = event.name;
   made->tied = event.correlation != kNull || !categories_[static_cast<size_t>(event.category)].runtime;
   if (!add_pieces(*made)) return;
-  if (pattern_bytes_ + made->bytes() > kMostPatternBytes) {  // the trace has gone on to other slices
-    patterns_by_name_.clear(), patterns_.clear();
-    pattern_bytes_ = 0;
-    last_pattern_ = nullptr;
-  }
-  if (patterns_by_name_.size() <= static_cast<size_t>(event.name)) patterns_by_name_.resize(static_cast<size_t>(event.name) + 1);
-  Pattern*& first = patterns_by_name_[static_cast<size_t>(event.name)];
+  Pattern*& first = sequence.names.at(event.name_iid).patterns;
   size_t others = 0;
   for (Pattern* one = first; one; one = one->chained, ++others)  // it may be there, behind those that are tried
-    if (one->epoch == made->epoch && one->shape == made->shape && one->text == made->text && one->category_iid == made->category_iid &&
-        one->name_iid == made->name_iid)
-      return found_pattern(one);
+    if (one->shape == made->shape && one->text == made->text && one->category_iid == made->category_iid) return sequence.met(one);
   if (others >= kMostChained) return;
+  make_room(made->bytes(), sequence);
   made->chained = first;
   first = made.get();
-  pattern_bytes_ += made->bytes();
-  found_pattern(first);
-  patterns_.push_back(std::move(made));
+  sequence.met(first);
+  sequence.patterns.push_back(std::move(made));
+}
+
+// Counts what is about to be learned of a sequence. If it is too much, the trace has gone on to other slices.
+void PftraceReader::make_room(size_t bytes, Sequence& sequence) {
+  if (learned_bytes_ + bytes > kMostLearnedBytes) {
+    for (auto& [number, one] : sequences_) one.unlearn();
+    learned_bytes_ = 0;
+  }
+  sequence.learned_bytes += bytes;
+  learned_bytes_ += bytes;
+}
+
+// From here on numbers may mean other texts: what was learned with them holds no more.
+void PftraceReader::begin_epoch(Sequence& sequence) {
+  sequence.epoch = ++epochs_;
+  learned_bytes_ -= sequence.learned_bytes;
+  sequence.unlearn();
+}
+
+// Takes as long as it took to learn it, not longer.
+void Sequence::unlearn() {
+  for (const auto& one : patterns) names.at(one->name_iid).patterns = nullptr;
+  patterns = decltype(patterns)(), layouts = decltype(layouts)();  // their room goes, too: there may be many sequences
+  last_pattern = nullptr;
+  last_layout = learned_bytes = 0;
+}
+
+void Sequence::met(Pattern* pattern) {
+  if (last_pattern) last_pattern->follower = pattern;
+  last_pattern = pattern;
 }
 
 // What its annotations look like, each with its tag and length; false if a number is not written as usual.

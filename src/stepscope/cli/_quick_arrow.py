@@ -93,5 +93,8 @@ def quick_arrow() -> None:
         if own:
             with _without_help():
                 import pyarrow.compute
+            from stepscope.store.quick_duckdb import quick_duckdb
+
+            quick_duckdb()
     with _without({"pandas"}):
         pa.array([0])

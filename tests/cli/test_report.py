@@ -151,3 +151,21 @@ def test_who_calls_a_command_may_use_numpy_with_arrow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "3"
+
+
+def test_functions_of_arrow_are_made_when_they_are_asked_for() -> None:
+    quick = "from stepscope.cli._quick_arrow import own_process, quick_arrow; own_process(); quick_arrow()"
+    counted = "made = lambda: sum(callable(one) for one in vars(pc).values())"
+    asked = "print(pc.add(pa.array([1]), 2), pc.and_(True, False), pc.fill_null(pa.array([None, 1]), 7))"
+    others = "print(hasattr(pc, 'no_such_function'), len(pc.list_functions()) > 200)"
+    code = (
+        f"{quick}; import pyarrow as pa, pyarrow.compute as pc; {counted}; before = made(); {asked}; {others}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(made() - before)"], capture_output=True, text=True, check=True
+    )
+    plain = "import pyarrow as pa, pyarrow.compute as pc"
+    usual = subprocess.run(
+        [sys.executable, "-c", f"{plain}; {asked}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{usual.stdout}False True\n2\n"

@@ -1,4 +1,4 @@
-"""Imports pyarrow without what takes long and helps no command: numpy, pandas, texts for help().
+"""Imports pyarrow without what takes long and helps no command: numpy, pandas, remote files, help texts.
 
 A process that runs nothing but a command does without numpy: neither its code nor DuckDB needs any. Whoever
 calls a command from Python may hand arrays to pyarrow afterwards, and so may a plug-in of somebody else.
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 from stepscope import registry
 
@@ -20,6 +21,8 @@ __all__ = ["own_process", "quick_arrow"]
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _HELP = "pyarrow.vendored.docscrape"
+_FILE_SYSTEMS = {"pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"}
+_FUNCTIONS = "pyarrow.compute"
 _process = {"is_own": False}
 
 
@@ -81,6 +84,47 @@ def _without_help() -> Iterator[None]:
         del sys.modules[_HELP]
 
 
+class _FewFunctions:
+    """The functions that `pyarrow.compute` itself asks for by name, in place of all."""
+
+    def __init__(self, all_functions: Any) -> None:
+        self.get_function = all_functions.get_function
+
+    def list_functions(self) -> list[str]:
+        return ["utf8_zero_fill"]
+
+
+def _import_functions() -> None:
+    """Imports `pyarrow.compute`, which makes 300 functions: here each is made when it is asked for."""
+    if _FUNCTIONS in sys.modules:
+        return
+    import pyarrow._compute as core
+
+    registry_of = core.function_registry
+    core.function_registry = lambda: _FewFunctions(registry_of())
+    try:
+        with _without_help():
+            import pyarrow.compute as functions
+    except (AttributeError, KeyError):  # of a version that asks for others, too; it is imported as usual
+        sys.modules.pop(_FUNCTIONS, None)
+        return
+    finally:
+        core.function_registry = registry_of
+    functions.function_registry = registry_of
+    functions.__getattr__ = _function
+
+
+def _function(name: str) -> Any:
+    functions = sys.modules[_FUNCTIONS]
+    try:
+        found = functions.function_registry().get_function(name.removesuffix("_"))
+    except KeyError:
+        raise AttributeError(f"module {_FUNCTIONS!r} has no attribute {name!r}") from None
+    made = functions._wrap_function(name, found)  # noqa: SLF001  # as it makes all of them
+    setattr(functions, name, made)
+    return made
+
+
 def quick_arrow() -> None:
     """Imports pyarrow, and makes its first array, at which it looks once for pandas, while there is none.
 
@@ -91,10 +135,19 @@ def quick_arrow() -> None:
         import pyarrow as pa
 
         if own:
-            with _without_help():
-                import pyarrow.compute
-            from stepscope.store.quick_duckdb import quick_duckdb
-
-            quick_duckdb()
+            _quick_parts()
     with _without({"pandas"}):
         pa.array([0])
+
+
+def _quick_parts() -> None:
+    """What any command imports that opens a trace, in a process that does nothing else."""
+    from stepscope.store.quick_duckdb import quick_duckdb
+
+    # pyarrow looks for it whenever it is given a number.
+    sys.modules.setdefault("dateutil.relativedelta", None)  # type: ignore[arg-type]
+    _import_functions()
+    with _without({*_FILE_SYSTEMS, "pyarrow.dataset"}):
+        import pyarrow.acero
+        import pyarrow.parquet  # noqa: F401
+    quick_duckdb()

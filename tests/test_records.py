@@ -9,7 +9,7 @@ import math
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -138,3 +138,25 @@ def test_all_but_the_capture_use_them() -> None:
         "doctor/probe.py",
         "runs/clock_fit.py",
     }
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_types_of_fields_are_kept_as_they_are_written(make: Maker) -> None:
+    @make(frozen=True, slots=True)
+    class Point:
+        most: ClassVar[int] = 3
+        x: int
+        name: str | None = None
+
+    @make(frozen=True, slots=True)
+    class Named(Point):
+        name: str = "here"
+
+    def told(made: Any) -> list[tuple[str, Any]]:
+        return [(one.name, one.type) for one in dataclasses.fields(made)]
+
+    kept = {"most": "ClassVar[int]", "x": "int", "name": "str | None"}
+    assert (Point.__annotations__, Named.__annotations__) == (kept, {"name": "str"})
+    assert told(Point) == [("x", "int"), ("name", "str | None")]
+    assert told(Named) == [("x", "int"), ("name", "str")]
+    assert Point.most == 3

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.memory_peaks import PeakMemory
 from stepscope.analyses.memory_steps import MemoryStep
 from stepscope.analyses.starving_phases import StarvingPhase
@@ -26,8 +27,9 @@ history = history[-100:]         # limit lists, dicts and hooks that collect ten
 
 
 @rule(category=Category.MEMORY, yields_to=("retained_graph",))
-def memory_growth(
+def memory_growth(  # noqa: PLR0913  # one parameter for each table
     facts: Facts,
+    memory: Table[DeviceMemory],
     memory_steps: Table[MemoryStep],
     memory_peaks: Table[PeakMemory],
     allocations: Table[Allocation],
@@ -44,7 +46,9 @@ def memory_growth(
         return None
     if not facts.memory:
         raise no_memory(facts)
-    grown = _grown(memory_steps)
+    # What did not grow over all steps did not grow in each of them: most need no look at these.
+    grows = any(row.steps >= LEAST_STEPS and (row.growth_bytes or 0) > 0 for row in memory)
+    grown = _grown(memory_steps) if grows else None
     if grown is None or grown.per_step < least_bytes:
         return None
     device = facts.device(grown.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.cli import _quick_arrow
 from stepscope.cli.main import main
 from stepscope.cli.traces import DEMO
 
@@ -169,3 +171,16 @@ def test_functions_of_arrow_are_made_when_they_are_asked_for() -> None:
         [sys.executable, "-c", f"{plain}; {asked}"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{usual.stdout}False True\n2\n"
+
+
+def test_other_threads_find_their_modules_meanwhile() -> None:
+    before = list(sys.meta_path)
+    in_another_thread = iter(sys.meta_path)
+    found = [next(in_another_thread)]
+    with _quick_arrow._without({"no_such_module"}):
+        found += in_another_thread
+        within = iter(sys.meta_path)
+        found_within = [next(within)]
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module("no_such_module")
+    assert [*found_within, *within][1:] == found == before == sys.meta_path

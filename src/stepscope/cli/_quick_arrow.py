@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -61,12 +62,13 @@ def _one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def _without(names: set[str]) -> Iterator[None]:
+    """Another thread may be going through the finders: it gets a list of its own, or would miss one."""
     hidden = _Hidden({name for name in names if name not in sys.modules})
-    sys.meta_path.insert(0, hidden)
+    sys.meta_path = [hidden, *sys.meta_path]
     try:
         yield
     finally:
-        sys.meta_path.remove(hidden)
+        sys.meta_path = [one for one in sys.meta_path if one is not hidden]
 
 
 @contextmanager
@@ -125,6 +127,7 @@ def _function(name: str) -> Any:
     return made
 
 
+@cache
 def quick_arrow() -> None:
     """Imports pyarrow, and makes its first array, at which it looks once for pandas, while there is none.
 

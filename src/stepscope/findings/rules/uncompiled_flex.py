@@ -56,8 +56,8 @@ def uncompiled_flex(
     host = mean_step.per_step(host_ns)
     return Advice(
         title="flex_attention runs without torch.compile",
-        because=f"{often(number, 'call')} of flex_attention run operator by operator: all scores are "
-        "written to memory, masked ones too, and masks are computed again in each call. They take "
+        because=f"flex_attention runs operator by operator, {often(number, 'call')}: all scores are written "
+        "to memory, masked ones too, and masks are computed again in each call. It takes "
         f"{units.duration(ns)} of a step on the GPU ({units.share(ns / mean_step.busy_ns)} of its work) and "
         f"{units.duration(host)} on the host.",
         saving=saving,

@@ -11,9 +11,11 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.read_checks import ReadCheck
 from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
+from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.rules.scalar_reads import scalar_reads
 from stepscope.tables import Table
@@ -44,6 +46,7 @@ def advised(
     source: str = "mark",
     replay: Table[ChangedStep] | None = None,
     loops: tuple[dict[str, Any], ...] = (),
+    checks: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
     return scalar_reads(
@@ -56,6 +59,7 @@ def advised(
         drawn(PythonFrame, *({"name": name} for name in frames)),
         drawn(ChangedStep) if replay is None else replay,
         drawn(ReadLoops, *loops),
+        drawn(ReadCheck, *checks),
         **thresholds,
     )
 
@@ -205,3 +209,52 @@ def test_a_loop_over_numbers_can_be_a_few_operators() -> None:
     advice = assert_bounded(advised(step=step, loops=(loop,)), step)
     assert "make 30 reads a step of them, and take 6.00 ms" in advice.because
     assert "not one by one in a loop" in advice.fix
+
+
+# 4 reads in each of 10 steps, with two operators before each: 2 ms of a step of 10 ms, 0.1 of them in reads.
+CHECK = {"finite": True, "reads": 40, "ops": 120, "most_often": "aten::all, aten::isfinite",
+         "host_ns": 20 * MS, "read_ns": 1 * MS, "device_ns": 10 * MS}  # fmt: skip
+
+
+def test_what_only_computes_a_number_goes_with_its_read() -> None:
+    plain_low, plain_high = shares(advised(), mean_step())
+    advice = advised(checks=(CHECK,))
+    low, high = shares(advice, mean_step())
+    assert low > 0.1 > plain_low
+    assert high > 0.3 > plain_high
+    assert advice is not None
+    assert "8 operators a step only compute numbers that are read" in advice.because
+    assert "isfinite(loss" in advice.fix
+    assert Claim(Time.DEVICE, Part.ELEMENTWISE) in advice.claims
+
+
+def test_one_check_of_a_step_may_have_to_stay() -> None:
+    plain_low, plain_high = shares(advised(), mean_step())
+    low, high = shares(advised(checks=({**CHECK, "reads": 10},)), mean_step())
+    assert low == pytest.approx(plain_low)
+    assert high > plain_high
+
+
+def test_what_may_be_wanted_goes_at_most() -> None:
+    plain_low, plain_high = shares(advised(), mean_step())
+    advice = advised(checks=({**CHECK, "finite": False},))
+    low, high = shares(advice, mean_step())
+    assert low == pytest.approx(plain_low)
+    assert high > plain_high
+    assert advice is not None
+    assert "isfinite" not in advice.fix
+
+
+def test_small_checks_add_little_to_what_the_reads_save() -> None:
+    small = {**CHECK, "finite": False, "host_ns": MS + 10_000, "device_ns": 1_000}
+    _, plain_high = shares(advised(), mean_step())
+    _, high = shares(advised(checks=(small,)), mean_step())
+    assert plain_high <= high < plain_high + 0.001
+
+
+def test_checks_of_reads_that_cost_nothing_are_told_if_sure() -> None:
+    cheap = {**SYNC, "waited_ns": 0, "starved_ns": 0}
+    item = {**ITEM, "host_ns": 40}
+    assert advised(item, ADD, syncs=(cheap,), checks=({**CHECK, "finite": False},)) is None
+    low, _ = shares(advised(item, ADD, syncs=(cheap,), checks=(CHECK,)), mean_step())
+    assert low > 0.1

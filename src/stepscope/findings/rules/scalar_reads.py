@@ -8,10 +8,12 @@ from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.python_frames import PythonFrame
+from stepscope.analyses.read_checks import ReadCheck
 from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Figure, Saving, rule
 from stepscope.findings._phrases import often
+from stepscope.findings._read_checks import read_checks_said, with_read_checks
 from stepscope.findings._read_loops import read_loops_said, with_read_loops
 from stepscope.findings._simulated import simulated
 from stepscope.findings._waits import (
@@ -50,6 +52,10 @@ counts = torch.bincount(labels * n + guesses, minlength=n * n)    # all classes;
 _BRANCH = """\
 x = torch.where(x.max() > limit, x / limit, x)    # instead of `if x.max() > limit:`"""
 
+_ONE_CHECK = """\
+bad |= ~torch.isfinite(loss.detach())    # a flag on the GPU; what is not finite in a layer reaches the loss
+if step % 100 == 0: assert not bad.item()    # then look for the layer with hooks, once"""
+
 
 @rule(category=Category.SYNC)
 def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
@@ -62,6 +68,7 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     python_frames: Table[PythonFrame],
     changed_steps_by_no_reads: Table[ChangedStep],
     read_loops: Table[ReadLoops],
+    read_checks: Table[ReadCheck],
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
@@ -69,8 +76,7 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
 
     Gain: from a simulation of the steps, without the profiler, in which nothing is read.
 
-    - at least: what the simulation gains, less the cheapest operator for each read, which adds the scalar
-      up on the GPU instead.
+    - at least: what the simulation gains, less the cheapest operator for each read, to add it up on the GPU.
     - at most: the operator that computed each scalar goes as well, which takes no longer than reading it; and
       the first simulated step, which has no lead from a step before it, does not count.
     - never more than the lead that the host wins: the time of the reads, waits included, as far as the GPU
@@ -78,6 +84,8 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
       more than the time of the reads.
     - at most, where a loop reads one number after another with little work in between: the whole loop, which
       can be a few operators for all numbers at once.
+    - operators that only compute what is read go as well: at most all of them, at least those that look for
+      infinities and NaNs, for all reads of a step but one.
     """
     waits = waits_of(host_syncs, step_ops)
     mine = [wait for wait in waits if wait.cause is WaitCause.READ]
@@ -92,24 +100,30 @@ def scalar_reads(  # noqa: PLR0913, PLR0917  # one parameter for each table
     lead = lead_of(mean_step, (beside - cheapest, beside + min(beside, mean)), kernels, step_ops, iterations)
     others = [wait for wait in waits if wait.cause is not WaitCause.READ]
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
-    if changed_steps_by_no_reads:
-        instead, part = (cheapest, min(beside, mean)), _part(waits, step_ops)
-        saving = _without_reads(mean_step, changed_steps_by_no_reads, saving, instead, part)
+    instead, part = (cheapest, min(beside, mean)), _part(waits, step_ops)
+    saving = _without_reads(mean_step, changed_steps_by_no_reads, saving, instead, part)
     saving = with_read_loops(mean_step, saving, read_loops)
+    saving = with_read_checks(mean_step, saving, read_checks, least_share=least_share)
     if mean_step.gain(saving).high_share < least_share:
         return None
     return Advice(
         title="The host reads scalars from the GPU and waits for each",
         because=f"{often(per_step, 'read')}: {held_up(mean_step, host, mine)}"
-        + read_loops_said(mean_step, read_loops),
+        f"{read_loops_said(mean_step, read_loops)}{read_checks_said(mean_step, read_checks)}",
         saving=saving,
         certainty="certain",
-        fix=_fix(reads, step_ops, {row.name or "" for row in python_frames}, looped=len(read_loops) > 0),
+        fix=_fix(reads, step_ops, python_frames, read_loops, read_checks),
         check="stepscope show host_syncs: no aten::_local_scalar_dense, or only once in many steps.",
         evidence={"reads_per_step": per_step, "host_ns": round(host), **_starved(mean_step, mine)},
-        claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
+        claims=_claims(read_checks),
         locations=locations_of_waits(mine, mean_step.steps, "read"),
     )
+
+
+def _claims(checks: Table[ReadCheck]) -> frozenset[Claim]:
+    """The waits; and what the GPU computes for what is read."""
+    computed = [Claim(Time.DEVICE, Part.ELEMENTWISE)] if len(checks) else []
+    return frozenset({Claim(Time.STARVED, Part.SYNCS), *computed})
 
 
 def _starved(mean_step: MeanStep, waits: list[Wait]) -> dict[str, Figure]:
@@ -129,11 +143,13 @@ def _part(waits: list[Wait], step_ops: Table[StepOp]) -> float:
 def _without_reads(
     mean_step: MeanStep, changed_steps: Table[ChangedStep], lead: Saving, instead: Bounds, part: float
 ) -> Saving:
-    """What a simulation without reads saves of a step.
+    """What a simulation without reads saves of a step; `lead` if there is none.
 
     `lead` is the upper limit, `instead` the host time of the operators that add scalars up and that compute
     them, and `part` the part of the reads that the program makes itself.
     """
+    if not changed_steps:
+        return lead
     cheapest, mean = (_of_host(mean_step, ns) for ns in instead)
     (row,) = changed_steps
     modelled, most = mean_step.gain(simulated(mean_step, changed_steps)), mean_step.gain(lead).high_share
@@ -153,16 +169,24 @@ def _host_ns(reads: list[StepOp]) -> float:
     return sum(row.host_ns * min(1.0, row.launches / row.calls) for row in reads if row.calls)
 
 
-def _fix(reads: list[StepOp], step_ops: Table[StepOp], frames: set[str], *, looped: bool) -> Fix:
+def _fix(
+    reads: list[StepOp],
+    step_ops: Table[StepOp],
+    frames: Table[PythonFrame],
+    loops: Table[ReadLoops],
+    checks: Table[ReadCheck],
+) -> Fix:
     """What to type, by what reads: a loop over numbers, GradScaler, an `if`, or a number that is logged."""
 
     def seen(file: str) -> bool:
-        return any(name.startswith(file) for name in frames)
+        return any((row.name or "").startswith(file) for row in frames)
 
     scaled = sum(row.launches for row in step_ops if row.name == _UNSCALES)
     branches = [row for row in reads if row.within == "aten::is_nonzero"]
     plain = sum(row.launches for row in reads) - sum(row.launches for row in branches)
-    lines: list[FixLine | str] = [_AT_ONCE] if looped else []
+    lines: list[FixLine | str] = [_AT_ONCE] if len(loops) else []
+    if any(row.finite for row in checks):
+        lines.append(_ONE_CHECK)
     if plain > scaled:
         lines.append(line(Change.READ_LOSS, _ADD_UP))
     if branches or not scaled:

@@ -59,25 +59,6 @@ std::string unit_text(uint64_t unit) {
 
 }  // namespace
 
-const Text* Numbered::find_far(uint64_t iid) const {
-  const auto it = sparse_.find(iid);
-  return it == sparse_.end() ? nullptr : &it->second;
-}
-
-Text& Numbered::at(uint64_t iid) {
-  if (iid >= kDense) return sparse_[iid];
-  if (iid >= dense_.size()) dense_.resize(iid + 1);
-  return dense_[iid];
-}
-
-void Sequence::forget() {
-  for (Numbered* one : {&names, &categories, &keys, &strings, &kernels, &arguments}) one->clear();
-  stages.clear();
-  counters.clear();
-  default_track = 0;
-  default_clock = 0;
-}
-
 PftraceReader::PftraceReader(Reader& events, PftraceSpec spec)
     : events_(events),
       spec_(std::move(spec)),
@@ -456,8 +437,12 @@ bool PftraceReader::read_stage(std::string_view message, Sequence& sequence) {
   spec.category = category_of(spec.name);
   if (!spec.category && kind == 2) spec.category = "kernel";
   spec.stream = stream_of(spec.name);
-  if (!wire.bad) sequence.stages[iid] = std::move(spec);
-  return !wire.bad;
+  if (wire.bad) return false;
+  const auto [it, fresh] = sequence.stages.try_emplace(iid);
+  const bool same = it->second.name == spec.name && it->second.category == spec.category;
+  it->second = std::move(spec);
+  if (!fresh && !same) begin_epoch(sequence);
+  return true;
 }
 
 bool PftraceReader::read_counters(std::string_view message, Sequence& sequence) {

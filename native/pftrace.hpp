@@ -45,6 +45,7 @@ struct Pattern {
   };
   int32_t shape = -1, name = -1;
   bool tied = false;  // an arrow says nothing more about it
+  int8_t ties = -1;   // which of its numbers ties it to what it launched, if it is known to launch
   uint64_t name_iid = 0, category_iid = 0;  // as the sequence numbers them
   std::vector<Piece> pieces;
   std::string text;
@@ -322,22 +323,27 @@ class PftraceReader {
   bool append_annotation(std::string& out, std::string_view message, const Sequence& sequence, int depth);
   bool append_value(std::string& out, const Wire& wire, const Sequence& sequence, int depth);
   bool read_stage_event(std::string_view message, Sequence& sequence, int64_t time);
+  bool read_known_work(std::string_view message, const Sequence& sequence, int64_t time);
+  bool spell_work(std::string_view message, const Sequence& sequence, int64_t& dur, int64_t& correlation);
+  void learn_work(const Identity& is, std::string_view args, const std::array<int64_t, 4>& told);
   bool read_old_specs(std::string_view message);
   bool append_launch(std::string& out, std::string_view message, const Sequence& sequence);
   bool append_launch_argument(std::string& out, std::string_view message, const Sequence& sequence);
   bool read_counter_event(std::string_view message, Sequence& sequence, int64_t time);
   bool read_launched(std::string_view message);
+  void tie(int64_t correlation);
   bool makes_up(const TrackEvent& event) const;
   void note_launch(TrackEvent& event, Slice& slice);
   // -- packets that look like earlier ones: false if they do not, and nothing was read
   struct Quick;
   bool read_quickly(std::string_view packet, const char* readable);
   bool read_event_quickly(Quick& event, Sequence& sequence, int64_t time);
-  Pattern* find_pattern(const Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count);
+  Pattern* find_pattern(Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count);
+  void tie_quickly(const Quick& event, const Pattern& pattern, const SliceRecord& slice);
   bool read_expected(std::string_view packet, const char* readable);
   bool read_layout(std::string_view packet, const char* readable);
   void learn_layout(const Quick& event, Sequence& sequence);
-  void learn_around(std::string_view packet, const Quick& event, Pattern& pattern);
+  bool learn_around(std::string_view packet, const Quick& event, Pattern& pattern);
   bool read_same_end(std::string_view packet, const char* readable);
   void learn_end(std::string_view packet, Sequence& sequence);
   bool add_pieces(Pattern& to) const;
@@ -464,6 +470,19 @@ class PftraceReader {
   uint64_t numbering_ = 0;                          // that these are of
   size_t learned_bytes_ = 0;  // of all sequences
   bool keys_known_ = false;  // of all annotations of the event that was read last
+  int correlations_ = 0;     // among them
+  // Work of a GPU that was read before: what it is, and its numbers, that of its launch at `correlation`.
+  struct Work {
+    Identity is;
+    std::vector<uint8_t> columns;
+    std::array<int64_t, 4> numbers;
+    size_t correlation;
+  };
+  Interner works_by_text_;
+  std::vector<Work> works_;
+  uint64_t works_numbering_ = 0;
+  std::string work_text_;    // of the work that is read: all but its event, duration and correlation; empty if that is not known
+  bool work_known_ = false;  // all that it refers to
 };
 
 // Records of slices: fixed numbers, and three texts.

@@ -312,13 +312,17 @@ void PftraceReader::note_launch(TrackEvent& event, Slice& slice) {
     append_key(slice.args, "\"correlation\"");
     append_number(slice.args, event.correlation);
   }
-  if (event.correlation == kNull) return;
+  if (event.correlation != kNull) tie(event.correlation);
+}
+
+// What a launch started on a GPU, by its event.
+void PftraceReader::tie(int64_t correlation) {
   for (const uint64_t id : ids_) {
     if (launched_.size() >= kMostLaunched) {
       note("GPU work that is tied to a launch by its event alone, after the first 16,777,216", 0, -1);
       break;
     }
-    launched_.emplace_back(id, event.correlation);
+    launched_.emplace_back(id, correlation);
   }
 }
 

@@ -20,6 +20,20 @@ void append_scalar(std::string& out, std::string_view key, std::string_view text
   else append_quoted(out, text);
 }
 
+// A key and a text, once each and in this order, both short.
+bool read_extra(std::string_view message, std::string_view& key, std::string_view& value) {
+  const auto take = [&](char tag, std::string_view& out) {
+    if (message.size() < 2 || message[0] != tag || static_cast<unsigned char>(message[1]) > message.size() - 2) return false;
+    const auto size = static_cast<unsigned char>(message[1]);
+    out = message.substr(2, size);
+    message.remove_prefix(2u + size);
+    return size < 0x80;
+  };
+  return take('\x0a', key) && take('\x12', value) && message.empty();
+}
+
+constexpr size_t kMostWorkText = 4096, kMostWorkBytes = 8 << 20;
+
 int64_t number_in(std::string_view text) {
   const char* p = text.data();
   int64_t number;
@@ -36,6 +50,7 @@ bool PftraceReader::append_launch_argument(std::string& out, std::string_view me
     switch (wire.field) {
       case 1:
         if (const Text* name = sequence.arguments.find(wire.number)) key = name->json;
+        else work_known_ = false;
         break;
       case 2:
         if (wire.has_bytes()) key.clear(), append_quoted(key, wire.bytes);
@@ -48,6 +63,7 @@ bool PftraceReader::append_launch_argument(std::string& out, std::string_view me
         break;
       case 7:
         if (const Text* text = sequence.strings.find(wire.number)) value = text->json;
+        else work_known_ = false;
         break;
       default: break;
     }
@@ -98,7 +114,85 @@ bool PftraceReader::read_old_specs(std::string_view message) {
   return !wire.bad;
 }
 
+// All but the event, the duration and the correlation of some work, into work_text_, and where they stand in it; false if it
+// has not each of them once, or if what it says depends on more than the texts of its sequence.
+bool PftraceReader::spell_work(std::string_view message, const Sequence& sequence, int64_t& dur, int64_t& correlation) {
+  std::array<uint32_t, 4> head = {sequence.epoch, 0, 0, 0};
+  work_text_.assign(reinterpret_cast<const char*>(head.data()), sizeof head);
+  const char* kept = message.data();
+  Wire wire(message);
+  const auto leave_out = [&](uint32_t& place, const char* at) {
+    work_text_.append(kept, at);
+    kept = wire.p;
+    return std::exchange(place, static_cast<uint32_t>(work_text_.size())) == 0;
+  };
+  for (const char* at = wire.p; wire.next(); at = wire.p) {
+    if (wire.field == 3 || wire.field == 4 || wire.field == 7) return false;
+    if (wire.field <= 2) {
+      if (!wire.is(WireType::varint) || !leave_out(head[wire.field], at)) return false;
+      if (wire.field == 2) dur = static_cast<int64_t>(std::min<uint64_t>(wire.number, kFarthest));
+    } else if (wire.field == 6) {
+      std::string_view key, value;
+      if (!wire.has_bytes() || !read_extra(wire.bytes, key, value)) return false;
+      if (key != "correlation") continue;
+      if (!leave_out(head[3], at)) return false;
+      correlation = number_in(value);
+    }
+  }
+  work_text_.append(kept, message.data() + message.size());
+  std::memcpy(work_text_.data(), head.data(), sizeof head);
+  const bool far = correlation >= kPlainNumber || correlation <= -kPlainNumber || dur >= kFarthest / 4;
+  return !wire.bad && head[1] && head[2] && head[3] && !far && work_text_.size() <= kMostWorkText;
+}
+
+// Work that says what some before it said, but for its event, duration and correlation.
+bool PftraceReader::read_known_work(std::string_view message, const Sequence& sequence, int64_t time) {
+  int64_t dur = 0, correlation = kNull;
+  const int64_t start = time == kNull ? kNull : time - origin_;
+  const bool near = start < kFarthest / 4 && start > -kFarthest / 4;
+  if (!near || made_up_ || !spell_work(message, sequence, dur, correlation)) {
+    work_text_.clear();
+    return false;
+  }
+  if (works_numbering_ != events_.numberings()) works_by_text_.drain(), works_.clear();
+  works_numbering_ = events_.numberings();
+  const int32_t found = works_by_text_.find(work_text_, hash_bytes(work_text_));
+  if (found < 0) return false;
+  Work& work = works_[static_cast<size_t>(found - works_by_text_.first())];
+  work.numbers[work.correlation] = correlation;
+  ++stages;
+  latest_ = std::max(latest_, saturating_add(time, dur));
+  events_.add(work.is, start, dur, work.columns, reinterpret_cast<const char*>(work.numbers.data()));
+  return true;
+}
+
+// Keeps what some work is that was just read. What it tells is its correlation, device, stream and context.
+void PftraceReader::learn_work(const Identity& is, std::string_view args, const std::array<int64_t, 4>& told) {
+  constexpr std::array<std::string_view, 4> kTold = {"correlation", "device", "stream", "context"};
+  constexpr size_t kNone = kTold.size();
+  if (work_text_.empty() || !work_known_ || works_numbering_ != events_.numberings()) return;
+  Work work{is, {}, {}, kNone};
+  const auto& columns = events_.table(is.table).columns;
+  for (size_t column = 0; column < columns.size(); ++column) {
+    const ColumnSpec& spec = columns[column];
+    if (!spec.in_args) continue;
+    if (args.find('"' + spec.key + '"') != std::string_view::npos) return;  // another number
+    const auto key = static_cast<size_t>(std::find(kTold.begin(), kTold.end(), spec.key) - kTold.begin());
+    if (key == kTold.size()) continue;
+    if (spec.is_float || told[key] >= kPlainNumber || told[key] <= -kPlainNumber || work.columns.size() >= work.numbers.size()) return;
+    if (key == 0) work.correlation = work.columns.size();
+    work.numbers[work.columns.size()] = told[key];
+    work.columns.push_back(static_cast<uint8_t>(column));
+  }
+  if (work.correlation == kNone) return;
+  if (works_by_text_.bytes() > kMostWorkBytes) works_by_text_.drain(), works_.clear();
+  works_by_text_.add(work_text_, hash_bytes(work_text_));
+  works_.push_back(std::move(work));
+}
+
 bool PftraceReader::read_stage_event(std::string_view message, Sequence& sequence, int64_t time) {
+  if (read_known_work(message, sequence, time)) return true;
+  work_known_ = true;
   uint64_t event = 0;
   int64_t dur = 0, device = kNull, stream = kNull, context = kNull, correlation = kNull;
   const StageSpec *stage = nullptr, *queue = nullptr;
@@ -123,16 +217,19 @@ bool PftraceReader::read_stage_event(std::string_view message, Sequence& sequenc
         if (wire.has_bytes() && !read_old_specs(wire.bytes)) return false;
         break;
       case 11: device = device == kNull ? static_cast<int32_t>(wire.number) : device; break;
-      case 13: queue = find(wire.number), stream = stream == kNull ? wire.whole() : stream; break;
-      case 14: stage = find(wire.number); break;
+      case 13:
+        queue = find(wire.number), stream = stream == kNull ? wire.whole() : stream;
+        work_known_ &= queue != nullptr;
+        break;
+      case 14: stage = find(wire.number), work_known_ &= stage != nullptr; break;
       case 17:
         if (wire.has_bytes()) inline_name.clear(), append_quoted(inline_name, wire.bytes);
         break;
       case 18:
         if (!each_number(wire, [&](uint64_t id) { waits += waits.empty() ? "[" : ", ", append_unsigned(waits, id); })) return false;
         break;
-      case 19: kernel = sequence.kernels.find(wire.number); break;
-      case 20: name = sequence.names.find(wire.number); break;
+      case 19: kernel = sequence.kernels.find(wire.number), work_known_ &= kernel != nullptr; break;
+      case 20: name = sequence.names.find(wire.number), work_known_ &= name != nullptr; break;
       case 21:
         launched = true;
         if (!wire.has_bytes() || !append_launch(args, wire.bytes, sequence)) return false;
@@ -193,7 +290,8 @@ bool PftraceReader::read_stage_event(std::string_view message, Sequence& sequenc
   if (!args.empty()) head += ", ", head += args;
   if (correlation != kNull && !made_up_) {
     head += ", \"correlation\": ", append_number(head, correlation), head += "}}";
-    events_.read_one(head);
+    const std::optional<Identity> is = events_.read_one(head);
+    if (is) learn_work(*is, args, {correlation, device, stream, context == kNull ? 0 : context});
     return true;
   }
   record_.assign(reinterpret_cast<const char*>(&event), sizeof event);

@@ -12,7 +12,6 @@ namespace stepscope {
 
 namespace {
 
-constexpr size_t kMostLearnedBytes = 24 << 20;
 constexpr ptrdiff_t kRoom = 10;  // bytes that may be looked at for a number
 constexpr size_t kStamp = 10;    // bytes of a time and its tag
 constexpr size_t kLookedAt = 32;  // bytes behind a packet that are looked at
@@ -32,6 +31,7 @@ struct PftraceReader::Quick {
   // What was found of an event.
   uint64_t type = 0, track = 0, name = 0, category = 0;
   bool tracked = false, flows = false;
+  const char* launched = nullptr;  // what stands behind the annotations, up to the end
 
   bool varint(uint64_t& out) { return readable - p >= kRoom ? read_varint_quickly(p, out) && p <= end : read_varint(p, end, out); }
 
@@ -111,7 +111,19 @@ struct PftraceReader::Quick {
       }
     }
     count = static_cast<size_t>(to - numbers);
-    return p == end;
+    return p == end || (pattern.ties >= 0 && read_launched());
+  }
+
+  // The events of a GPU that a launch started: field 3000, with numbers one by one.
+  bool read_launched() {
+    constexpr std::string_view kTag = "\xc2\xbb\x01";
+    if (end - p <= static_cast<ptrdiff_t>(kTag.size()) || std::string_view(p, kTag.size()) != kTag) return false;
+    p += kTag.size();
+    if (length() != end) return false;
+    launched = p;
+    for (uint64_t id; p < end;)
+      if (static_cast<unsigned char>(*p++) != tag_of(1, WireType::varint) || !read_varint(p, end, id)) return false;
+    return true;
   }
 
   // The same of a layout, where more bytes than it looks at can be read behind the end.
@@ -188,6 +200,7 @@ bool PftraceReader::read_expected(std::string_view packet, const char* readable)
   uncategorised = false;
   latest_ = std::max(latest_, time);
   sequence.last_pattern = expected;
+  tie_quickly(annotations, *expected, slice);
   begin(slice.head, slice.record(count));
   return true;
 }
@@ -231,7 +244,7 @@ void PftraceReader::learn_layout(const Quick& event, Sequence& sequence) {
   constexpr size_t kMostLayouts = 8;
   const Pattern& like = *sequence.last_pattern;
   const Pattern::Around& around = like.around;
-  if (around.track != last_track_ || event.flows || like.pieces.empty() || sequence.layouts.size() >= kMostLayouts) return;
+  if (like.pieces.empty() || sequence.layouts.size() >= kMostLayouts) return;
   Layout made;
   made.track = last_track_, made.shape = like.shape;
   Wire wire({event.first, static_cast<size_t>(event.p - event.first)});
@@ -271,19 +284,19 @@ bool Layout::set_steps(const Pattern& like, std::string_view after) {
   return true;
 }
 
-// Keeps how the packet of a begin that was just read is written around its annotations.
-void PftraceReader::learn_around(std::string_view packet, const Quick& event, Pattern& pattern) {
-  if (pattern.around.track == last_track_) return;
+// Keeps how the packet of a begin that was just read is written around its annotations; false if that is known, or unusual.
+bool PftraceReader::learn_around(std::string_view packet, const Quick& event, Pattern& pattern) {
+  if (pattern.around.track == last_track_) return false;
   Pattern::Around around;
   Wire wire(packet);
-  if (event.flows || !wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp) return;
+  if (event.flows || !wire.next() || wire.field != 8 || wire.p != packet.data() + kStamp) return false;
   size_t events = 0;
   const char* length = nullptr;  // where that of the event begins
   for (const char* at = wire.p; wire.next(); at = wire.p) {
-    if (wire.field == 8) return;  // the last one counts
+    if (wire.field == 8) return false;  // the last one counts
     if (wire.field == 11) ++events, length = at + 1;
   }
-  if (events != 1) return;
+  if (events != 1) return false;
   const char *from = packet.data() + kStamp, *end = packet.data() + packet.size();
   const auto keep = [](auto& to, uint8_t& size, const char* first, const char* last) {
     if (last - first > static_cast<ptrdiff_t>(to.size())) return false;
@@ -292,9 +305,10 @@ void PftraceReader::learn_around(std::string_view packet, const Quick& event, Pa
     return true;
   };
   if (!keep(around.before, around.before_size, from, length) || !keep(around.behind, around.behind_size, event.end, end) ||
-      !keep(around.head, around.head_size, event.first, event.p)) return;
+      !keep(around.head, around.head_size, event.first, event.p)) return false;
   around.track = last_track_;
   pattern.around = around;
+  return true;
 }
 
 bool PftraceReader::read_quickly(std::string_view packet, const char* readable) {
@@ -331,7 +345,7 @@ bool PftraceReader::read_quickly(std::string_view packet, const char* readable) 
   if (!event.read_fields() || !read_event_quickly(event, sequence, static_cast<int64_t>(stamp))) return false;
   if (!any_track_ || last_uuid_ != event.track) return true;
   if (event.type == kEnd) learn_end(packet, sequence);
-  else learn_around(packet, event, *sequence.last_pattern), learn_layout(event, sequence);
+  else if (learn_around(packet, event, *sequence.last_pattern)) learn_layout(event, sequence);
   return true;
 }
 
@@ -346,6 +360,7 @@ bool PftraceReader::read_event_quickly(Quick& event, Sequence& sequence, int64_t
     if (!found) return false;
     slice.head.dur = kNull, slice.head.shape = found->shape, slice.head.name = found->name;
     sequence.met(found);
+    tie_quickly(event, *found, slice);
     uncategorised = false;
     ++slices;
   }
@@ -359,12 +374,14 @@ bool PftraceReader::read_event_quickly(Quick& event, Sequence& sequence, int64_t
 }
 
 // The pattern that followed the last one before, or another one of the name.
-Pattern* PftraceReader::find_pattern(const Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count) {
+Pattern* PftraceReader::find_pattern(Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count) {
   constexpr size_t kMostTried = 64;
   const auto fits = [&](const Pattern& pattern) {
     if (pattern.category_iid != event.category || (event.flows && !pattern.tied)) return false;
     Quick annotations{event.p, event.end, event.readable};
-    return annotations.read_numbers(pattern, slice.numbers.data(), count);
+    if (!annotations.read_numbers(pattern, slice.numbers.data(), count)) return false;
+    event.launched = annotations.launched;
+    return true;
   };
   Pattern* expected = sequence.last_pattern ? sequence.last_pattern->follower : nullptr;
   if (expected && expected->name_iid == event.name && fits(*expected)) return expected;
@@ -381,16 +398,26 @@ Pattern* PftraceReader::find_pattern(const Quick& event, Sequence& sequence, Sli
   return nullptr;
 }
 
+void PftraceReader::tie_quickly(const Quick& event, const Pattern& pattern, const SliceRecord& slice) {
+  if (!event.launched) return;
+  ids_.clear();
+  read_launched({event.launched, event.end});
+  tie(slice.numbers[static_cast<size_t>(pattern.ties)]);
+}
+
 // Keeps what the slice that was just read looks like, by raw_shape_.
 void PftraceReader::learn_pattern(const TrackEvent& event, Sequence& sequence, const Slice& slice) {
   constexpr size_t kMostChained = 256;
-  const bool usual = event.type == kBegin && event.name >= 0 && event.name_iid && event.category_iid && keys_known_ && ids_.empty();
+  const bool usual = event.type == kBegin && event.name >= 0 && event.name_iid && event.category_iid && keys_known_;
   if (!usual) return;
   auto made = std::make_unique<Pattern>();
   made->name_iid = event.name_iid, made->category_iid = event.category_iid;
   made->shape = slice.shape, made->name = event.name;
-  made->tied = event.correlation != kNull || !categories_[static_cast<size_t>(event.category)].runtime;
+  const bool runtime = categories_[static_cast<size_t>(event.category)].runtime;
+  made->tied = event.correlation != kNull || !runtime;
   if (!add_pieces(*made)) return;
+  if (!runtime || correlations_ != 1) made->ties = -1;
+  if (made->ties < 0 && !ids_.empty()) return;
   Pattern*& first = sequence.names.at(event.name_iid).patterns;
   size_t others = 0;
   for (Pattern* one = first; one; one = one->chained, ++others)  // it may be there, behind those that are tried
@@ -403,39 +430,10 @@ void PftraceReader::learn_pattern(const TrackEvent& event, Sequence& sequence, c
   sequence.patterns.push_back(std::move(made));
 }
 
-// Counts what is about to be learned of a sequence. If it is too much, the trace has gone on to other slices.
-void PftraceReader::make_room(size_t bytes, Sequence& sequence) {
-  if (learned_bytes_ + bytes > kMostLearnedBytes) {
-    for (auto& [number, one] : sequences_) one.unlearn();
-    learned_bytes_ = 0;
-  }
-  sequence.learned_bytes += bytes;
-  learned_bytes_ += bytes;
-}
-
-// From here on numbers may mean other texts: what was learned with them holds no more.
-void PftraceReader::begin_epoch(Sequence& sequence) {
-  sequence.epoch = ++epochs_;
-  learned_bytes_ -= sequence.learned_bytes;
-  sequence.unlearn();
-}
-
-// Takes as long as it took to learn it, not longer.
-void Sequence::unlearn() {
-  for (const auto& one : patterns) names.at(one->name_iid).patterns = nullptr;
-  patterns = decltype(patterns)(), layouts = decltype(layouts)();  // their room goes, too: there may be many sequences
-  last_pattern = nullptr;
-  last_layout = learned_bytes = 0;
-}
-
-void Sequence::met(Pattern* pattern) {
-  if (last_pattern) last_pattern->follower = pattern;
-  last_pattern = pattern;
-}
-
 // What its annotations look like, each with its tag and length; false if a number is not written as usual.
 bool PftraceReader::add_pieces(Pattern& to) const {
   size_t at = 12;  // behind the head of raw_shape_
+  int8_t numbers = 0;
   for (const std::string_view annotation : annotations_) {
     const auto kind = static_cast<uint8_t>(raw_shape_[at]);
     std::string_view kept = annotation;
@@ -446,6 +444,10 @@ bool PftraceReader::add_pieces(Pattern& to) const {
       const unsigned tag = value < annotation.size() ? static_cast<unsigned char>(annotation[value - 1]) : 0;
       if (tag != tag_of(3, WireType::varint) && tag != tag_of(4, WireType::varint) && tag != tag_of(5, WireType::fixed64)) return false;
       kept = annotation.substr(0, value);
+      uint32_t key;
+      std::memcpy(&key, raw_shape_.data() + at + 1, sizeof key);
+      if (kind == 1 && keys_[key].correlation) to.ties = numbers;
+      ++numbers;
     }
     at += kind ? 5 : 5 + annotation.size();
     const size_t from = to.text.size();

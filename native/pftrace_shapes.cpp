@@ -86,7 +86,7 @@ bool PftraceReader::take_number(std::string_view annotation, TrackEvent& event, 
   if (one && (wire.field == 3 || wire.field == 4) && wire.is(WireType::varint)) {
     const int64_t value = wire.whole();
     const int8_t column = key->columns[static_cast<size_t>(table)];
-    if (key->correlation) event.correlation = value;
+    if (key->correlation) event.correlation = value, ++correlations_;
     const bool plain = wire.field == 3 ? wire.number < static_cast<uint64_t>(kPlainNumber) : value < kPlainNumber && value > -kPlainNumber;
     if (column >= 0 && plain && slice.count < kMaxColumns && !events_.table(table).columns[static_cast<size_t>(column)].is_float) {
       slice.numbers[slice.count++] = value;
@@ -116,7 +116,7 @@ bool PftraceReader::take_number(std::string_view annotation, TrackEvent& event, 
       if ((all.field == 3 || all.field == 4) && all.has_number()) last = all.whole();
     }
     if (all.bad) return false;
-    if (named ? named->json == "\"correlation\"" : plain == "correlation") event.correlation = last;
+    if (named ? named->json == "\"correlation\"" : plain == "correlation") event.correlation = last, ++correlations_;
   }
   const auto size = static_cast<uint32_t>(annotation.size());
   raw_shape_.push_back(static_cast<char>(0));
@@ -133,7 +133,7 @@ bool PftraceReader::read_shape(TrackEvent& event, Sequence& sequence, Slice& sli
   const uint32_t head[] = {static_cast<uint32_t>(event.category), sequence.epoch, static_cast<uint32_t>(event.name >= 0) | (instant ? 2u : 0u)};
   raw_shape_.assign(reinterpret_cast<const char*>(head), sizeof head);
   slice.count = 0;
-  keys_known_ = true;
+  keys_known_ = true, correlations_ = 0;
   for (const std::string_view annotation : annotations_)
     if (!take_number(annotation, event, sequence, table, slice)) return false;
   if (raw_shape_.size() > kLongest) return true;

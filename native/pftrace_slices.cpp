@@ -22,6 +22,20 @@ Packed head_of(std::string_view record) {
 constexpr uint32_t kSpooled = ~uint32_t{0};  // in place of a track
 constexpr size_t kMostBegun = 4096;          // slices of a group that are opened before it is known how they end
 
+// Something of each track. The same one is asked for many times in a row.
+template <class T>
+struct LastFound {
+  std::unordered_map<uint32_t, T> all;
+  uint32_t track = 0;
+  T* found = nullptr;
+
+  T& at(uint32_t wanted, T unless_known) {
+    if (!found || wanted != track) found = &all.try_emplace(wanted, unless_known).first->second;
+    track = wanted;
+    return *found;
+  }
+};
+
 int64_t start_of(std::string_view record) {
   int64_t time;
   std::memcpy(&time, record.data() + offsetof(Packed, time), sizeof time);
@@ -112,20 +126,20 @@ void PftraceReader::end(const PackedSlice& head, std::string_view record) {
 // The begins of the group, as they came: those that were opened are open no more.
 void PftraceReader::take_back() {
   if (std::exchange(group_waits_, true)) return;
-  std::unordered_map<uint32_t, size_t> opened;
+  LastFound<size_t> opened;
   for (const uint32_t track : begun_)
-    if (track != kSpooled) ++opened[track];
-  for (auto& [track, count] : opened) count = lines_[track].open.depth() - count;
+    if (track != kSpooled) ++opened.at(track, 0);
+  for (auto& [track, count] : opened.all) count = lines_[track].open.depth() - count;
   Spool all(spec_.folder, spec_.memory_bytes);
   Spool::Pass spooled(begins_);
-  std::unordered_map<uint32_t, size_t> next = opened;
+  LastFound<size_t> next{opened.all};
   for (const uint32_t track : begun_) {
     std::string_view record;
     if (track == kSpooled) spooled.next(record);
-    else record = lines_[track].open.at(next[track]++);
+    else record = lines_[track].open.at(next.at(track, 0)++);
     all.add(record);
   }
-  for (const auto& [track, depth] : opened)
+  for (const auto& [track, depth] : opened.all)
     while (lines_[track].open.depth() > depth) lines_[track].open.pop();
   begins_ = std::move(all);
   begun_.clear();
@@ -157,14 +171,14 @@ void PftraceReader::end_group(bool last) {
 bool PftraceReader::by_position(bool last) {
   if (group_sorted_ || group_in_order_ || begun() < 2 || (ended_ < begun() && !last) || !ended_) return false;
   take_back();
-  std::unordered_map<uint32_t, int64_t> reached;  // the latest time of each track
+  LastFound<int64_t> reached;  // the latest time of each track
   Spool::Pass all(begins_), begun(begins_), ended(ends_);
   std::string_view record;
   Packed head, end;
   while (all.next(record)) {
     std::memcpy(&head, record.data(), sizeof head);
-    auto [it, fresh] = reached.emplace(head.track, head.time);
-    it->second = std::max(it->second, head.time);
+    int64_t& latest = reached.at(head.track, head.time);
+    latest = std::max(latest, head.time);
   }
   bool in_order = true;
   while (ended.next(record)) {
@@ -172,7 +186,7 @@ bool PftraceReader::by_position(bool last) {
     if (!begun.next(record)) return false;
     std::memcpy(&head, record.data(), sizeof head);
     if (end.track != head.track || end.time < head.time) return false;
-    int64_t& before = reached[end.track];
+    int64_t& before = reached.at(end.track, 0);
     in_order &= end.time >= before;
     before = std::max(before, end.time);
   }
@@ -185,6 +199,13 @@ void PftraceReader::write_paired(bool last) {
   while (begun.next(a)) {
     if (!ended.next(b)) {
       if (last) note("a slice whose end is missing, left out", 0, -1);
+      continue;
+    }
+    Packed head = head_of(a);
+    const Place& place = place_of(head.track);
+    if (head.shape >= 0 && b.size() == sizeof(Packed) && place.known && place.device == kNull) {
+      head.dur = head_of(b).time - head.time;
+      write_record(head, a);
       continue;
     }
     Slice slice = unpack(a);

@@ -1,0 +1,61 @@
+// Sequences of packets of a Perfetto trace: what their numbers mean, and what was learned while they mean it.
+#include "pftrace.hpp"
+
+namespace stepscope {
+
+namespace {
+
+constexpr size_t kMostLearnedBytes = 24 << 20;
+
+}  // namespace
+
+const Text* Numbered::find_far(uint64_t iid) const {
+  const auto it = sparse_.find(iid);
+  return it == sparse_.end() ? nullptr : &it->second;
+}
+
+Text& Numbered::at(uint64_t iid) {
+  if (iid >= kDense) return sparse_[iid];
+  if (iid >= dense_.size()) dense_.resize(iid + 1);
+  return dense_[iid];
+}
+
+void Sequence::forget() {
+  for (Numbered* one : {&names, &categories, &keys, &strings, &kernels, &arguments}) one->clear();
+  stages.clear();
+  counters.clear();
+  default_track = 0;
+  default_clock = 0;
+}
+
+// Counts what is about to be learned of a sequence. If it is too much, the trace has gone on to other slices.
+void PftraceReader::make_room(size_t bytes, Sequence& sequence) {
+  if (learned_bytes_ + bytes > kMostLearnedBytes) {
+    for (auto& [number, one] : sequences_) one.unlearn();
+    learned_bytes_ = 0;
+  }
+  sequence.learned_bytes += bytes;
+  learned_bytes_ += bytes;
+}
+
+// From here on numbers may mean other texts: what was learned with them holds no more.
+void PftraceReader::begin_epoch(Sequence& sequence) {
+  sequence.epoch = ++epochs_;
+  learned_bytes_ -= sequence.learned_bytes;
+  sequence.unlearn();
+}
+
+// Takes as long as it took to learn it, not longer.
+void Sequence::unlearn() {
+  for (const auto& one : patterns) names.at(one->name_iid).patterns = nullptr;
+  patterns = decltype(patterns)(), layouts = decltype(layouts)();  // their room goes, too: there may be many sequences
+  last_pattern = nullptr;
+  last_layout = learned_bytes = 0;
+}
+
+void Sequence::met(Pattern* pattern) {
+  if (last_pattern) last_pattern->follower = pattern;
+  last_pattern = pattern;
+}
+
+}  // namespace stepscope

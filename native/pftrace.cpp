@@ -268,7 +268,7 @@ bool PftraceReader::read_packet(std::string_view packet) {
   }
   Sequence& sequence = last_sequence_->second;
   if (!sequence.epoch || flags & 1) begin_epoch(sequence);
-  if (flags & 1) sequence.forget();
+  if (flags & 1) interned_ -= sequence.interned_bytes, sequence.forget();
   const auto& [snapshot, interned, defaults, track, process, thread, info, event, stage, counter, packed] = parts;
   bool fine = true;
   if (snapshot.data()) fine &= read_clocks(snapshot, number);
@@ -382,11 +382,12 @@ bool PftraceReader::read_interned(std::string_view message, Sequence& sequence) 
   bool fine = true;
   while (wire.next()) {
     if (!wire.has_bytes()) continue;
-    interned_ += wire.bytes.size();
-    if (interned_ > spec_.most_interned) {
+    if (interned_ + wire.bytes.size() > spec_.most_interned) {
       note("texts that are too many to be kept", static_cast<int64_t>(wire.bytes.size()), -1);
       continue;
     }
+    interned_ += wire.bytes.size();
+    sequence.interned_bytes += wire.bytes.size();
     switch (wire.field) {
       case 1: fine &= read_named(wire.bytes, sequence, sequence.categories); break;
       case 2: fine &= read_named(wire.bytes, sequence, sequence.names); break;

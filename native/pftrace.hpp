@@ -106,13 +106,13 @@ class Numbered {
   }
   Text* find(uint64_t iid) { return const_cast<Text*>(std::as_const(*this).find(iid)); }
   Text& at(uint64_t iid);
-  void clear() { dense_.clear(), sparse_.clear(); }
+  void clear() { *this = Numbered(); }  // with its room: clearing what is empty again takes no time
 
  private:
   const Text* find_far(uint64_t iid) const;
-  static constexpr uint64_t kDense = 1 << 16;
-  std::vector<Text> dense_;
+  std::vector<Text> dense_;  // at most a few times as many as there are texts
   std::unordered_map<uint64_t, Text> sparse_;
+  uint64_t texts_ = 0;
 };
 
 // A stage or a queue of a GPU: what runs there.
@@ -136,7 +136,7 @@ struct Sequence {
   std::vector<std::unique_ptr<Pattern>> patterns;
   Pattern* last_pattern = nullptr;
   std::vector<Layout> layouts;
-  size_t last_layout = 0, learned_bytes = 0;
+  size_t last_layout = 0, learned_bytes = 0, interned_bytes = 0;
   // An end that was read: what follows its time, and its track.
   struct End {
     size_t size = 0;  // of the whole packet; 0 for none

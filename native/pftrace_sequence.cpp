@@ -14,18 +14,29 @@ const Text* Numbered::find_far(uint64_t iid) const {
   return it == sparse_.end() ? nullptr : &it->second;
 }
 
+// Writers count from 1 on. A number that is far from those before it gets no room for all that might come between.
 Text& Numbered::at(uint64_t iid) {
-  if (iid >= kDense) return sparse_[iid];
-  if (iid >= dense_.size()) dense_.resize(iid + 1);
+  constexpr uint64_t kNear = 16, kMostDense = 1 << 16;
+  const size_t before = dense_.size();
+  if (iid >= before && (iid >= kMostDense || iid > 2 * texts_ + kNear)) {
+    const auto [it, fresh] = sparse_.try_emplace(iid);
+    texts_ += fresh;
+    return it->second;
+  }
+  if (iid >= before) dense_.resize(iid + 1);
+  for (uint64_t i = before; i <= iid && !sparse_.empty(); ++i)
+    if (const auto it = sparse_.find(i); it != sparse_.end()) dense_[i] = std::move(it->second), sparse_.erase(it);
+  texts_ += dense_[iid].json.empty();
   return dense_[iid];
 }
 
 void Sequence::forget() {
   for (Numbered* one : {&names, &categories, &keys, &strings, &kernels, &arguments}) one->clear();
-  stages.clear();
-  counters.clear();
+  stages = decltype(stages)();
+  counters = decltype(counters)();
   default_track = 0;
   default_clock = 0;
+  interned_bytes = 0;
 }
 
 // Counts what is about to be learned of a sequence. If it is too much, the trace has gone on to other slices.

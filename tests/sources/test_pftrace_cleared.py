@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Iterator
 
 import pytest
 from tests.protobuf import BASE, Packets, annotation, message
-from tests.sources.test_pftrace_pieces import columns_of
+from tests.sources.test_pftrace_pieces import columns_of, events_of
 
 from stepscope import _native
 from stepscope.sources._reading import new_reader
@@ -101,3 +102,39 @@ class TestCleared:
             return time.process_time() - began
 
         assert min(seconds(before) for _ in range(3)) < 3 * min(seconds([]) for _ in range(3))
+
+    def test_texts_that_were_cleared_count_no_more(self) -> None:
+        blocks = [(texts(1, block), *slices(block * 5, 5, 1, block)) for block in range(20)]
+        raw = beginning(1) + framed([packet for block in blocks for packet in block])
+        assert sum(events_of(raw, most_interned=1_000)[0].values()) == 100
+        assert events_of(raw, most_interned=1_000)[2] == []
+        assert events_of(raw, most_interned=100)[2][0][0] == "texts that are too many to be kept"
+
+
+class TestNumbers:
+    @pytest.mark.parametrize("order", [1, -1])
+    @pytest.mark.parametrize("step", [1, 3, 40, 1 << 20])
+    def test_any_are_understood(self, step: int, order: int) -> None:
+        """Counted up or down, near to one another or far apart."""
+        numbers = [1 + i * step for i in range(300)][::order]
+        kind = message((1, message((1, 1), (2, "cpu_op"))))
+        packets = [message((10, 1), (12, kind), (13, 1))]
+        for i, number in enumerate(numbers):
+            name = message((2, message((1, number), (2, f"op{i}"))))
+            packets.append(message((10, 1), (12, name)))
+        for i, number in enumerate(numbers):
+            begin = message((9, 1), (11, 1), (10, number), (3, 1))
+            packets.append(message((8, BASE + i * 10), (10, 1), (11, begin)))
+            packets.append(message((8, BASE + i * 10 + 5), (10, 1), (11, message((9, 2), (11, 1)))))
+        (rows,) = columns_of(beginning(1) + framed(packets)).values()
+        assert [row[2] for row in rows] == list(range(300))
+
+    @pytest.mark.parametrize("sequences", [1, 100])
+    def test_a_large_one_takes_no_room(self, sequences: int) -> None:
+        """It would be a gigabyte for a file of 80 kB, or seconds to clear it again and again."""
+        far = message(*((field, message((1, 65_535), (2, "x"))) for field in (1, 2, 3, 29)))
+        packets = [message((10, 1 + i % sequences), (12, far), (13, 1)) for i in range(2_000)]
+        before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+        assert not events_of(framed(packets))[0]
+        assert time.process_time() - began < 1
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10

@@ -91,7 +91,9 @@ class TestKnown:
     def test_numbers_that_come_to_mean_something_else(self, kind: int, table: str) -> None:
         """Without a word that they are cleared: what comes later is what they mean then."""
         trace = Packets().thread(1, 5, 5)
-        named = {"kernel": "gemm"} if table == "kernels" else {"name": "gemm"} if table == "names" else {}
+        named: dict[str, Any] = (
+            {"kernel": "gemm"} if table == "kernels" else {"name": "gemm"} if table == "names" else {}
+        )
         for at, text in enumerate(("gemm", "other", "other", "gemm")):
             spelled = 3 if kind == 1000 else 2
             trace.add((10, 1), (12, message((kind, message((1, 1), (spelled, text))))), (13, 2))

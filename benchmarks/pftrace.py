@@ -2,12 +2,14 @@
 
 python benchmarks/pftrace.py                     1 GB of each
 python benchmarks/pftrace.py --size 200MB
+python benchmarks/pftrace.py --repeat trace.pftrace.gz
 
 The .pftrace holds the events of a larger JSON trace: an event takes about a quarter of the bytes there.
 Slices come as they happen, as `stepscope export` and other tools write them; `--grouped` also measures the
 same file with all begins before all ends, which is how PyTorch writes it, and must give the same events.
-(Making that one takes minutes for 1 GB.) Exit code 3 if one is read at less than a third of the JSON's rate,
-in bytes a second, or with more than 512 MiB.
+(Making that one takes minutes for 1 GB.) `--repeat FILE` measures a profile of yours instead, such as one
+that PyTorch wrote, with its slices and GPU work repeated up to the size. Exit code 3 if one is read at less
+than a third of the rate of the JSON, in bytes a second, or with more than 512 MiB.
 
 `store alone` is the time of the processor that is left when the native reader's is taken away: what no
 reader can save, and the rate that would be reached if reading took no time.
@@ -16,6 +18,7 @@ reader can save, and the rate that would be reached if reading took no time.
 from __future__ import annotations
 
 import argparse
+import gzip
 import shutil
 import sys
 import tempfile
@@ -26,6 +29,7 @@ import traces
 from ingest import run, stepscope
 from rates import Measured, compared, measured
 
+_STAMP = 8 << 3  # the tag of a packet's time, which comes first
 _SMALLER = 3.6  # times, than the JSON of the same events
 
 WRITE = """
@@ -66,26 +70,44 @@ def main() -> int:
     parser.add_argument("--size", type=traces.parse_size, default=1_000_000_000, help="of each file")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--grouped", action="store_true", help="also in PyTorch's order")
+    parser.add_argument("--repeat", type=Path, metavar="FILE", help="a .pftrace, gz or not, instead of ours")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=traces.cache_folder()) as folder:
+        if chosen.repeat:
+            return _measure_repeated(Path(folder), chosen.size, chosen.repeats, chosen.repeat)
         return _measure(Path(folder), chosen.size, chosen.repeats, grouped=chosen.grouped)
 
 
-def _measure(folder: Path, size: int, repeats: int, *, grouped: bool) -> int:
+def _json(size: int) -> tuple[Path, int]:
     plain = traces.cached(traces.Recipe(size, plain=True))
+    return plain, sum(traces.summary_of(plain).events.values())
+
+
+def _events_of(path: Path) -> int:
+    return int(run([sys.executable, "-c", READ_ALONE, str(path)]).output.split()[1])
+
+
+def _measure_repeated(folder: Path, size: int, repeats: int, file: Path) -> int:
+    longer = folder / "repeated.pftrace"
+    repeat(file, size, longer)
+    profiles = {"Kineto JSON": _json(size), file.name[:23]: (longer, _events_of(longer))}
+    found = measured(profiles, repeats)
+    verdict = compared(found)
+    _print_bound(file.name, longer, found[file.name[:23]], found["Kineto JSON"])
+    return verdict
+
+
+def _measure(folder: Path, size: int, repeats: int, *, grouped: bool) -> int:
     happening, other = folder / "happening.pftrace", folder / "grouped.pftrace"
     _write(folder, round(size * _SMALLER), happening)
-    events = int(run([sys.executable, "-c", READ_ALONE, str(happening)]).output.split()[1])
-    profiles = {
-        "Kineto JSON": (plain, sum(traces.summary_of(plain).events.values())),
-        ".pftrace as it happens": (happening, events),
-    }
+    events = _events_of(happening)
+    profiles = {"Kineto JSON": _json(size), ".pftrace as it happens": (happening, events)}
     if grouped:
         group(happening, other)
         profiles[".pftrace as PyTorch"] = (other, events)
     found = measured(profiles, repeats)
     verdict = compared(found)
-    files = {name: path for name, (path, _) in profiles.items() if path != plain}
+    files = {name: path for name, (path, _) in profiles.items() if name != "Kineto JSON"}
     for name, path in files.items():
         _print_bound(name, path, found[name], found["Kineto JSON"])
     said = {
@@ -117,6 +139,34 @@ def _print_bound(name: str, path: Path, whole: Measured, kineto: Measured) -> No
         f"{name}: {reading:.2f} s of native reading, store alone {rest:.2f} s = {rate / 1e6:.0f} MB/s, "
         f"{rate / kineto.bytes_a_second:.2f} of the rate of Kineto JSON"
     )
+
+
+# ---- a profile, repeated
+
+
+def repeat(file: Path, size: int, to: Path) -> None:
+    """Writes a profile whose slices and GPU work come again, later each time, up to a size."""
+    raw = file.read_bytes()
+    whole = memoryview(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+    body, places = bytearray(), []
+    for packet, inside in _messages(whole):
+        parts = dict(_fields(inside))
+        stamp = parts.get(8)
+        if isinstance(stamp, int) and ({11, 53} & parts.keys()) and packet[-len(inside)] == _STAMP:
+            places.append((len(body) + len(packet) - len(inside) + 1, stamp))
+            body += packet
+    lasts = max(stamp for _, stamp in places) - min(stamp for _, stamp in places) + 1_000_000
+    with to.open("wb") as out:
+        out.write(whole)
+        for turn in range(1, max(2, (size - len(whole)) // len(body) + 1)):
+            for at, stamp in places:
+                body[at : at + 9] = _nine_bytes(stamp + turn * lasts)
+            out.write(body)
+
+
+def _nine_bytes(value: int) -> bytes:
+    """A number as long as a time in ns since 1970 is."""
+    return bytes((value >> 7 * at) & 0x7F | (0x80 if at < 8 else 0) for at in range(9))
 
 
 # ---- in the order of PyTorch

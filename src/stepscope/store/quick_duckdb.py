@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from stepscope import interrupts
+
 __all__ = ["quick_duckdb"]
 
 _RELATIONS = "duckdb._relation"
@@ -38,6 +40,7 @@ def quick_duckdb() -> None:
     try:
         import duckdb  # noqa: F401
     except Exception:  # noqa: BLE001  # of a version that asks more of a stand-in; it is imported as usual
+        interrupts.pass_on()
         for name in [name for name in sys.modules if name.partition(".")[0] == "duckdb"]:
             del sys.modules[name]
     for name in _LATE:

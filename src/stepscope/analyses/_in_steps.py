@@ -8,6 +8,7 @@ from stepscope.analyses._windows import claimed
 from stepscope.store.trace import Trace
 
 __all__ = [
+    "CALLED_IN_STEPS",
     "MIDDLE_STEP",
     "STEP_COLUMNS",
     "UPDATES",
@@ -29,6 +30,15 @@ MIDDLE_STEP = """
     ORDER BY start_ns LIMIT 1 OFFSET (SELECT count(*) // 2 FROM steps)
 """
 """SQL of one step, for what need not be looked at in all of them: at the ends of a recording steps differ."""
+CALLED_IN_STEPS = """
+    SELECT p.step, o.thread, o.event, o.name_id, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
+           p.user_frame, coalesce(o.device_once_ns, 0) AS device_ns, o.sequence,
+           lead(o.sequence IGNORE NULLS) OVER (PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
+    FROM ops o JOIN call_sites p ON p.event = o.event
+    WHERE o.depth = 0 AND p.step IS NOT NULL AND p.phase {phases}
+"""
+"""SQL of the operators that the program calls in some phases of its steps, a condition. Autograd numbers its
+nodes, and an operator is written with the number that comes next: `later` is that of the one after it."""
 STEP_COLUMNS = ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread")
 WORK_COLUMNS = {
     "kernels": ("start_ns", "dur_ns", "launch", "graph_id"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import UPDATES
+from stepscope.analyses._in_steps import CALLED_IN_STEPS, UPDATES
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -54,13 +54,7 @@ _SQL = f"""
                any_value(regexp_full_match(name, '{_PRODUCTS}')) AS multiplies,
                any_value(regexp_full_match(name, '{_IN_PLACE}')) AS in_place
         FROM ops WHERE depth = 0 GROUP BY name_id),
-    called AS (
-        SELECT p.step, o.thread, o.name_id, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
-               p.user_frame, coalesce(o.device_once_ns, 0) AS device_ns, o.sequence,
-               lead(o.sequence IGNORE NULLS) OVER (
-                   PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
-        FROM ops o JOIN call_sites p ON p.event = o.event
-        WHERE o.depth = 0 AND p.phase IN ('forward', 'other') AND p.step IS NOT NULL),
+    called AS ({CALLED_IN_STEPS.format(phases="IN ('forward', 'other')")}),
     told AS (
         SELECT *, coalesce(coalesce(later, (SELECT max(sequence) FROM backward) + 1) > sequence, FALSE)
                   AS grows

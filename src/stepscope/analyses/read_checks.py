@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
+from stepscope.analyses._in_steps import CALLED_IN_STEPS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -53,13 +54,7 @@ _SQL = f"""
                any_value(regexp_full_match(name, '{_ASKS}')) AS asks,
                any_value(regexp_full_match(name, '{_KEPT}')) AS kept
         FROM ops WHERE depth = 0 GROUP BY name_id),
-    called AS (
-        SELECT p.step, o.thread, o.event, o.name_id, o.start_ns, coalesce(o.dur_ns, 0) AS dur_ns,
-               p.user_frame, coalesce(o.device_once_ns, 0) AS device_ns, o.sequence,
-               lead(o.sequence IGNORE NULLS) OVER (
-                   PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
-        FROM ops o JOIN call_sites p ON p.event = o.event
-        WHERE o.depth = 0 AND p.phase <> 'backward' AND p.step IS NOT NULL),
+    called AS ({CALLED_IN_STEPS.format(phases="<> 'backward'")}),
     told AS (
         SELECT c.*, k.reads, k.finite,
                k.reads OR k.finite OR k.asks
@@ -69,15 +64,15 @@ _SQL = f"""
             ASOF LEFT JOIN nodes n ON n.step = c.step AND n.sequence >= c.sequence),
     begun AS (
         SELECT *, coalesce(NOT only_read OR NOT lag(only_read) OVER near OR lag(reads) OVER near
-                           OR start_ns - lag(start_ns + dur_ns) OVER near > {_APART_NS}, TRUE) AS begins
+                           OR start_ns - lag(end_ns) OVER near > {_APART_NS}, TRUE) AS begins
         FROM told WINDOW near AS (PARTITION BY step, thread ORDER BY start_ns, event)),
     numbered AS (
         SELECT *, sum(begins::INT) OVER (PARTITION BY step, thread ORDER BY start_ns, event) AS number
         FROM begun),
     checks AS (
         SELECT step, thread, number, bool_or(finite) AS finite,
-               sum(dur_ns) FILTER (reads) AS read_ns, count(*) AS ops, sum(device_ns) AS device_ns,
-               max(start_ns + dur_ns) - min(start_ns) AS host_ns, max_by(user_frame, start_ns) AS node
+               sum(end_ns - start_ns) FILTER (reads) AS read_ns, count(*) AS ops, sum(device_ns) AS device_ns,
+               max(end_ns) - min(start_ns) AS host_ns, max_by(user_frame, start_ns) AS node
         FROM numbered GROUP BY step, thread, number
         HAVING count(*) FILTER (reads AND device_ns > 0) = 1 AND bool_or(device_ns > 0 AND NOT reads)),
     placed AS (SELECT k.*, c.name AS user_frame FROM checks k LEFT JOIN call_tree c ON c.node = k.node),

@@ -16,7 +16,8 @@ from tests.commands import PATIENCE_S, STEPSCOPE, environment, said, stepscope
 
 pytestmark = pytest.mark.slow
 
-# Sleeping takes its time on a busy machine, too: what it makes of a step is known.
+# Sleeping takes its time on a busy machine, too: what it makes of a step is known. It is long beside the tenths of a
+# second that a busy machine may add.
 TRAIN = """
 import argparse
 import os
@@ -26,7 +27,7 @@ import time
 import torch
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--pause", type=float, default=float(os.environ.get("PAUSE", "0.05")))
+parser.add_argument("--pause", type=float, default=float(os.environ.get("PAUSE", "0.3")))
 parser.add_argument("--fail", action="store_true")
 options = parser.parse_args()
 RATE = 0.1
@@ -104,12 +105,12 @@ def tried(folder: Path, tmp_path: Path, *words: object) -> dict[str, Any]:
 )
 def test_a_patch_that_gains_what_was_promised(project: Path, tmp_path: Path, steps: str) -> None:
     plain = told_by_hand(project / "train.py") if steps == "told by hand" else TRAIN
-    patch = patch_of(project, '"0.05"', '"0.02"')
+    patch = patch_of(project, '"0.3"', '"0.12"')
     found = tried(project, tmp_path, "--patch", patch, "--promise", "30-70", *QUICK, "train.py")
     measured = found["measured"]
     assert 0.3 < measured["gain_share"] < 0.7
-    assert measured["before_ns"] > 50_000_000
-    assert measured["after_ns"] > 20_000_000
+    assert measured["before_ns"] > 300_000_000
+    assert measured["after_ns"] > 120_000_000
     assert len(measured["pairs"]) == 2
     assert measured["steps"] == 16
     assert found["promise_kept"] == "inside"
@@ -160,13 +161,13 @@ def test_a_change_against_a_commit_that_computes_something_else(project: Path, t
 
 def test_settings_and_what_changed_in_the_step(project: Path, tmp_path: Path) -> None:
     told_by_hand(project / "train.py")
-    settings = ("--set", "--pause=0.02", "--set", "OMP_NUM_THREADS=1")
-    found = tried(project, tmp_path, *settings, *QUICK, "--profile", "train.py", "--pause", "0.05")
+    settings = ("--set", "--pause=0.12", "--set", "OMP_NUM_THREADS=1")
+    found = tried(project, tmp_path, *settings, *QUICK, "--profile", "train.py", "--pause", "0.3")
     assert 0.3 < found["measured"]["gain_share"] < 0.7
-    assert found["tried"] == "set --pause=0.02, set OMP_NUM_THREADS=1"
+    assert found["tried"] == "set --pause=0.12, set OMP_NUM_THREADS=1"
     diff = found["diff"]
     assert [side["name"] for side in diff["sides"]] == ["before", "after"]
-    assert diff["changes"][0]["change_ns"] < -10_000_000
+    assert diff["changes"][0]["change_ns"] < -50_000_000
     (kept,) = (project / "stepscope-runs").glob("try-*")
     assert (kept / "after" / "rank0.light.pt.trace.json.gz").is_file()
 

@@ -58,6 +58,7 @@ from benchmarks.faults import (
     ninth_inputs,
     ninth_training,
     serving,
+    settings,
     seventh_healthy,
     seventh_inference,
     seventh_inputs,
@@ -181,6 +182,9 @@ TWELFTH = (
 )
 """Common mistakes of many fields; by somebody else again who knew neither the rules nor the sets before."""
 
+SETTINGS = (settings,)
+"""Settings that were forgotten, made with the rules about them."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
@@ -190,6 +194,7 @@ __all__ = [
     "LIBRARY",
     "NINTH",
     "PROGRAMS",
+    "SETTINGS",
     "SEVENTH",
     "SIXTH",
     "TENTH",

@@ -3,6 +3,7 @@
     python -m benchmarks.faults.record FOLDER                       all programs
     python -m benchmarks.faults.record FOLDER --only anomaly_mode   some of them
     python -m benchmarks.faults.record FOLDER --graphs              only what a CUDA graph would gain
+    python -m benchmarks.faults.record FOLDER --time-mended         mended sides are timed, not recorded
 
 Each side runs in a process of its own and leaves `NAME.SIDE.light.pt.trace.json.gz` (four steps, no options)
 and `NAME.SIDE.full.pt.trace.json.gz` (two steps with stacks, shapes, modules and memory). `measurements.json`
@@ -36,6 +37,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 SUFFIX = ".pt.trace.json"
 MEASUREMENTS = "measurements.json"
+GRAPHS, TIME_MENDED = "--graphs", "--time-mended"
 ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if DEVICE == "cuda" else [])]
 LIGHT: dict[str, bool] = {}
 FULL = {"with_stack": True, "record_shapes": True, "profile_memory": True, "with_modules": True}
@@ -53,16 +55,16 @@ Facts = dict[str, Any]
 # ---------------------------------------------------------------- one side, in this process
 
 
-def record(program: Program, side: str, folder: Path) -> None:
-    """Times one side of a program, records it, and leaves what was measured beside the profiles."""
+def record(program: Program, side: str, folder: Path, *, profiles: bool) -> None:
+    """Times one side of a program, records it if asked to, and leaves what was measured beside that."""
     name = f"{program.name}.{side}"
     with turn(folder):
         torch.manual_seed(1)
         step = program.sides[side]()
         warm(step)
         facts = measured(step)
-        paths = {"light": traced(step, f"{name}.light", program.light_steps, LIGHT)}
-        if program.full:
+        paths = {"light": traced(step, f"{name}.light", program.light_steps, LIGHT)} if profiles else {}
+        if program.full and profiles:
             paths["full"] = traced(step, f"{name}.full", FULL_STEPS, FULL)
     for way, path in paths.items():
         text = neutral(path.read_text(encoding="utf-8"))
@@ -193,8 +195,9 @@ def captured(step: Step) -> Step:
 # ---------------------------------------------------------------- all of them
 
 
-def record_all(folder: Path, names: list[str], *, graphs: bool) -> int:
+def record_all(folder: Path, names: list[str], how: list[str]) -> int:
     """Records each side in its own process and gathers what they measured; 1 where one failed."""
+    graphs = GRAPHS in how
     sides = [
         (name, side) for name in names for side in PROGRAMS[name].sides if not graphs or side != "faulty"
     ]
@@ -209,7 +212,7 @@ def record_all(folder: Path, names: list[str], *, graphs: bool) -> int:
     move_to_half(first=False)
     with ThreadPoolExecutor(4) as pool:  # some start or pack while one is recorded
         for (name, side), code in zip(
-            sides, pool.map(lambda one: run_side(folder, *one, graphs=graphs), sides), strict=True
+            sides, pool.map(lambda one: run_side(folder, *one, how), sides), strict=True
         ):
             failed |= bool(code)
             if code == 0:
@@ -221,13 +224,13 @@ def record_all(folder: Path, names: list[str], *, graphs: bool) -> int:
     return failed
 
 
-def run_side(folder: Path, name: str, side: str, *, graphs: bool) -> int:
+def run_side(folder: Path, name: str, side: str, how: list[str]) -> int:
     """Records one side in a process of its own."""
     program = PROGRAMS[name]
     environment = os.environ | (program.environment if side == "faulty" else {})
     start = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.faults.record", str(folder), "--only", name, "--side", side]
-    command += ["--graphs"] if graphs else []
+    command += how
     try:
         code = subprocess.call(command, env=environment, timeout=ONE_SIDE_SECONDS)
     except subprocess.TimeoutExpired:
@@ -270,15 +273,22 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", choices=PROGRAMS, metavar="PROGRAM", default=list(PROGRAMS))
-    parser.add_argument("--graphs", action="store_true", help="only time steps as CUDA graphs")
+    parser.add_argument(GRAPHS, action="store_true", help="only time steps as CUDA graphs")
+    parser.add_argument(TIME_MENDED, action="store_true", help="do not record mended sides")
     parser.add_argument("--side", choices=("faulty", "mended", "healthy"), help="in this process")
     options = parser.parse_args(arguments)
     options.folder.mkdir(parents=True, exist_ok=True)
+    folder = options.folder.resolve()
     if options.side:
-        record_one = record_graph if options.graphs else record
-        record_one(PROGRAMS[options.only[0]], options.side, options.folder.resolve())
+        program = PROGRAMS[options.only[0]]
+        if options.graphs:
+            record_graph(program, options.side, folder)
+        else:
+            profiles = options.side != "mended" or not options.time_mended
+            record(program, options.side, folder, profiles=profiles)
         return 0
-    return record_all(options.folder.resolve(), options.only, graphs=options.graphs)
+    how = [flag for flag in (GRAPHS, TIME_MENDED) if flag in arguments]
+    return record_all(folder, options.only, how)
 
 
 if __name__ == "__main__":

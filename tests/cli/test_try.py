@@ -16,8 +16,8 @@ from tests.commands import PATIENCE_S, STEPSCOPE, environment, said, stepscope
 
 pytestmark = pytest.mark.slow
 
-# Sleeping takes its time on a busy machine, too: what it makes of a step is known. It is long beside the tenths of a
-# second that a busy machine may add.
+# Sleeping takes its time on a busy machine, too: what it makes of a step is known. It is long beside
+# what a busy machine may add.
 TRAIN = """
 import argparse
 import os

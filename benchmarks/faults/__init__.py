@@ -33,6 +33,12 @@ from benchmarks.faults import (
     fifth_inputs,
     fifth_serving,
     fifth_training,
+    fourteenth_decoding,
+    fourteenth_healthy,
+    fourteenth_learning,
+    fourteenth_media,
+    fourteenth_science,
+    fourteenth_text,
     fourth_fair,
     fourth_fields,
     fourth_healthy,
@@ -185,10 +191,21 @@ TWELFTH = (
 SETTINGS = (settings,)
 """Settings that were forgotten, made with the rules about them."""
 
+FOURTEENTH = (
+    fourteenth_text,
+    fourteenth_decoding,
+    fourteenth_media,
+    fourteenth_science,
+    fourteenth_learning,
+    fourteenth_healthy,
+)
+"""Common mistakes of serving, science and learning; by somebody else again who did not know the rules."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
     "FIFTH",
+    "FOURTEENTH",
     "FOURTH",
     "GROUPS",
     "LIBRARY",

@@ -86,6 +86,13 @@ from benchmarks.faults import (
     third_serving,
     third_text,
     third_training,
+    thirteenth_fair,
+    thirteenth_fields,
+    thirteenth_healthy,
+    thirteenth_pairs,
+    thirteenth_tables,
+    thirteenth_text,
+    thirteenth_vision,
     twelfth_fair,
     twelfth_fields,
     twelfth_healthy,
@@ -201,6 +208,17 @@ FOURTEENTH = (
 )
 """Common mistakes of serving, science and learning; by somebody else again who did not know the rules."""
 
+THIRTEENTH = (
+    thirteenth_vision,
+    thirteenth_pairs,
+    thirteenth_text,
+    thirteenth_tables,
+    thirteenth_fields,
+    thirteenth_fair,
+    thirteenth_healthy,
+)
+"""Common mistakes of training; by somebody else again who knew neither the rules nor the sets before."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
@@ -216,6 +234,7 @@ __all__ = [
     "SIXTH",
     "TENTH",
     "THIRD",
+    "THIRTEENTH",
     "TWELFTH",
     "UNSEEN",
     "Program",

@@ -57,12 +57,25 @@ def test_without_shapes_a_boolean_mask_may_be_causal_or_not() -> None:
     assert "record_shapes=True" in advice.because
 
 
+def test_a_mask_for_each_sequence_may_be_needed_or_not() -> None:
+    step = busy_pace()
+    converted = {"name": "aten::where", "within": "aten::scaled_dot_product_attention", "device_ns": 10 * MS}
+    ops = drawn(StepOp, {"name": "aten::scaled_dot_product_attention", "per_step": 4.0}, converted)
+    advice = assert_bounded(
+        masked_attention(step, facts(), drawn(Attention, SHARED | {"mask": "some", "batch": 2}), ops), step
+    )
+    flops = 4 * (2 * 16 * 4096 * 4096) * 64 * (4 + 2.5 * 4)
+    assert advice.saving.device_ns == pytest.approx((0, 6.0 * MS - 1e9 * flops / (0.6 * 989e12) + MS))
+    assert "without attn_mask" in advice.fix
+    assert "is_causal" not in advice.fix
+
+
 @pytest.mark.parametrize(
     "other",
     [
         {"mask": None},
         {"mask": "none"},
-        {"mask": "some"},
+        {"mask": "some", "key_length": 77},
         {"mask": "causal"},
         {"backend": "math"},
         {"key_length": 77},

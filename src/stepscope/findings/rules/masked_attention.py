@@ -31,11 +31,33 @@ _BACKWARD_FLOPS = 2.5
 """Products of backward for one of forward: five for two."""
 _MOST = 0.75
 """What is saved at most where no peak is known: half of the products, and as much for reading the mask."""
+_CONVERTED = ("aten::where", "aten::scaled_dot_product_attention")
+"""How torch makes a boolean mask one of numbers: the operator, and the one around it."""
 _IS_CAUSAL = "F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask, if causal"
 _PADDING = (
     "texts.sort(key=len)    # if it is for padding: like lengths in a batch, padded to the longest of them"
 )
+_NONE = "F.scaled_dot_product_attention(q, k, v)    # without attn_mask, if nothing is masked"
 _OTHER = "flex_attention(q, k, v, block_mask=block_mask)    # compiled, for windows and other patterns"
+_UNKNOWN, _SHARED, _OF_EACH = "unknown", "shared", "of each"
+_TITLES = {
+    _UNKNOWN: "Attention reads a mask from memory",
+    _SHARED: "Attention reads a mask that may be causal",
+    _OF_EACH: "Attention reads a mask for each sequence",
+}
+_HALF = (
+    "With a mask in memory all scores are computed; with is_causal the half above the diagonal is skipped."
+)
+_MEANS = {
+    _UNKNOWN: _HALF,
+    _SHARED: _HALF,
+    _OF_EACH: "If nothing is masked, or sequences in a batch have the same length, no mask is needed.",
+}
+_FIXES = {
+    _UNKNOWN: (_IS_CAUSAL, _NONE, _PADDING, _OTHER),
+    _SHARED: (_IS_CAUSAL, _OTHER),
+    _OF_EACH: (_NONE, _PADDING, _OTHER),
+}
 
 
 @rule(category=Category.ATTENTION)
@@ -47,32 +69,32 @@ def masked_attention(
     *,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """Attention reads one mask for all sequences and heads, where is_causal=True could skip half of it.
+    """Attention reads a mask from memory that is_causal=True, or no mask at all, could replace.
 
-    Gain:
+    Gain, if one mask is for all sequences and heads:
 
     - at least: what lies above the diagonal is skipped, in tiles of 128 positions, at 0.85 of the rate.
     - at most: the products that remain run at 0.6 of the GPU's peak; where no peak is known, three quarters
       go.
 
-    If shapes were not recorded, a boolean mask may be causal or not: at least nothing is gained.
+    If each sequence has a mask, all products remain at most, at 0.6 of the peak, and boolean masks are not
+    made ones of numbers. At least nothing is gained then, nor where shapes were not recorded.
     """
-    rows = [row for row in attention if row.backend in _FUSED and (_may_be_causal(row) or _unknown(row))]
+    rows = [row for row in attention if row.backend in _FUSED and _kind(row)]
     ns = mean_step.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
     if not ns or ns < least_share * mean_step.busy_ns:
         return None
     main = max(rows, key=lambda row: row.forward_ns + row.backward_ns)
     calls = mean_step.per_step(sum(row.forward_calls for row in rows))
+    low, high = _saved(rows, facts.device(mean_step.device), mean_step)
+    converted = sum(op.device_ns for op in step_ops if (op.name, op.within) == _CONVERTED)
     return Advice(
-        title="Attention reads a mask from memory"
-        if _unknown(main)
-        else "Attention reads a mask that may be causal",
+        title=_TITLES[_kind(main) or _UNKNOWN],
         because=f"Attention takes {units.duration(ns)} of a step, {units.share(ns / mean_step.busy_ns)} of "
-        f"the GPU's work, {often(calls, 'call')}. {_which(main)} With a mask in memory all scores are "
-        "computed; with is_causal the half above the diagonal is skipped.",
-        saving=off_device(_saved(rows, facts.device(mean_step.device), mean_step), mean_step),
+        f"the GPU's work, {often(calls, 'call')}. {_which(main)} {_MEANS[_kind(main) or _UNKNOWN]}",
+        saving=off_device((low, high + mean_step.per_step(converted)), mean_step),
         certainty="possible",
-        fix=fix_of(_IS_CAUSAL, *([_PADDING] if _unknown(main) else []), _OTHER),
+        fix=fix_of(*_FIXES[_kind(main) or _UNKNOWN]),
         check="stepscope show attention: the mask is causal, and forward_ns and backward_ns fall.",
         evidence={
             "attention_ns": round(ns),
@@ -90,24 +112,24 @@ def masked_attention(
     )
 
 
-def _may_be_causal(row: Attention) -> bool:
-    """Whether one mask for all sequences and heads covers long ones."""
-    square = row.query_length is not None and row.query_length == row.key_length
-    return row.mask == "shared" and square and (row.query_length or 0) >= _SHORT
-
-
-def _unknown(row: Attention) -> bool:
-    """Whether there is a mask, and nothing more is known of it."""
-    return row.mask == "some" and row.query_length is None
+def _kind(row: Attention) -> str | None:
+    """What is known of the mask: that it is for all sequences alike, that each has one, or nothing more."""
+    if row.query_length is None:
+        return _UNKNOWN if row.mask == "some" else None
+    if row.query_length != row.key_length or row.query_length < _SHORT:
+        return None
+    return {"shared": _SHARED, "some": _OF_EACH}.get(row.mask or "")
 
 
 def _which(row: Attention) -> str:
-    if _unknown(row):
+    if _kind(row) == _UNKNOWN:
         return (
             "It gets a boolean mask, made one of numbers in each call. Whether it is causal or there "
             "for padding was not recorded (record_shapes=True)."
         )
     size = units.count(row.query_length or 0)
+    if _kind(row) == _OF_EACH:
+        return f"It gets a mask of {size} × {size} for each sequence, which is read in each call."
     return (
         f"It gets one mask of {size} × {size} for all sequences and heads, so positions alone decide what is "
         "masked, as in a causal model."
@@ -122,9 +144,11 @@ def _saved(rows: Iterable[Attention], device: DeviceFacts | None, mean_step: Mea
         if not row.query_length:
             high += _MOST * ns
             continue
-        low += ns * max(0.0, 1 - (0.5 + _TILE / 2 / row.query_length) / _UNEVEN)
-        peak = peak_of(device, row.precision)
-        kept = (1 - _MOST) * ns if peak is None else 1e9 * _causal_flops(row) / (_BEST_RATE * peak)
+        all_remain = _kind(row) == _OF_EACH
+        if not all_remain:
+            low += ns * max(0.0, 1 - (0.5 + _TILE / 2 / row.query_length) / _UNEVEN)
+        peak, times = peak_of(device, row.precision), 2 if all_remain else 1
+        kept = times * ((1 - _MOST) * ns if peak is None else 1e9 * _causal_flops(row) / (_BEST_RATE * peak))
         high += max(0.0, ns - kept)
     return mean_step.per_step(min(low, high)), mean_step.per_step(high)
 

@@ -128,7 +128,7 @@ def copies(
 
 
 def _groups(trace: Trace, by: By) -> list[_Group]:
-    """The copies by what tells them apart: of a small trace by operator and frame at once, for all who ask."""
+    """The copies by what tells them apart: of a small trace by operator and frame at once, for all."""
 
     def work_out() -> list[_Group]:
         op, frame, joins = _PLACES[level]

@@ -38,25 +38,43 @@ class Kernel:
     shared_bytes: Annotated[int | None, "Shared memory of a block; NULL if its runs differ."]
 
 
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Kernels of one name and launch shape: by the operators that launched them, and their time."""
+
+    parts: list[dict[str, Any]]
+    exclusive_ns: int
+
+
 _SHAPE = ("grid", "block", "registers", "shared_bytes")
-# An absent name is none that could be written.
-_TEXTS = [f"coalesce({column}::VARCHAR, chr(0))" for column in ("name", *_SHAPE)]
-_KEYS = {"name": _TEXTS[0], "shape": f"concat_ws(chr(31), {', '.join(_TEXTS)})"}
-_KERNELS = "SELECT *, {key} AS grouped FROM device_work WHERE kind = 'kernel'"
+# By number and hash: texts would have to be written and compared for millions of kernels.
+_KERNELS = f"""
+    SELECT *, (hash({", ".join(("name_id", *_SHAPE))}) >> 1)::BIGINT AS grouped
+    FROM device_work WHERE kind = 'kernel'
+"""
 _GROUPS = f"""
-    SELECT grouped, k.name, o.name AS op, communicates, count(*) AS calls,
+    SELECT grouped, any_value(k.name) AS name, o.name AS op, communicates, count(*) AS calls,
            sum(coalesce(dur_ns, 0))::BIGINT AS total_ns, min(coalesce(dur_ns, 0)) AS min_ns,
-           max(coalesce(dur_ns, 0)) AS max_ns,
-           {", ".join(f"CASE WHEN min({c}) = max({c}) THEN min({c}) END AS {c}" for c in _SHAPE)}
+           max(coalesce(dur_ns, 0)) AS max_ns, {", ".join(f"any_value({c}) AS {c}" for c in _SHAPE)}
     FROM ({_KERNELS}) k LEFT JOIN (SELECT event, name FROM ops) o ON o.event = k.op
-    GROUP BY grouped, k.name, o.name, communicates ORDER BY grouped, op
+    GROUP BY grouped, o.name, communicates ORDER BY name, {", ".join(_SHAPE)}, op
 """
 _TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, grouped FROM ({_KERNELS})"
 
 
 @analysis(
     reads={
-        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "op", *_SHAPE),
+        "device_work": (
+            "name",
+            "name_id",
+            "device_name",
+            "start_ns",
+            "dur_ns",
+            "kind",
+            "communicates",
+            "op",
+            *_SHAPE,
+        ),
         "ops": ("event", "name"),
     }
 )
@@ -71,19 +89,32 @@ def kernels(
 
     The figures are those of the whole trace, not of its steps alone.
     """
-    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in trace.rows(_GROUPS.format(key=_KEYS[by])):
-        groups[row["grouped"]].append(row)
-    numbers = {grouped: number for number, grouped in enumerate(groups)}
-    spent = spent_by_group(trace, _TIMES.format(key=_KEYS[by]), numbers, whole_span(trace))
-    rows = _rows(list(groups.values()), [one.exclusive_ns for one in spent])
+    shapes: dict[int, _Shape] = trace.once("kernels by shape", lambda: _shapes(trace))
+    groups: dict[Any, list[_Shape]] = defaultdict(list)
+    for grouped, shape in shapes.items():
+        groups[shape.parts[0]["name"] if by == "name" else grouped].append(shape)
+    rows = _rows(list(groups.values()))
     nothing = [] if groups else ["No kernels: the profile has no device work, or only copies and fills."]
     return Table.of(Kernel, sorted(rows, key=_order), nothing)
 
 
-def _rows(groups: list[list[dict[str, Any]]], exclusive: list[int]) -> Iterator[Kernel]:
-    whole = sum(part["total_ns"] for parts in groups for part in parts)
-    for parts, exclusive_ns in zip(groups, exclusive, strict=True):
+def _shapes(trace: Trace) -> dict[int, _Shape]:
+    """The kernels of each name and launch shape; those of a name are these together."""
+    parts: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for row in trace.rows(_GROUPS):
+        parts[row["grouped"]].append(row)
+    numbers = {grouped: number for number, grouped in enumerate(parts)}
+    spent = spent_by_group(trace, _TIMES, numbers, whole_span(trace))
+    return {
+        grouped: _Shape(of_it, time.exclusive_ns)
+        for (grouped, of_it), time in zip(parts.items(), spent, strict=True)
+    }
+
+
+def _rows(groups: list[list[_Shape]]) -> Iterator[Kernel]:
+    whole = sum(part["total_ns"] for shapes in groups for shape in shapes for part in shape.parts)
+    for shapes in groups:
+        parts = [part for shape in shapes for part in shape.parts]
         calls = sum(part["calls"] for part in parts)
         total = sum(part["total_ns"] for part in parts)
         yield Kernel(
@@ -94,7 +125,7 @@ def _rows(groups: list[list[dict[str, Any]]], exclusive: list[int]) -> Iterator[
             min_ns=min(part["min_ns"] for part in parts),
             max_ns=max(part["max_ns"] for part in parts),
             share=total / whole if whole else None,
-            exclusive_ns=exclusive_ns,
+            exclusive_ns=sum(shape.exclusive_ns for shape in shapes),
             family=_family(parts),
             **{column: _same([part[column] for part in parts]) for column in _SHAPE},
         )

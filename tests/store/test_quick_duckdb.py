@@ -5,8 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import duckdb
 import pytest
+
+from stepscope.store.quick_duckdb import arrow_of
 
 QUICK = "import sys; from stepscope.store.quick_duckdb import quick_duckdb; quick_duckdb(); import duckdb"
 LEFT_OUT = ("duckdb._relation", "duckdb._expression", "duckdb._version")
@@ -34,6 +38,19 @@ def test_a_duckdb_that_is_made_of_other_parts_is_imported_as_usual() -> None:
     other = "import stepscope.store.quick_duckdb as quick; quick._StandIn.__getattr__ = lambda *_: 1 / 0"
     asked = "print(duckdb.connect().sql('SELECT 1 AS one').fetchall(), duckdb.__version__ is not None)"
     assert printed(f"{other}; {QUICK}; {asked}") == "[(1,)] True\n"
+
+
+@pytest.mark.parametrize("params", [{}, {"least": 3}])
+def test_answers_are_those_of_relations(params: dict[str, int]) -> None:
+    sql = f"SELECT range AS n, 'a' || range AS t FROM range(9) WHERE range >= {'$least' if params else '0'}"
+    connection = duckdb.connect()
+    only_relations = SimpleNamespace(sql=connection.sql)
+    whole, expected = (arrow_of(one, sql, params, None) for one in (connection, only_relations))
+    assert whole.equals(expected)
+    assert whole.num_rows == 9 - params.get("least", 0)
+    assert arrow_of(connection, sql, params, 4).read_all().equals(expected)
+    with pytest.raises(duckdb.Error, match="nothing"):
+        arrow_of(connection, "SELECT nothing", {}, 4)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from stepscope.memory import address_space, is_lack_of_memory, not_enough, share
 from stepscope.schema import DICTIONARIES
 from stepscope.store.layout import check_place
 from stepscope.store.leftovers import spill_folder
+from stepscope.store.quick_duckdb import arrow_of
 from stepscope.store.sums import StoreFiles
 
 if TYPE_CHECKING:
@@ -236,10 +237,8 @@ def run(connection: duckdb.DuckDBPyConnection, sql: str, params: dict[str, Any],
     import duckdb
 
     try:
-        relation = connection.sql(sql, params=params or None)
-        if rows is None:
-            return relation.to_arrow_table()
-        return _explaining(relation.to_arrow_reader(rows))
+        found = arrow_of(connection, sql, params, rows)
+        return found if rows is None else _explaining(found)
     except (duckdb.Error, RuntimeError) as error:
         raise explained(error) from error
 

@@ -13,10 +13,12 @@ from typing import Any
 
 from stepscope import interrupts
 
-__all__ = ["quick_duckdb"]
+__all__ = ["arrow_of", "quick_duckdb"]
 
 _RELATIONS = "duckdb._relation"
 _LATE = (_RELATIONS, "duckdb._expression", "duckdb._version")
+_ROWS = 1 << 17
+"""Rows of a piece of a table."""
 _METHODS = ("from_arrow", "sql")
 """What a connection gets from relations, as far as it is in use here."""
 
@@ -45,6 +47,22 @@ def quick_duckdb() -> None:
             del sys.modules[name]
     for name in _LATE:
         sys.modules.pop(name, None)
+
+
+def arrow_of(connection: Any, sql: str, params: dict[str, Any], rows: int | None) -> Any:
+    """The answer to a query as an Arrow table, or as a reader of batches of so many rows.
+
+    As relations ask for it in the end: these take long to import, and plan a query once more before.
+    """
+    values = params or None
+    try:
+        submit = connection._submit  # noqa: SLF001  # there is no public way without relations
+        if rows is None:
+            return submit(sql, values, "arrow", _ROWS).arrow_table()
+        return submit(sql, values, "stream", rows).arrow_reader()
+    except (AttributeError, TypeError):  # of a version that is made of other parts
+        relation = connection.sql(sql, params=values)
+        return relation.to_arrow_table() if rows is None else relation.to_arrow_reader(rows)
 
 
 def _with_relations(method: str) -> Callable[..., Any]:

@@ -90,7 +90,7 @@ fuzz: build/fuzz/reader build/fuzz/reader-scalar build/fuzz/traces build/fuzz/pi
 	cd build/fuzz && ./reader-scalar $(SEED) $$(($(SECONDS) / 4)) 0 traces/*.json && ./reader $(SEED) $(SECONDS) 0 traces/*.json
 
 # The same for protobuf files.
-PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_gpu pftrace_packed pftrace_quick pftrace_sequence pftrace_shapes pftrace_slices pftrace_tracks spool xplane $(filter-out fuzz/% call_tree sweep device_sweep,$(FUZZED))
+PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_gpu pftrace_learn pftrace_packed pftrace_quick pftrace_sequence pftrace_shapes pftrace_slices pftrace_tracks spool xplane $(filter-out fuzz/% call_tree sweep device_sweep,$(FUZZED))
 
 fuzz-packets: build/fuzz/packets build/fuzz/files
 	cd build/fuzz && ./packets $(SEED) $(SECONDS) 0 files/*.pftrace files/*.pb

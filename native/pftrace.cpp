@@ -204,7 +204,8 @@ const char* PftraceReader::parse(const char* p, const char* end) {
       if (!resync(p, end)) return p;
       continue;
     }
-    const char* q = p;
+    bool tried = false;
+    const char* q = p = read_short_packets(p, end, tried);
     uint64_t key, size;
     if (!read_varint(q, end, key) || !read_varint(q, end, size)) {
       if (end - p < 20 && !final_) return p;
@@ -234,7 +235,7 @@ const char* PftraceReader::parse(const char* p, const char* end) {
       lost_from_ = here(p++);
       continue;
     }
-    if (key == 10 && !read_quickly(body, end) && !read_packet(body)) note(kDamaged, static_cast<int64_t>(size), here(p));
+    if (key == 10 && (tried || !read_quickly(body, end)) && !read_packet(body)) note(kDamaged, static_cast<int64_t>(size), here(p));
     p = q + size;
     if (!packed_.empty()) return p;
   }

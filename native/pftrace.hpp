@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "numbers.hpp"
+#include "pftrace_learned.hpp"
 #include "reader.hpp"
 #include "spool.hpp"
 #include "wire.hpp"
@@ -34,60 +35,6 @@ struct PftraceSpec {
   // and their slices are written as they end.
   size_t streams_after = 32 << 20;
   std::string left_out;               // category, as JSON, of slices that are not the program's
-};
-
-// What the annotations of a slice look like, but for their numbers: those that look the same have the same shape.
-struct Pattern {
-  struct Piece {
-    uint32_t at, size;    // in the text
-    uint8_t kind;         // of what follows: as in raw_shape_; before a number, the length of the two may be any
-    uint64_t word, mask;  // the same of a text of up to eight bytes
-  };
-  int32_t shape = -1, name = -1;
-  bool tied = false;  // an arrow says nothing more about it
-  int8_t ties = -1;   // which of its numbers ties it to what it launched, if it is known to launch
-  uint64_t name_iid = 0, category_iid = 0;  // as the sequence numbers them
-  std::vector<Piece> pieces;
-  std::string text;
-  // The packet around it, as it was written the last time: between the time and the length of the event, from there to the
-  // annotations, and behind the event. `track` is what the second one says; without a track nothing of it is known.
-  struct Around {
-    std::array<char, 16> before{}, behind{};
-    std::array<char, 32> head{};
-    uint8_t before_size = 0, behind_size = 0, head_size = 0;
-    int64_t track = -1;
-  } around;
-  Pattern* chained = nullptr;   // another one of the same name
-  Pattern* follower = nullptr;  // the one that came the last time after this one
-
-  size_t bytes() const { return sizeof *this + sizeof this + pieces.size() * sizeof(Piece) + text.size(); }
-};
-
-// How begins of some kind are written on a track, whatever their name: between the time and the name, but for the length of
-// the event; before each number, from the name on; and behind the event.
-struct Layout {
-  struct Step {
-    uint64_t word, mask;
-    uint8_t size, length_at;  // where the length of the annotation is
-    bool real;
-    bool operator==(const Step&) const = default;
-  };
-  std::array<char, 16> open{}, mask{};
-  uint64_t behind = 0, behind_mask = 0;
-  uint8_t open_size = 0, length_at = 0, behind_size = 0;
-  uint32_t track = 0;
-  int32_t shape = -1;
-  std::vector<Step> steps;
-
-  size_t bytes() const { return sizeof *this + steps.size() * sizeof(Step); }
-  bool operator==(const Layout&) const = default;
-  bool set_ends(const Pattern::Around& around, std::string_view before);
-  bool set_steps(const Pattern& like, std::string_view after);
-
-  // Whether sixteen bytes begin as they are to.
-  bool opens(const char* at) const {
-    return (((load64(at) ^ load64(open.data())) & load64(mask.data())) | ((load64(at + 8) ^ load64(open.data() + 8)) & load64(mask.data() + 8))) == 0;
-  }
 };
 
 // A text as JSON, and its number among names, categories or keys.
@@ -135,6 +82,7 @@ struct Sequence {
   // How its packets look, as long as numbers mean what they do.
   std::vector<std::unique_ptr<Pattern>> patterns;
   Pattern* last_pattern = nullptr;
+  uint64_t learning = 0;  // another one when patterns are forgotten
   std::vector<Layout> layouts;
   size_t last_layout = 0, learned_bytes = 0, interned_bytes = 0;
   // An end that was read: what follows its time, and its track.
@@ -145,7 +93,7 @@ struct Sequence {
   } last_end;
 
   void forget();
-  void unlearn();
+  void unlearn(uint64_t again);
   void met(Pattern* pattern);  // the next one of a slice
 };
 
@@ -336,7 +284,9 @@ class PftraceReader {
   void note_launch(TrackEvent& event, Slice& slice);
   // -- packets that look like earlier ones: false if they do not, and nothing was read
   struct Quick;
+  const char* read_short_packets(const char* p, const char* end, bool& tried);
   bool read_quickly(std::string_view packet, const char* readable);
+  bool read_alike(std::string_view packet, const char* readable);
   bool read_event_quickly(Quick& event, Sequence& sequence, int64_t time);
   Pattern* find_pattern(Quick& event, Sequence& sequence, SliceRecord& slice, size_t& count);
   void tie_quickly(const Quick& event, const Pattern& pattern, const SliceRecord& slice);
@@ -344,7 +294,7 @@ class PftraceReader {
   bool read_layout(std::string_view packet, const char* readable);
   void learn_layout(const Quick& event, Sequence& sequence);
   bool learn_around(std::string_view packet, const Quick& event, Pattern& pattern);
-  bool read_same_end(std::string_view packet, const char* readable);
+  bool read_same_end(std::string_view packet);
   void learn_end(std::string_view packet, Sequence& sequence);
   bool add_pieces(Pattern& to) const;
   void learn_pattern(const TrackEvent& event, Sequence& sequence, const Slice& slice);
@@ -370,6 +320,7 @@ class PftraceReader {
     int32_t skeleton = -1;           // the reader's number of it
     std::vector<std::string> texts;  // before each number, and after the last one
     std::vector<uint8_t> columns;    // of the numbers
+    std::vector<uint8_t> places;     // the same the other way round
   };
   int32_t category_number(std::string_view json, std::string_view text);
   int32_t key_number(std::string_view json, std::string_view text);
@@ -385,6 +336,8 @@ class PftraceReader {
   // -- slices
   void begin(const PackedSlice& head, std::string_view record);
   void end(const PackedSlice& head, std::string_view record);
+  void end_plainly(int64_t time, uint32_t track);
+  void spool_ends();
   void complete(const Slice& slice);
   void end_group(bool last);
   void take_back();
@@ -396,6 +349,7 @@ class PftraceReader {
   bool may_stream(uint32_t track);
   void stream_tracks();
   bool streams(uint32_t track);
+  void step_out(Line& line, int64_t time, std::string_view more);
   void step(Line& line, const PackedSlice& head, std::string_view record);
   void close(Line& line, int64_t time, std::string_view more);
   void release(Line& line);
@@ -408,7 +362,8 @@ class PftraceReader {
   std::optional<Identity> write_on_device(const Slice& slice, const Place& place);
   std::optional<Identity> put(const Slice& slice, const Place& place, std::string_view category);
   uint32_t track_number(uint64_t uuid);
-  Place& place_of(uint32_t track);
+  Place& place_of(uint32_t track) { return places_[track].version == version_ ? places_[track] : find_place(track); }
+  Place& find_place(uint32_t track);
   void note(const char* reason, int64_t lost, int64_t offset);
 
   Reader& events_;
@@ -450,6 +405,12 @@ class PftraceReader {
   // Of each begin of the group its track, if it is open there already, or kSpooled; not kept once all wait in begins_.
   std::vector<uint32_t> begun_;
   size_t ended_ = 0;                                // slices of the group
+  struct PlainEnd {
+    int64_t time;
+    uint32_t track;
+  };
+  // Ends of the group that wait for the others, if it has no other kind and all are on tracks that are written as they come.
+  std::vector<PlainEnd> plain_ends_;
   bool group_waits_ = false, group_sorted_ = false;  // all begins wait; nothing does
   std::unique_ptr<Spool::Pass> late_pass_;
   uint32_t sorted_track_ = 0;
@@ -469,12 +430,19 @@ class PftraceReader {
   std::vector<int32_t> raw_shape_ids_, name_ids_;  // shapes; the reader's numbers of names
   uint64_t numbering_ = 0;                          // that these are of
   size_t learned_bytes_ = 0;  // of all sequences
+  // Patterns that were found last, by what they look like. One is there as long as its sequence has forgotten none since.
+  struct Recent {
+    Pattern* pattern = nullptr;
+    uint64_t learning = ~uint64_t{0};
+  };
+  std::vector<Recent> recent_ = std::vector<Recent>(1 << 12);
+  uint64_t learnings_ = 0;  // of all sequences, one for each time that some was forgotten
   bool keys_known_ = false;  // of all annotations of the event that was read last
   int correlations_ = 0;     // among them
   // Work of a GPU that was read before: what it is, and its numbers, that of its launch at `correlation`.
   struct Work {
     Identity is;
-    std::vector<uint8_t> columns;
+    std::vector<uint8_t> places;
     std::array<int64_t, 4> numbers;
     size_t correlation;
   };

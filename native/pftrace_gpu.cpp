@@ -162,7 +162,7 @@ bool PftraceReader::read_known_work(std::string_view message, const Sequence& se
   work.numbers[work.correlation] = correlation;
   ++stages;
   latest_ = std::max(latest_, saturating_add(time, dur));
-  events_.add(work.is, start, dur, work.columns, reinterpret_cast<const char*>(work.numbers.data()));
+  events_.add(work.is, start, dur, work.places, reinterpret_cast<const char*>(work.numbers.data()));
   return true;
 }
 
@@ -172,6 +172,7 @@ void PftraceReader::learn_work(const Identity& is, std::string_view args, const 
   constexpr size_t kNone = kTold.size();
   if (work_text_.empty() || !work_known_ || works_numbering_ != events_.numberings()) return;
   Work work{is, {}, {}, kNone};
+  std::vector<uint8_t> filled;
   const auto& columns = events_.table(is.table).columns;
   for (size_t column = 0; column < columns.size(); ++column) {
     const ColumnSpec& spec = columns[column];
@@ -179,12 +180,13 @@ void PftraceReader::learn_work(const Identity& is, std::string_view args, const 
     if (args.find('"' + spec.key + '"') != std::string_view::npos) return;  // another number
     const auto key = static_cast<size_t>(std::find(kTold.begin(), kTold.end(), spec.key) - kTold.begin());
     if (key == kTold.size()) continue;
-    if (spec.is_float || told[key] >= kPlainNumber || told[key] <= -kPlainNumber || work.columns.size() >= work.numbers.size()) return;
-    if (key == 0) work.correlation = work.columns.size();
-    work.numbers[work.columns.size()] = told[key];
-    work.columns.push_back(static_cast<uint8_t>(column));
+    if (spec.is_float || told[key] >= kPlainNumber || told[key] <= -kPlainNumber || filled.size() >= work.numbers.size()) return;
+    if (key == 0) work.correlation = filled.size();
+    work.numbers[filled.size()] = told[key];
+    filled.push_back(static_cast<uint8_t>(column));
   }
   if (work.correlation == kNone) return;
+  work.places = events_.places_of(is.table, filled);
   if (works_by_text_.bytes() > kMostWorkBytes) works_by_text_.drain(), works_.clear();
   works_by_text_.add(work_text_, hash_bytes(work_text_));
   works_.push_back(std::move(work));

@@ -42,7 +42,7 @@ void Sequence::forget() {
 // Counts what is about to be learned of a sequence. If it is too much, the trace has gone on to other slices.
 void PftraceReader::make_room(size_t bytes, Sequence& sequence) {
   if (learned_bytes_ + bytes > kMostLearnedBytes) {
-    for (auto& [number, one] : sequences_) one.unlearn();
+    for (auto& [number, one] : sequences_) one.unlearn(++learnings_);
     learned_bytes_ = 0;
   }
   sequence.learned_bytes += bytes;
@@ -53,14 +53,15 @@ void PftraceReader::make_room(size_t bytes, Sequence& sequence) {
 void PftraceReader::begin_epoch(Sequence& sequence) {
   sequence.epoch = ++epochs_;
   learned_bytes_ -= sequence.learned_bytes;
-  sequence.unlearn();
+  sequence.unlearn(++learnings_);
 }
 
 // Takes as long as it took to learn it, not longer.
-void Sequence::unlearn() {
+void Sequence::unlearn(uint64_t again) {
   for (const auto& one : patterns) names.at(one->name_iid).patterns = nullptr;
   patterns = decltype(patterns)(), layouts = decltype(layouts)();  // their room goes, too: there may be many sequences
   last_pattern = nullptr;
+  learning = again;
   last_layout = learned_bytes = 0;
 }
 

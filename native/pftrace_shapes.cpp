@@ -191,6 +191,7 @@ bool PftraceReader::new_shape(const TrackEvent& event, const Sequence& sequence,
   shape = shapes_by_text_.add(key, hash);
   made.has_device = contains(made.texts, "\"device\"");
   made.has_stream = contains(made.texts, "\"stream\"");
+  made.places = events_.places_of(table, made.columns);
   shapes_.push_back(std::move(made));
   return true;
 }
@@ -233,8 +234,22 @@ bool PftraceReader::write_quickly(const PackedSlice& slice, const char* numbers,
   const int32_t thread = place.threads[place.device != kNull && slice.dur != kNull];
   const int32_t name = slice.name < 0 ? -1 : name_ids_[static_cast<size_t>(slice.name)];
   if (shape.skeleton < 0 || thread < 0 || name == kUnknown) return false;
-  events_.add({shape.table, thread, name, shape.skeleton}, slice.time - origin_, slice.dur, shape.columns, numbers);
+  events_.add({shape.table, thread, name, shape.skeleton}, slice.time - origin_, slice.dur, shape.places, numbers);
   return true;
+}
+
+// One that looks like others goes into the columns from where it lies.
+void PftraceReader::write_record(const PackedSlice& head, std::string_view record) {
+  if (head.shape >= 0) {
+    const Place& place = place_of(head.track);
+    if (is_quick(head, place) && write_quickly(head, record.data() + sizeof head, place)) {
+      latest_ = std::max(latest_, saturating_add(head.time, head.dur));
+      return;
+    }
+  }
+  Slice slice = unpack(record);
+  slice.dur = head.dur;
+  write(slice);
 }
 
 void PftraceReader::learn(const Slice& slice, Place& place, const Identity& is) {

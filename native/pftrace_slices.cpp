@@ -119,13 +119,41 @@ void PftraceReader::end(const PackedSlice& head, std::string_view record) {
   ++ended_;
   // What cannot be paired by position any more waits for nothing.
   if (!group_sorted_ && (begun() < 2 || ended_ > begun())) sort_group();
-  if (group_sorted_) sort(head, record);
-  else ends_.add(record);
+  if (group_sorted_) return sort(head, record);
+  spool_ends();
+  ends_.add(record);
+}
+
+// The same of an end that says nothing but its time. Where slices are written as they come, no record is made of it.
+void PftraceReader::end_plainly(int64_t time, uint32_t track) {
+  Line& line = lines_[track];
+  if (!line.streams || !line.in_order || time < line.latest || group_waits_ || ends_.size()) {
+    const PackedSlice head{time, kIsEnd, track, -1, 0, 0};
+    return end(head, {reinterpret_cast<const char*>(&head), sizeof head});
+  }
+  line.latest = time;
+  if (line.group != group_) line.reached = 0, line.group = group_;
+  group_in_order_ &= time >= line.reached;
+  line.reached = std::max(line.reached, time);
+  ++ended_;
+  if (!group_sorted_ && (begun_.size() < 2 || ended_ > begun_.size())) sort_group();
+  if (group_sorted_) step_out(line, time, {});
+  else plain_ends_.push_back({time, track});
+}
+
+// Ends that were kept without a record get one, to be read as all others.
+void PftraceReader::spool_ends() {
+  for (const PlainEnd& one : plain_ends_) {
+    const PackedSlice head{one.time, kIsEnd, one.track, -1, 0, 0};
+    ends_.add({reinterpret_cast<const char*>(&head), sizeof head});
+  }
+  plain_ends_.clear();
 }
 
 // The begins of the group, as they came: those that were opened are open no more.
 void PftraceReader::take_back() {
   if (std::exchange(group_waits_, true)) return;
+  spool_ends();
   LastFound<size_t> opened;
   for (const uint32_t track : begun_)
     if (track != kSpooled) ++opened.at(track, 0);
@@ -221,9 +249,12 @@ void PftraceReader::write_paired(bool last) {
 
 void PftraceReader::sort_group() {
   for (Spool* spool : {&begins_, &ends_}) {
+    if (!spool->size()) continue;
     spool->each([this](std::string_view record) { sort(head_of(record), record); });
     spool->clear();
   }
+  for (const PlainEnd& one : plain_ends_) step_out(lines_[one.track], one.time, {});
+  plain_ends_.clear();
   group_sorted_ = true;
   if (!streaming_ && sorter_.in_memory() >= spec_.streams_after) stream_tracks();
 }
@@ -331,11 +362,15 @@ void PftraceReader::end_track(Line& line) {
   line.too_deep = 0;
 }
 
+void PftraceReader::step_out(Line& line, int64_t time, std::string_view more) {
+  if (line.too_deep) --line.too_deep;
+  else if (line.open.depth()) close(line, time, more);
+  else note("the end of a slice that did not begin, left out", 0, -1);
+}
+
 void PftraceReader::step(Line& line, const PackedSlice& head, std::string_view record) {
   if (head.dur == kIsEnd) {
-    if (line.too_deep) --line.too_deep;
-    else if (line.open.depth()) close(line, head.time, record.substr(sizeof head));
-    else note("the end of a slice that did not begin, left out", 0, -1);
+    step_out(line, head.time, record.substr(sizeof head));
   } else if (head.dur == kIsInstant) {
     Slice instant = unpack(record);
     instant.dur = kNull;
@@ -390,20 +425,6 @@ bool PftraceReader::write_late(size_t most) {
 }
 
 // ---- as events
-
-// One that looks like others goes into the columns from where it lies.
-void PftraceReader::write_record(const PackedSlice& head, std::string_view record) {
-  if (head.shape >= 0) {
-    const Place& place = place_of(head.track);
-    if (is_quick(head, place) && write_quickly(head, record.data() + sizeof head, place)) {
-      latest_ = std::max(latest_, saturating_add(head.time, head.dur));
-      return;
-    }
-  }
-  Slice slice = unpack(record);
-  slice.dur = head.dur;
-  write(slice);
-}
 
 void PftraceReader::write(const Slice& slice) {
   const bool shaped = slice.shape >= 0;

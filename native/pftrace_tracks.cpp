@@ -98,9 +98,8 @@ bool PftraceReader::read_counter_track(std::string_view message, Track& track) {
   return !wire.bad;
 }
 
-Place& PftraceReader::place_of(uint32_t number) {
+Place& PftraceReader::find_place(uint32_t number) {
   Place& place = places_[number];
-  if (place.version == version_) return place;
   place = {};
   place.version = version_;
   const Track* track = &tracks_[number];

@@ -81,9 +81,10 @@ class Reader {
   // For readers of other formats, which know events by their parts. The text of one event, alone; what it is, if others may
   // be added as the same: nothing about it had to be repaired, cut or left out.
   std::optional<Identity> read_one(std::string& text);
-  // An event whose text would say the same but for these numbers, of eight bytes each, wherever they lie; they belong to the
-  // columns of its table that are given.
-  void add(const Identity& is, int64_t start, int64_t dur, const std::vector<uint8_t>& columns, const char* values);
+  // An event whose text would say the same but for these numbers, of eight bytes each, wherever they lie. Of each column of
+  // its table it is given which of them belongs there, as places_of() tells it for the columns that the numbers are of.
+  void add(const Identity& is, int64_t start, int64_t dur, const std::vector<uint8_t>& places, const char* values);
+  std::vector<uint8_t> places_of(int table, const std::vector<uint8_t>& columns) const;
   int table_for(const std::string& phase, const std::string& category) const;
   int tables() const { return static_cast<int>(spec_.tables.size()); }
   const TableSpec& table(int number) const { return spec_.tables[static_cast<size_t>(number)]; }

@@ -9,6 +9,8 @@ namespace stepscope {
 
 namespace {
 
+constexpr uint8_t kNowhere = 0xff;  // in place of a place
+
 constexpr size_t kMaxName = 128 << 10, kNameLeft = 4 << 10;     // bytes, and what is left of a longer one
 constexpr size_t kMaxValue = 64 << 10, kValueLeft = 1 << 10;
 constexpr size_t kMaxSkeleton = 512 << 10;
@@ -288,19 +290,24 @@ Identity Reader::store(const Template& t, int32_t skeleton, int64_t offset) {
   return is;
 }
 
-void Reader::add(const Identity& is, int64_t start, int64_t dur, const std::vector<uint8_t>& columns, const char* values) {
+void Reader::add(const Identity& is, int64_t start, int64_t dur, const std::vector<uint8_t>& places, const char* values) {
   Batch& batch = batch_of(is.table);
   const size_t row = batch.count;
   batch.start[row] = start;
   batch.dur[row] = dur;
   int64_t* const* numbers = batch.numbers.data() + 2;  // behind start and duration
-  if (columns.size() < batch.values.size())
-    for (size_t i = 0; i < batch.values.size(); ++i) numbers[i][row] = kNull;
-  for (const uint8_t column : columns) {
-    std::memcpy(&numbers[column][row], values, sizeof(int64_t));
-    values += sizeof(int64_t);
+  for (const uint8_t place : places) {
+    int64_t value = kNull;
+    if (place != kNowhere) std::memcpy(&value, values + place * sizeof value, sizeof value);
+    (*numbers++)[row] = value;
   }
   if (!add_row(batch, is, dur)) note(not_admitted_, 0, -1);
+}
+
+std::vector<uint8_t> Reader::places_of(int table, const std::vector<uint8_t>& columns) const {
+  std::vector<uint8_t> places(spec_.tables[static_cast<size_t>(table)].columns.size(), kNowhere);
+  for (size_t i = 0; i < columns.size(); ++i) places[columns[i]] = static_cast<uint8_t>(i);  // of the same twice the last one
+  return places;
 }
 
 // ---- numbering

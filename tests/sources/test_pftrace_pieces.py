@@ -145,6 +145,54 @@ class TestAnyPieces:
         assert sum(n for (_, _, dur), n in found[0].items() if dur == 15) == count * 2
         assert found[0] == events_of(raw)[0]
 
+    @pytest.mark.parametrize("late", ["back", "told", "elsewhere", "none"])
+    def test_ends_that_wait_after_many_slices(self, late: str) -> None:
+        """Plain ends are kept without a record until one shows that they have to be paired in another way."""
+        trace = Packets().thread(1, 5, 5).thread(2, 5, 6)
+        for i in range(500):
+            trace.begin("a", i * 10, 1, "cpu_op").end(i * 10 + 5)
+        for at in range(9_000, 19_000, 100):
+            for inner in range(4):
+                trace.begin(f"b{inner}", at + inner, 1, "cpu_op", args={"External id": at + inner})
+            if late == "elsewhere":
+                trace.begin("c", at, 2, "cpu_op")
+            ends = [90, 80, 70, 60] if late == "back" else [60, 70, 80, 90]
+            for end in ends[:2]:
+                trace.end(at + end)
+            if late == "elsewhere":
+                trace.end(at + 75, 2)
+            if late == "told":
+                trace.event(2, at + ends[2], 1, (4, annotation("yes", (10, "said"))), flags=0)
+            else:
+                trace.end(at + ends[2])
+            trace.end(at + ends[3])
+        raw = trace.trace()
+        found = events_of(raw, streams_after=2_000)
+        others = 100 if late == "elsewhere" else 0
+        assert sum(found[0].values()) == 900 + others
+        assert [n for (_, _, dur), n in sorted(found[0].items()) if dur in (57, 68, 79, 90)] == [1] * 400
+        assert found[0] == events_of(raw)[0]
+        assert not found[2]
+        assert (b"said" in found[1][1]) == (late == "told")
+
+    def test_slices_of_one_name_in_many_shapes(self) -> None:
+        """More of them than are tried one by one; given byte by byte none is read at once."""
+        dice, trace = random.Random(5), Packets().thread(1, 5, 5)
+        for i in range(2_000):
+            shape = dice.randrange(150)
+            args = {
+                "External id": i,
+                "Input Dims": [[shape, 2], [3]],
+                "Sequence number": shape % 7,
+                "Ev Idx": i * i,
+            }
+            trace.begin("aten::mm", i * 20, 1, "cpu_op", args=args).end(i * 20 + 9)
+        raw = trace.trace()
+        whole = columns_of(raw)
+        assert [len(rows) for rows in whole.values()] == [2_000]
+        assert whole == columns_of(raw, 1)
+        assert events_of(raw) == events_of(raw, 1)
+
     def test_slices_too_deep_after_many_are_counted(self) -> None:
         trace = Packets().thread(1, 5, 5)
         for i in range(500):

@@ -60,3 +60,17 @@ def test_the_most_expensive_chain_is_first_and_long_ones_are_cut_short(tmp_path:
         (", ".join(f"aten::f{number}" for number in range(8)), 9, 90_000),
         ("aten::sum", 2, 20_000),
     ]
+
+
+def test_kernels_that_go_through_parts_of_a_large_tensor_are_one(tmp_path: Path) -> None:
+    drawing = Drawing()
+    drawing.mark(0, 0, 1_000)
+    for place, op in enumerate(("aten::mul", "aten::add_")):
+        start = 10 + 100 * place
+        drawing.op(op, start, 90)
+        for part in range(3):
+            link = 1 + 3 * place + part
+            drawing.launch("cudaLaunchKernel", start + 5 + 10 * part, 3, corr=link)
+            drawing.kernel(MUL, start + 10 + 25 * part, 20, corr=link)
+    rows = list(stepscope.open(drawing.write(tmp_path / "drawn.json")).table("kernel_chains"))
+    assert rows == [KernelChain("aten::mul, aten::add_", 2, 1, 120_000, 20_000, 0, 0)]

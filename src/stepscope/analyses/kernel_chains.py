@@ -36,7 +36,7 @@ class KernelChain:
     ops: Annotated[
         str, "Operators that launched its kernels, in order; no more than eight, each once in a row."
     ]
-    kernels: Annotated[int, "Kernels in a row."]
+    kernels: Annotated[int, "Kernels in a row; those of one name that one operator launches count once."]
     chains: Annotated[int, "How often it ran."]
     device_ns: Annotated[int, "Summed time of its kernels."]
     shortest_ns: Annotated[int, "Summed time of the shortest kernel of each."]
@@ -44,13 +44,15 @@ class KernelChain:
     beside_ns: Annotated[int, "Summed time of the copies and casts before the first and after the last."]
 
 
-# Rows that are sorted are narrow: operators are numbers, and a stream of a device is one hash.
+# Rows that are sorted are narrow: operators are numbers, and a stream of a device is one hash. A tensor of
+# 2^31 elements and more is gone through by several kernels of one call, which cannot become fewer.
 _SQL = f"""
     WITH numbered AS (
         SELECT unnest($groups::BIGINT[]) AS grouped, unnest($numbers::TINYINT[]) AS number,
                unnest($ops::INT[]) AS op),
     taken AS (
-        SELECT hash(w.device_name, w.stream) AS lane, w.event, w.start_ns, w.dur_ns, n.op, n.number
+        SELECT hash(w.device_name, w.stream) AS lane, w.event, w.start_ns, w.dur_ns, n.op, n.number,
+               hash(coalesce(w.op, -w.event), grouped) AS call
         FROM ({WORK}) w JOIN numbered n USING (grouped)),
     work AS (
         SELECT t.* EXCLUDE (event), s.step,
@@ -65,12 +67,12 @@ _SQL = f"""
         WINDOW chain AS (PARTITION BY lane, step, ended)),
     chains AS (
         SELECT list(op ORDER BY start_ns) FILTER (joins) AS called,
-               count(*) FILTER (joins) AS kernels, sum(dur_ns) FILTER (joins) AS device_ns,
+               count(DISTINCT call) FILTER (joins) AS kernels, sum(dur_ns) FILTER (joins) AS device_ns,
                min(dur_ns) FILTER (joins) AS shortest_ns,
                sum(dur_ns) FILTER (NOT joins AND start_ns BETWEEN first_ns AND last_ns) AS copies_ns,
                sum(dur_ns) FILTER (NOT joins AND start_ns NOT BETWEEN first_ns AND last_ns) AS beside_ns
         FROM placed
-        GROUP BY lane, step, ended HAVING count(*) FILTER (joins) > 1),
+        GROUP BY lane, step, ended HAVING count(DISTINCT call) FILTER (joins) > 1),
     named AS (
         SELECT kernels, device_ns, shortest_ns, coalesce(copies_ns, 0) AS copies_ns,
                coalesce(beside_ns, 0) AS beside_ns,

@@ -44,3 +44,39 @@ def test_what_solves_is_fine() -> None:
     little = INVERSE | {"device_ns": 1 * MS, "host_ns": 1 * MS}
     rest = {"name": "aten::mm", "device_ns": 90 * MS, "host_ns": 90 * MS}
     assert matrix_decompositions(busy_pace(), drawn(StepOp, little, rest)) is None
+
+
+DETERMINANT = {"name": "aten::linalg_slogdet", "per_step": 1.0, "device_ns": 30 * MS, "host_ns": 30 * MS}
+
+
+def test_a_determinant_beside_an_inverse_needs_no_factor_of_its_own() -> None:
+    inside = DETERMINANT | {"name": "aten::_linalg_slogdet", "within": "aten::linalg_slogdet"}
+    step = busy_pace()
+    alone = assert_bounded(matrix_decompositions(step, drawn(StepOp, INVERSE)), step)
+    both = assert_bounded(matrix_decompositions(step, drawn(StepOp, INVERSE, DETERMINANT, inside)), step)
+    assert "torch.linalg.inv and torch.linalg.slogdet: 2 calls a step, 8.00 ms" in both.because
+    assert "cholesky" in both.fix
+    assert "slogdet" in both.fix
+    # All of the determinant goes, and half of the inverse.
+    assert step.gain(both.saving).low_share > step.gain(alone.saving).low_share + 0.15
+    assert step.gain(both.saving).high_share > step.gain(alone.saving).high_share
+
+
+def test_determinants_of_other_matrices_do_not_count() -> None:
+    assert matrix_decompositions(busy_pace(), drawn(StepOp, DETERMINANT)) is None
+    more = DETERMINANT | {"per_step": 2.0}
+    advice = assert_bounded(matrix_decompositions(busy_pace(), drawn(StepOp, INVERSE, more)), busy_pace())
+    assert advice.evidence["calls_per_step"] == pytest.approx(1)
+    assert "slogdet" not in advice.because
+
+
+def test_gradients_of_inverse_and_determinant_count() -> None:
+    node = {"name": "autograd::engine::evaluate_function: LinalgSlogdetBackward0", "device_ns": 20 * MS}
+    ops = drawn(StepOp, INVERSE, DETERMINANT, node)
+    assert assert_bounded(matrix_decompositions(busy_pace(), ops), busy_pace()).evidence[
+        "device_ns"
+    ] == pytest.approx(10 * MS)
+    ops = drawn(StepOp, INVERSE, node)
+    assert assert_bounded(matrix_decompositions(busy_pace(), ops), busy_pace()).evidence[
+        "device_ns"
+    ] == pytest.approx(5 * MS)

@@ -143,3 +143,34 @@ def test_a_table_is_not_the_reason() -> None:
     assert assert_bounded(found(*of_table(0.2, 0.01), step=step, name="SGD"), step).saving.device_ns == half
     advice = assert_bounded(found(*of_table(0.4, 0.01), step=step, name="SGD"), step)
     assert "torch.optim.SGD(table" in advice.fix
+
+
+def looked_up_again(added_ms: float, times: int = 2) -> tuple[dict[str, Any], ...]:
+    """The gradients of `times` look-ups, filled in 0.2 ms each, and sums of gradients."""
+    fused, look_up, dense, zeros, _ = of_table(0.2 * times, 0.02)
+    sums = in_backward("add_", NODE, added_ms) | {"per_step": float(times - 1)}
+    return fused, look_up, dense | {"per_step": float(times)}, zeros | {"per_step": float(times)}, sums
+
+
+def test_a_table_that_is_looked_up_several_times() -> None:
+    step = busy_pace()
+    for times in (2, 3):
+        added_ms = 0.6 * (times - 1)
+        ops = looked_up_again(added_ms, times)
+        advice = assert_bounded(found(*ops, step=step), step)
+        # 7 passes of 0.2 ms; all zeros and sums go, less 16 look-ups.
+        filled_ms = 0.2 * times + added_ms
+        assert advice.evidence["table_share"] == pytest.approx(0.7)
+        assert advice.saving.device_ns == pytest.approx(
+            ((1.4 + filled_ms - 0.32) * MS, (2.1 + filled_ms) * MS)
+        )
+
+
+def test_a_tied_table_beside_a_small_one() -> None:
+    step = busy_pace()
+    fused, look_up, dense, zeros, sums = looked_up_again(1.2)
+    for ops in (
+        (fused, look_up, dense, zeros, sums),  # 0.4 ms of zeros are nearly all of one table, which is tied
+        (fused, look_up, dense, zeros, sums | {"per_step": 2.0}),  # encoder, decoder and the last layer
+    ):
+        assert "a few rows" not in assert_bounded(found(*ops, step=step), step).title

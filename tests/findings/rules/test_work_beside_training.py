@@ -3,9 +3,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn, mean_step
 
+from stepscope.analyses.before_training import BeforeTraining
 from stepscope.analyses.beside_training import BesideTraining
+from stepscope.analyses.copies import Copy
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.rules.work_beside_training import work_beside_training
 
@@ -22,8 +25,11 @@ METRIC = {
 }
 
 
+NOTHING_BEFORE = drawn(StepOp), drawn(BeforeTraining), drawn(Copy)
+
+
 def found(**changed: Any) -> Advice | None:
-    return work_beside_training(STEP, drawn(BesideTraining, METRIC | changed))
+    return work_beside_training(STEP, drawn(BesideTraining, METRIC | changed), *NOTHING_BEFORE)
 
 
 def test_its_part_of_the_step_goes() -> None:
@@ -43,12 +49,12 @@ def test_reads_are_said() -> None:
 def test_it_is_silent_where_it_is_little_or_seldom() -> None:
     assert found(host_ns=5 * MS) is None
     assert found(stretches=2) is None
-    assert work_beside_training(STEP, drawn(BesideTraining)) is None
+    assert work_beside_training(STEP, drawn(BesideTraining), *NOTHING_BEFORE) is None
 
 
 def test_it_is_silent_where_the_gpu_sets_the_pace() -> None:
     step = mean_step(busy_ns=10.0 * MS, starved_ns=0.0, latency_ns=0.0, host_path_share=0.5)
-    assert work_beside_training(step, drawn(BesideTraining, METRIC)) is None
+    assert work_beside_training(step, drawn(BesideTraining, METRIC), *NOTHING_BEFORE) is None
 
 
 def test_an_update_that_follows_may_depend_on_it() -> None:
@@ -59,3 +65,43 @@ def test_an_update_that_follows_may_depend_on_it() -> None:
     assert "An optimizer follows" in advice.because
     assert "clip_grad_norm_" in advice.fix
     assert "clip_grad_norm_" not in assert_bounded(found(), STEP).fix
+
+
+BUSY = busy_pace(busy_ns=9.0 * MS)
+SPREAD = {
+    "user_frame": "train.py(9): gathered",
+    "steps": 10,
+    "ops": 300,
+    "longest": "aten::index_select, aten::scatter_add_",
+    "host_ns": 5 * MS,
+    "device_ns": 70 * MS,
+}
+FORWARD = {"name": "aten::index_select", "phase": "forward", "device_ns": 70 * MS}
+
+
+def repeated(copied: int = 0, **changed: Any) -> Advice | None:
+    tables = drawn(StepOp, FORWARD), drawn(BeforeTraining, SPREAD | changed)
+    copies = drawn(Copy, {"direction": "HtoD", "bytes": 10 * copied}, {"direction": "DtoH", "bytes": 9**9})
+    return work_beside_training(BUSY, drawn(BesideTraining), *tables, copies)
+
+
+def test_what_comes_first_and_takes_most_may_be_the_same_each_time() -> None:
+    advice = assert_bounded(repeated(copied=8), BUSY)
+    gain = BUSY.gain(advice.saving)
+    assert gain.low_share == 0
+    assert 0.5 < gain.high_share <= 0.7  # the host sets the pace then
+    assert advice.certainty == "possible"
+    assert "30 operators a step" in advice.because
+    assert "once, before the training" in advice.fix
+    assert [(place.file, place.line) for place in advice.locations] == [("train.py", 9)]
+
+
+def test_it_is_silent_where_a_batch_is_prepared() -> None:
+    assert repeated(copied=2000) is None  # the indices of a batch
+    assert repeated(device_ns=40 * MS) is None  # a normalisation takes less than the training
+    assert repeated(steps=3) is None
+
+
+def test_what_comes_first_is_not_looked_for_where_the_forward_pass_is_short() -> None:
+    tables = drawn(StepOp, FORWARD | {"device_ns": 40 * MS}), drawn(BeforeTraining, SPREAD)
+    assert work_beside_training(BUSY, drawn(BesideTraining), *tables, drawn(Copy)) is None

@@ -29,9 +29,13 @@ from stepscope.tables import Table
 __all__ = ["dtype_conversions"]
 
 # The data type of a kernel of torch is in the arguments of its functors and lambdas: …Functor<double>,
-# ReduceOp<double, …>, {lambda(double)#1}, layer_norm_kernel<double, …>. A bare `double` is mostly a
-# scalar argument: a learning rate, the bounds of a clamp.
-_DOUBLE = re.compile(r"lambda\(double|(?:Functor\w*|Ops?|_t|[kK]ernel\w*)<double\b")
+# ReduceOp<double, …>, {lambda(double)#1}, layer_norm_kernel<double, …>, and complex numbers alike. A bare
+# `double` is mostly a scalar argument: a learning rate, the bounds of a clamp. cuFFT's kernels take no
+# scalars: vector_fft_r2c<1024u, …, unsigned int, double>; older ones are called dpRadix, as against spRadix.
+_DOUBLE = re.compile(
+    r"lambda\((?:c10::complex<)?double|(?:Functor\w*|Ops?|_t|[kK]ernel\w*)<(?:c10::complex<)?double\b"
+    r"|\w_fft\w*<.*[ <]double[,>]|\bdp(?:Radix|Vector|RealComplex)"
+)
 _OTHERS = ("matmul", "attention", "convolution", "optimizer", "communication")
 """Families whose data type the table `precision` tells, or whose arguments say nothing."""
 _LONG_NS = 10_000
@@ -66,8 +70,9 @@ def dtype_conversions(
       float64 and for 16 bits.
     - at least: half of the time of kernels of 10 µs or more, because they move half the bytes in float32.
       Shorter ones take their time in any data type. Products get faster by the square root of that ratio.
-    - at least nothing: if most of the time of other kernels than products is float64, or if the GPU's peaks
-      are not known. In the first case it is probably on purpose.
+    - at least nothing: for products, if the GPU's peaks are not known.
+
+    It is only possible if most kernels or products are in float64: that may be on purpose.
     """
     found = [row for row in kernels if row.name and row.family not in _OTHERS and _DOUBLE.search(row.name)]
     products = products_in(precision, ("fp64",), mean_step)
@@ -77,13 +82,13 @@ def dtype_conversions(
     if mean_step.share(device_ns) < least_share or not (found or products.rows):
         return None
     long = sum(row.share or 0.0 for row in found if row.mean_ns >= _LONG_NS) * mean_step.busy_ns
-    meant = share > _MOST_OF_IT
+    meant = share > _MOST_OF_IT  # then it may be on purpose
     is_model = products.ns > moving_ns
     low, high = _faster_products(products, facts, mean_step)
     return Advice(
         title="The model computes in float64" if is_model else "Some kernels compute in float64",
         because=_because(device_ns, found, products, mean_step),
-        saving=off_device(((0.0 if meant else long / 2) + low, moving_ns + high), mean_step),
+        saving=off_device((long / 2 + low, moving_ns + high), mean_step),
         certainty="possible" if meant or is_model else "likely",
         fix=_fix(products, facts, mean_step),
         check="stepscope show kernels: no elementwise kernel with double in its name. Compare the loss, too.",

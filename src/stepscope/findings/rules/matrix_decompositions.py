@@ -21,16 +21,22 @@ _VALUES = re.compile(
     r"aten::(_?linalg_(svd|svdvals|eigh?|eigvalsh?|pinv|matrix_exp)|svd|pinverse|matrix_exp)"
 )
 _INVERSES = re.compile(r"aten::(linalg_inv(_ex)?|inverse)")
-_AROUND = re.compile(f"({_VALUES.pattern})|({_INVERSES.pattern})")
-_BACKWARD = re.compile(
-    r"autograd::engine::evaluate_function: Linalg(Svd|Eigh?|InvEx|Inv|MatrixExp)Backward\d+"
-)
+_DETERMINANTS = re.compile(r"aten::(_?linalg_(slogdet|det)|slogdet|logdet|det)")
+_AROUND = re.compile(f"({_VALUES.pattern})|({_INVERSES.pattern})|({_DETERMINANTS.pattern})")
+_NODE = "autograd::engine::evaluate_function: "
+_BACKWARD = re.compile(_NODE + r"Linalg(Svd|Eigh?|InvEx|Inv|MatrixExp)Backward\d+")
+_OF_DETERMINANTS = re.compile(_NODE + r"Linalg(Slogdet|Det)Backward\d+")
 _HALF = 0.5
 """What an inverse takes beyond a solution: as many right sides as rows, and the product with the inverse."""
 _FIX_VALUES = fix_of(
     "largest = torch.dot(u, weight @ v)    # a norm: one power iteration a step, u and v are kept",
     "u, s, v = torch.svd_lowrank(a, q=8)    # for the first few singular values: no full decomposition",
     "decomposed = torch.linalg.eigh(a) if step % 100 == 0 else decomposed    # or not in every step",
+)
+_FIX_DETERMINANTS = fix_of(
+    "factor = torch.linalg.cholesky(a)    # a is symmetric and positive definite: one factor for both",
+    "x = torch.cholesky_solve(b, factor)    # instead of torch.linalg.inv(a) @ b",
+    "logdet = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)    # instead of slogdet(a)",
 )
 _FIX_INVERSES = fix_of(
     "x = torch.linalg.solve(a, b)    # instead of torch.linalg.inv(a) @ b",
@@ -48,24 +54,30 @@ def matrix_decompositions(
 
     Gain:
 
-    - at most: all their time, on the host and on the GPU.
+    - at most: all their time, on the host and on the GPU, and that of determinants beside inverses.
     - at least: for inverses half of it, which solving saves. For decompositions nothing: they may be needed.
+      A determinant beside an inverse goes: one factor serves both, and the second one is for nothing.
     """
     ops = list(step_ops)
-    values = [op for op in ops if _VALUES.fullmatch(op.name or "") and not _AROUND.fullmatch(op.within or "")]
-    inverses = [
-        op for op in ops if _INVERSES.fullmatch(op.name or "") and not _AROUND.fullmatch(op.within or "")
-    ]
+    values = _called(ops, _VALUES)
+    inverses = _called(ops, _INVERSES)
     calls = [*values, *inverses]
     if not calls:
         return None
     backward = [op for op in ops if op.within is None and _BACKWARD.fullmatch(op.name or "")]
+    if determinants := [] if values else _determinants(ops, inverses):
+        backward += [op for op in ops if op.within is None and _OF_DETERMINANTS.fullmatch(op.name or "")]
     sure = _HALF if inverses and not values else 0.0
-    ns = mean_step.per_step(sum(op.device_ns for op in (*calls, *backward)))
-    part = host_part((*calls, *backward), ops)
-    saving = fewer_calls(mean_step, (sure * part, part), (sure * ns, ns), waits_go=True)
+    ns, second_ns = (
+        mean_step.per_step(sum(op.device_ns for op in some)) for some in ((*calls, *backward), determinants)
+    )
+    part, second = host_part((*calls, *backward), ops), host_part(determinants, ops)
+    hosts, devices = (sure * part + second, part + second), (sure * ns + second_ns, ns + second_ns)
+    saving = fewer_calls(mean_step, hosts, devices, waits_go=True)
     if mean_step.gain(saving).high_share < least_share:
         return None
+    calls += determinants
+    ns += second_ns
     host = mean_step.per_step(sum(op.host_ns for op in (*calls, *backward)))
     names = " and ".join(sorted({_name(op) for op in calls}))
     number = sum(op.per_step for op in calls)
@@ -76,7 +88,7 @@ def matrix_decompositions(
         "column by column, in many small kernels.",
         saving=saving,
         certainty="possible" if values else "likely",
-        fix=_FIX_VALUES if values else _FIX_INVERSES,
+        fix=_FIX_VALUES if values else _FIX_DETERMINANTS if determinants else _FIX_INVERSES,
         check="stepscope show step_ops: the time of these operators falls.",
         evidence={
             "device_ns": round(ns),
@@ -90,6 +102,17 @@ def matrix_decompositions(
             for op in sorted(calls, key=lambda op: -op.host_ns)
         ),
     )
+
+
+def _determinants(ops: list[StepOp], inverses: list[StepOp]) -> list[StepOp]:
+    """Determinants beside inverses. If there are more of them, some are of other matrices: then none."""
+    found = _called(ops, _DETERMINANTS)
+    return found if sum(op.per_step for op in found) <= sum(op.per_step for op in inverses) else []
+
+
+def _called(ops: list[StepOp], name: re.Pattern[str]) -> list[StepOp]:
+    """Those of these names, each once: some call others of them."""
+    return [op for op in ops if name.fullmatch(op.name or "") and not _AROUND.fullmatch(op.within or "")]
 
 
 def _name(op: StepOp) -> str:

@@ -55,6 +55,9 @@ _LOOK_UP = re.compile(r"aten::(embedding|embedding_bag)")
 _DENSE = re.compile(r"aten::(embedding_dense_backward|_embedding_bag_dense_backward)")
 _ZEROS = re.compile(r"aten::(zeros|new_zeros|zeros_like)")
 _NODE = re.compile(r"autograd::engine::evaluate_function: Embedding(Bag)?Backward\d*")
+_ADD = re.compile(r"aten::add_?")
+_ADD_PASSES = 3
+"""Tensors that adding up two gradients reads and writes."""
 _SPARSE = {
     "Adam": "torch.optim.SparseAdam(table.parameters(), lr=lr)",
     "AdamW": "torch.optim.SparseAdam(table.parameters(), lr=lr)",
@@ -68,9 +71,9 @@ class _Table:
     share: float
     """Part of the optimizer's GPU time that goes through it, at least."""
     filled_ns: float
-    """GPU time for filling its gradient with zeros, in a step."""
+    """GPU time for filling its gradients with zeros and for adding them up, in a step."""
     backward_ns: float
-    """GPU time for making its gradient, zeros included."""
+    """GPU time for making its gradient, all of that included."""
     looked_up_ns: float
     """GPU time for looking rows up in the forward pass."""
 
@@ -101,8 +104,9 @@ def optimizer_share(  # noqa: PLR0913  # each is a table or a threshold
 
     - at most: all of the optimizer's work and of the dense gradient's.
     - at least: the optimizer's passes over the table and the filling with zeros, which shows how long one
-      pass takes, less sixteen times the look-up, because a sparse update sorts the rows and launches kernels
-      of its own. Where that is less than half of the passes, half.
+      pass takes, and the sums of the gradients of several look-ups; less sixteen times the look-up, because
+      a sparse update sorts the rows and launches kernels of its own. Where that is less than half of the
+      passes, half.
     """
     update = update_of(step_ops, annotations)
     if update is None or update.kind == "per tensor":
@@ -138,14 +142,35 @@ def _dense_table(
         for op in step_ops
         if _LOOK_UP.fullmatch(op.name or "") and not op.within
     )
-    # Two gradients of one weight are added up: it is also a matrix of the model, with a dense gradient.
-    tied = any(op.name in ("aten::add", "aten::add_") and _NODE.fullmatch(op.within or "") for op in step_ops)
-    if not optimizer_ns or tied or looked_up_ns > FEW_ROWS * filled_ns:
+    added_ns = sum(mean_step.per_step(op.device_ns) for op in step_ops if _is_sum(op))
+    # Gradients of several look-ups are filled each and added up: all but one of the fills.
+    table_ns = filled_ns - added_ns / _ADD_PASSES
+    if not optimizer_ns or _is_tied(step_ops, filled_ns, added_ns) or looked_up_ns > FEW_ROWS * table_ns:
         return None
-    share = min(1.0, passes * filled_ns / optimizer_ns)
+    share = min(1.0, passes * table_ns / optimizer_ns)
     if share < TABLE_SHARE:
         return None
-    return _Table(share, filled_ns, _device_ns(step_ops, mean_step, _DENSE), looked_up_ns)
+    backward_ns = _device_ns(step_ops, mean_step, _DENSE) + added_ns
+    return _Table(share, filled_ns + added_ns, backward_ns, looked_up_ns)
+
+
+def _is_sum(op: StepOp) -> bool:
+    """Whether it adds up two gradients of a weight that is looked up."""
+    return bool(_ADD.fullmatch(op.name or "") and _NODE.fullmatch(op.within or ""))
+
+
+def _is_tied(step_ops: Table[StepOp], filled_ns: float, added_ns: float) -> bool:
+    """Whether the table is a matrix of the model, too, so that one of its gradients is dense anyway.
+
+    Look-ups of one table add up one gradient less than they make. If each is added to something, that comes
+    from a product. Other tables add nothing, but take little: then the sums take longer than they could.
+    """
+    sums = sum(op.per_step for op in step_ops if _is_sum(op))
+    made = sum(op.per_step for op in step_ops if _DENSE.fullmatch(op.name or ""))
+    if not sums:
+        return False
+    most_of_look_ups = sums / (sums + 1)
+    return sums >= made or added_ns > _ADD_PASSES * (most_of_look_ups + 1) / 2 * filled_ns
 
 
 def _device_ns(

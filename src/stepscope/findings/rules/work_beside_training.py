@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from stepscope import units
+from stepscope.analyses.before_training import BeforeTraining
 from stepscope.analyses.beside_training import BesideTraining
+from stepscope.analyses.copies import Copy
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
 from stepscope.findings._dropped import saved_by_dropping_stretches
 from stepscope.findings._phrases import often
@@ -21,10 +24,24 @@ metric.update(outputs, labels)           # metrics: sum up on the GPU, metric.co
 
 _ALL_AT_ONCE = "torch.nn.utils.clip_grad_norm_(parameters, 1.0)    # if it clips: one call, without a read"
 
+_ONCE = fix_of(
+    "features = spread(features, edges)    # once, before the training",
+    "for batch in batches: loss_of(model(features[batch])).backward()    # the loop only trains",
+)
+_BATCH_BYTES = 1024
+"""What is copied to the GPU in a step beyond this may be a new batch, or the indices of one."""
+
 
 @rule(category=Category.HOST)
-def work_beside_training(
-    mean_step: MeanStep, beside_training: Table[BesideTraining], *, least_share: float = 0.05
+def work_beside_training(  # noqa: PLR0913  # each is a table or a threshold
+    mean_step: MeanStep,
+    beside_training: Table[BesideTraining],
+    step_ops: Table[StepOp],
+    before_training: Table[BeforeTraining],
+    copies_by_op: Table[Copy],
+    *,
+    least_share: float = 0.05,
+    least_before: float = 0.5,
 ) -> Advice | None:
     """Metrics, logs or checks run in each step: many operators that no gradient depends on.
 
@@ -34,7 +51,24 @@ def work_beside_training(
       time on the GPU. If they read values, the host waits for the GPU no more, and runs ahead of it.
     - at least: 85 % of that part, and all of their time on the GPU. Nothing, if an optimizer follows: its
       update may depend on them, as where gradients are clipped by hand.
+
+    Or each step first computes something without weights, which takes most of the GPU's time, and may be the
+    same in each step: features spread over a fixed graph. To normalise a batch takes a few passes over it,
+    and training takes several for each layer, so it never takes half of the time. Gain, if computed once:
+
+    - at most: all of its time on the GPU, and 1.3 times its part of the step on the host.
+    - at least: nothing, because a profile does not tell whether its inputs are the same in each step.
     """
+    forward = (op.device_ns for op in step_ops if op.within is None and op.phase in ("forward", "other"))
+    if mean_step.per_step(sum(forward)) >= least_before * mean_step.busy_ns > 0:
+        repeated = _repeated(mean_step, before_training, copies_by_op, least_before)
+        if repeated:
+            return repeated
+    return _beside(mean_step, beside_training, least_share)
+
+
+def _beside(mean_step: MeanStep, beside_training: Table[BesideTraining], least_share: float) -> Advice | None:
+    """Advice about what follows the loss or the backward pass."""
     rows = [row for row in beside_training if row.stretches >= mean_step.steps - 1]
     host_ns = mean_step.per_step(sum(row.host_ns for row in rows))
     device_ns = mean_step.per_step(sum(row.device_ns for row in rows))
@@ -67,6 +101,48 @@ def work_beside_training(
         claims=frozenset({Claim(Time.STARVED)}),
         locations=locations_of(
             (row.user_frame, often(mean_step.per_step(row.ops), "operator"), row.most_often.split(", "))
+            for row in rows
+        ),
+    )
+
+
+def _repeated(
+    mean_step: MeanStep,
+    before_training: Table[BeforeTraining],
+    copies_by_op: Table[Copy],
+    least_before: float,
+) -> Advice | None:
+    """Advice about what comes before the model and may be the same in each step."""
+    rows = [row for row in before_training if row.steps >= mean_step.steps - 1]
+    device_ns = mean_step.per_step(sum(row.device_ns for row in rows))
+    if not rows or device_ns < least_before * mean_step.busy_ns:
+        return None
+    moved = mean_step.per_step(sum(row.bytes or 0 for row in copies_by_op if row.direction == "HtoD"))
+    if moved > _BATCH_BYTES:
+        return None
+    host_ns = mean_step.per_step(sum(row.host_ns for row in rows))
+    most = mean_step.gain(saved_by_dropping_stretches(mean_step, host_ns, device_ns)).high_share
+    ops = mean_step.per_step(sum(row.ops for row in rows))
+    return Advice(
+        title="Each step begins with work that no weight has a part in",
+        because=f"{often(ops, 'operator')} run before the first that a gradient goes through. They take "
+        f"{units.duration(device_ns)} of the GPU's time in a step "
+        f"({units.share(device_ns / mean_step.busy_ns)}), most of it in {rows[0].longest}. Nothing is copied "
+        "to the GPU in the step: if their inputs are the same each time, so is the result.",
+        saving=of_shares(mean_step, 0.0, most),
+        certainty="possible",
+        fix=_ONCE,
+        check="stepscope show before_training: no rows, or little device time.",
+        evidence={
+            "device_ns": round(device_ns),
+            "busy_share": device_ns / mean_step.busy_ns,
+            "host_ns": round(host_ns),
+            "ops_per_step": ops,
+            "longest": rows[0].longest,
+        },
+        claims=frozenset({Claim(Time.DEVICE), Claim(Time.STARVED)}),
+        locations=locations_of(
+            (row.user_frame, often(mean_step.per_step(row.ops), "operator"), row.longest.split(", "))
             for row in rows
         ),
     )

@@ -124,3 +124,46 @@ def test_moving_logits_to_the_host_is_no_cast() -> None:
     assert plain is not None
     assert without is not None
     assert (plain.evidence["cast_to_fp32"], without.evidence["cast_to_fp32"]) == (True, False)
+
+
+DENSE = (
+    op("aten::log_softmax", 0.4),
+    op("aten::_log_softmax", 0.4, within="aten::log_softmax"),
+    op(NODE + "LogSoftmaxBackward0", 0.6, "backward"),
+    op("aten::_log_softmax_backward_data", 0.6, "backward", within="LogSoftmaxBackward0"),
+    op("aten::one_hot", 0.22),
+    op("aten::zeros", 0.2, within="aten::one_hot"),
+    op("aten::mul", 1.0, per_step=20.0, calls=200, launches=200),  # some of them are of layers
+)
+
+
+def test_one_hot_targets_as_large_as_the_logits() -> None:
+    advice = assert_bounded(found(*DENSE), busy_pace())
+    # 4.5 fills of 0.2 ms go at least. At most 9, and all but the backward of log_softmax.
+    assert advice.saving.device_ns == pytest.approx((0.9 * MS, 2.2 * MS))
+    assert advice.evidence["one_hot_fill_ns"] == 0.2 * MS
+    assert "one-hot rows" in advice.because
+    assert "label_smoothing" in advice.fix
+
+
+def test_operators_of_dense_targets_that_are_known_count_once() -> None:
+    known = op("aten::sum", 0.4)
+    advice = assert_bounded(found(*DENSE, known), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((0.8 * MS, 2.2 * MS))
+
+
+def test_without_a_backward_pass_dense_targets_take_less() -> None:
+    forward = [one for one in DENSE if one["phase"] != "backward"]
+    advice = assert_bounded(found(*forward), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((0.7 * MS, 1.9 * MS))
+
+
+def test_one_hot_rows_of_something_else() -> None:
+    for changed in (
+        {"device_ns": MS // 2},  # an eighth of the time of log_softmax
+        {"device_ns": 20 * MS},
+        {"calls": 40, "per_step": 4.0},
+    ):
+        ops = [one | changed if one["name"] == "aten::zeros" else one for one in DENSE]
+        advice = found(*ops)
+        assert advice is None or not advice.evidence["one_hot_fill_ns"]

@@ -42,6 +42,14 @@ _FEW = 4
 _AS_LARGE = re.compile(r"aten::(bmm|baddbmm|convolution|_softmax)")
 # What is not part of a loss, although it may be called next to it.
 _HEAVY = re.compile(r"linear|matmul|mm\b|mm_?Backward|conv|attention|embedding|norm|Norm", re.IGNORECASE)
+_ONE_HOT = "aten::one_hot"
+_FILLS = {"forward": (3.5, 7.5), "backward": (1.0, 1.5)}
+"""What dense targets take beyond classes, in fills of the one-hot rows, at least and at most.
+
+The fill writes eight bytes for each logit, an int64. A cast to fp32 moves twelve, the product with the
+logarithms twelve, its gradient eight, smoothing sixteen and the sum four; of these a loss by classes needs
+the sum and a fill with four at most. What reads and writes is up to a fifth slower than what only writes.
+"""
 LEAST_GAIN = 0.01
 LEAST_KERNEL_NS = 20_000
 """A faster log_softmax has few logits."""
@@ -61,12 +69,22 @@ class _Loss:
     backward: OpCost
     """The kernel of its backward."""
     is_cast: bool
+    fill_ns: float
+    """GPU time for filling one-hot rows as large as the logits, in a step."""
 
     @property
     def ops(self) -> tuple[StepOp, ...]:
         return self.own + self.sized + self.beside
 
+    def dense_ns(self, mean_step: MeanStep) -> tuple[float, float]:
+        """What dense targets take beyond the operators that are known, at least and at most."""
+        phases = ("forward", "backward") if self.backward.calls else ("forward",)
+        known = cost_of(self.sized + self.beside, mean_step).device_ns
+        least, most = (sum(_FILLS[phase][end] for phase in phases) * self.fill_ns for end in (0, 1))
+        return max(0.0, least - known), max(0.0, most - known)
 
+
+_CLASSES = "cross_entropy(logits, targets, label_smoothing=0.1)    # classes, not one_hot() over all of them"
 _FIX = """\
 @torch.compile    # fuses the loss: one pass forward, one backward
 def loss_of(logits, targets):    # logits as the model returns them, without .float()
@@ -86,16 +104,22 @@ def unfused_loss(
       goes as well if the logits were cast to fp32 for the loss, which is not needed.
     - at least: log_softmax and its backward stay. The fills and the operators beside them go, and 3/4 of
       casts and arithmetic that are recognised only by their size.
+
+    One-hot rows as large as the logits are dense targets. Their fill shows how long a pass takes, also of
+    those that cannot be told from others of the model: cast, product and its gradient are 4.5 of them at
+    least, and 9 at most with smoothing.
     """
     moved = sum(row.total_ns for row in copies_by_op if row.direction in ("HtoD", "DtoH"))
     loss = _loss(step_ops, mean_step, moved)
     whole = cost_of(loss.ops, mean_step)
-    if loss.forward.mean_device_ns < LEAST_KERNEL_NS or whole.device_ns < least_share * mean_step.busy_ns:
+    dense = loss.dense_ns(mean_step)
+    large = whole.device_ns + dense[0] >= least_share * mean_step.busy_ns
+    if loss.forward.mean_device_ns < LEAST_KERNEL_NS or not large:
         return None
     stays = loss.backward.device_ns * (0.5 if loss.is_cast else 1.0)
-    most = min(mean_step.busy_ns, max(0.0, whole.device_ns - stays))
+    most = min(mean_step.busy_ns, max(0.0, whole.device_ns + dense[1] - stays))
     sure = whole.device_ns - cost_of(loss.sized, mean_step).device_ns / 4
-    least = min(most, max(0.0, sure - loss.forward.device_ns - loss.backward.device_ns))
+    least = min(most, max(0.0, sure - loss.forward.device_ns - loss.backward.device_ns) + dense[0])
     saving = Saving(device_ns=(least, most))
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
@@ -131,7 +155,17 @@ def _loss(step_ops: Table[StepOp], mean_step: MeanStep, moved_ns: float) -> _Los
         forward=forward,
         backward=backward,
         is_cast=bool(casts) or any(op.device_ns for op in inside),
+        fill_ns=_filled_ns(step_ops, forward, mean_step),
     )
+
+
+def _filled_ns(step_ops: Table[StepOp], forward: OpCost, mean_step: MeanStep) -> float:
+    """The time for zeros of one-hot rows, if there are as many as calls of log_softmax, and as large."""
+    fills = [op for op in step_ops if op.name == "aten::zeros" and op.within == _ONE_HOT]
+    filled = cost_of(fills, mean_step)
+    # log_softmax moves four to twelve bytes for each logit, where the fill moves eight.
+    as_large = 0.25 * forward.device_ns <= filled.device_ns <= 2.5 * forward.device_ns
+    return filled.device_ns if filled.calls <= forward.calls and as_large else 0.0
 
 
 def _is_arithmetic(op: StepOp, forward: OpCost, frames: set[str | None]) -> bool:
@@ -149,6 +183,8 @@ def _large(op: StepOp, forward: OpCost, part: float) -> bool:
 
 def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> Advice:
     cast = " The logits are cast to fp32 for it." if loss.is_cast else ""
+    if loss.fill_ns:
+        cast += f" Targets are one-hot rows as large as the logits: {units.duration(loss.fill_ns)} for zeros."
     share = units.share(whole.device_ns / mean_step.busy_ns if mean_step.busy_ns else 0.0)
     return Advice(
         title="The loss reads and writes the logits many times",
@@ -156,7 +192,7 @@ def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> 
         f"{share} of the GPU's work, in {times(whole.launches, 'kernel')} that go through the logits.{cast}",
         saving=saving,
         certainty="likely",
-        fix=fix_of(line(Change.LOSS, _FIX)),
+        fix=fix_of(*([_CLASSES] if loss.fill_ns else []), line(Change.LOSS, _FIX)),
         check="stepscope show step_ops: no log_softmax and nll_loss; kernel_families: less reduction.",
         evidence={
             "loss_device_ns": whole.device_ns,
@@ -164,6 +200,7 @@ def _advice(loss: _Loss, whole: OpCost, saving: Saving, mean_step: MeanStep) -> 
             "log_softmax_backward_ns": loss.backward.device_ns,
             "kernels_per_step": whole.launches,
             "cast_to_fp32": loss.is_cast,
+            "one_hot_fill_ns": loss.fill_ns,
         },
         claims=frozenset({Claim(Time.DEVICE, Part.LOSS)}),
         locations=places_of(loss.ops),

@@ -20,6 +20,8 @@ __all__ = ["DriverMemory", "clears_cache", "driver_memory", "is_cached"]
 
 _MAKING = ("aten::empty", "aten::empty_strided")
 """Operators that only allocate memory."""
+_WITH_RESULT = ("aten::cudnn_convolution", "aten::mm", "aten::addmm", "aten::bmm", "aten::cat")
+"""Operators on the device that allocate their result without one of these."""
 _OUTSIDE_SHARE = 0.9
 
 
@@ -72,7 +74,11 @@ def driver_memory(
 
 def is_cached(calls: DriverMemory, step_ops: Table[StepOp]) -> bool:
     """Whether torch's allocator keeps blocks; if not, every tensor is a call to the driver."""
-    made = sum(row.per_step for row in step_ops if row.name in _MAKING and row.within not in _MAKING)
+    made = sum(
+        row.per_step
+        for row in step_ops
+        if (row.name in _MAKING and row.within not in _MAKING) or (row.name in _WITH_RESULT and row.launches)
+    )
     return not made or calls.allocations < made
 
 

@@ -12,12 +12,12 @@ from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["UnreadProduct", "unread_products"]
+__all__ = ["BY_ROW", "UnreadProduct", "unread_products"]
 
 _LEAST_SHARE = 0.03
 """Of the device work of a step: smaller products are not looked at."""
 _TAKES = ("aten::select", "aten::slice")
-_BY_ROW = (
+BY_ROW = (
     r"aten::(to|_to_copy|float|type_as|contiguous|clone|(add|sub|mul|div|neg|tanh|clamp|clip|relu|sigmoid)_?)"
 )
 """What computes each number of its result from one number of the same row: rows that are cut off later need
@@ -67,7 +67,7 @@ _SQL = f"""
     read AS (
         SELECT r.event, c.name, c.args::VARCHAR AS args, c.thread, c.start_ns, c.sequence, c.later,
                coalesce(c.device_once_ns, 0) AS device_ns,
-               regexp_full_match(c.name, '{_BY_ROW}') AND coalesce(h.start_ns, c.start_ns + c.dur_ns)
+               regexp_full_match(c.name, '{BY_ROW}') AND coalesce(h.start_ns, c.start_ns + c.dur_ns)
                    >= c.start_ns + c.dur_ns AS by_row
         FROM results r JOIN called c ON c.thread = r.thread AND c.start_ns > r.start_ns
             ASOF LEFT JOIN to_host h ON h.thread = c.thread AND h.start_ns >= c.start_ns

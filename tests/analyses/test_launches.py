@@ -47,6 +47,14 @@ def test_by_hand(tmp_path: Path) -> None:
     assert found.notes == ("The host spent 25.0 µs in launches, 12.5 % of the marks.",)
 
 
+def test_marks_that_overlap_count_once(tmp_path: Path) -> None:
+    drawing = Drawing().mark(1, 0, 100).mark(2, 50, 100, thread=2)
+    drawing.launch("cudaLaunchKernel", 60, 4, corr=1).kernel("k", 70, 3, corr=1)
+    drawing.launch("cudaLaunchKernel", 120, 4, corr=2).kernel("k", 130, 20, corr=2)
+    (row,) = table(drawing, tmp_path)
+    assert (row.calls, row.short_kernels, row.work_median_ns) == (2, 1, 11_500)
+
+
 def test_a_graph_is_one_launch(tmp_path: Path) -> None:
     drawing = Drawing().mark(1, 0, 100).launch("cudaGraphLaunch", 10, 30, corr=1)
     for number in range(20):

@@ -70,11 +70,12 @@ _CALLS = """
     WHERE l.start_ns IS NOT NULL AND (l.work_events > 0 OR l.name_id IN (SELECT id FROM launching))
 """
 _WORK = f"""
+    WITH marks AS (SELECT unnest($starts::BIGINT[]) AS start_ns, unnest($ends::BIGINT[]) AS end_ns)
     SELECT l.name_id AS name, median(coalesce(w.dur_ns, 0)) AS work_median_ns,
            count(*) FILTER (w.kind = 'kernel' AND coalesce(w.dur_ns, 0) < least({SHORT_NS}, l.dur_ns)
                             AND l.work_events = 1) AS short_kernels
-    FROM device_work w JOIN launches l ON l.event = w.launch
-    JOIN steps s ON l.start_ns >= s.host_start_ns AND l.start_ns < s.host_end_ns GROUP BY l.name_id
+    FROM device_work w JOIN launches l ON l.event = w.launch ASOF JOIN marks m ON l.start_ns >= m.start_ns
+    WHERE l.start_ns < m.end_ns GROUP BY l.name_id
 """
 _STEPS = "SELECT host_start_ns, host_end_ns FROM steps ORDER BY host_start_ns, host_end_ns"
 _NAMES = "SELECT id, text FROM names WHERE id IN (SELECT name_id FROM launches)"
@@ -96,8 +97,9 @@ def launches(trace: Trace) -> Table[Launch]:
     """
     steps = trace.rows(_STEPS)
     calls = trace.arrow(_CALLS, launching=call_names(trace).launching).combine_chunks()
-    calls = calls.append_column("queue", _queues(calls)).append_column("inside", _in_marks(calls, steps))
-    work = {row["name"]: row for row in trace.rows(_WORK)}
+    starts, ends = _marks(steps)
+    calls = calls.append_column("queue", _queues(calls)).append_column("inside", _inside(calls, starts, ends))
+    work = {row["name"]: row for row in trace.rows(_WORK, starts=starts, ends=ends)}
     names = {row["id"]: row["text"] for row in trace.rows(_NAMES)}
     rows = [
         _row(names[number], called, work.get(number, {}), steps)
@@ -123,11 +125,8 @@ def _queues(calls: pa.Table) -> pa.Array:
     return pc.if_else(pc.is_valid(calls["begun_ns"]), depths, pa.scalar(None, pa.int64()))
 
 
-def _in_marks(calls: pa.Table, steps: list[dict[str, int]]) -> pa.Array:
-    """Which calls began in the mark of a step; marks of several threads may overlap."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
+def _marks(steps: list[dict[str, int]]) -> tuple[list[int], list[int]]:
+    """Starts and ends of the marks of steps; those of several threads may overlap, these do not."""
     starts: list[int] = []
     ends: list[int] = []
     for step in steps:
@@ -135,6 +134,14 @@ def _in_marks(calls: pa.Table, steps: list[dict[str, int]]) -> pa.Array:
         if step["host_end_ns"] > start:
             starts.append(start)
             ends.append(step["host_end_ns"])
+    return starts, ends
+
+
+def _inside(calls: pa.Table, starts: list[int], ends: list[int]) -> pa.Array:
+    """Which calls began in a mark."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     instants = pa.repeat(pa.scalar(1, pa.int64()), calls.num_rows)
     (inside,) = arrays([_native.HostTime(starts, ends).inside(view(calls["start_ns"]), view(instants))])
     return pc.equal(inside, 1)

@@ -8,7 +8,7 @@ from typing import Any
 from stepscope import _native
 from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
 from stepscope.records import dataclass
-from stepscope.store.columns import view
+from stepscope.store.columns import arrays, view
 from stepscope.store.trace import Trace
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Windows",
     "spent_by_group",
     "step_windows",
+    "time_inside",
     "whole_span",
 ]
 
@@ -100,3 +101,14 @@ def spent_by_group(
         for total, more in zip(sums, figures, strict=True):
             total[:] = [had + new for had, new in zip(total, more, strict=True)]
     return [Spent(*figures) for figures in sums]
+
+
+def time_inside(trace: Trace, sql: str, windows: Windows) -> int:
+    """The summed time of work inside the windows; the query has start_ns and dur_ns, in any order."""
+    import pyarrow.compute as pc
+
+    inside = _native.HostTime(windows.starts, windows.ends).inside
+    return sum(
+        pc.sum(arrays([inside(view(batch["start_ns"]), view(batch["dur_ns"]))])[0]).as_py() or 0
+        for batch in trace.batches(sql)
+    )

@@ -7,8 +7,16 @@ from collections.abc import Collection, Iterator
 from typing import Annotated, Any, NamedTuple
 
 from stepscope.analyses import analysis
-from stepscope.analyses._device_time import STEPS, Spent, Windows, spent_by_group, step_windows
+from stepscope.analyses._device_time import (
+    STEPS,
+    Spent,
+    Windows,
+    spent_by_group,
+    step_windows,
+    time_inside,
+)
 from stepscope.analyses._masks import Mask, causal_sizes, converts_masks, fused_masks, masks_of
+from stepscope.analyses._work_families import PAIR, WORK_READS, work_groups
 from stepscope.costs.attention import Sizes, backend_of, is_backward, product_sizes, sizes_of
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import is_side_kernel, operands, precision_of
@@ -101,13 +109,9 @@ _STRETCH_NAMES = (
     "^aten::(bmm|baddbmm)$|attention",
     "^aten::_softmax$|^triton_.*softmax|^aten::exp2?_?$|attention",
 )
-_PAIRS = """
-    SELECT DISTINCT concat_ws(chr(31), k.name, o.name) AS pair, k.name, o.name AS op_name
-    FROM device_work k LEFT JOIN (SELECT event, name FROM ops) o ON o.event = k.op WHERE k.kind = 'kernel'
-"""
 _ALL_KERNELS = """
-    SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, kind AS grouped
-    FROM device_work WHERE kind = 'kernel'
+    SELECT start_ns, coalesce(dur_ns, 0) AS dur_ns FROM device_work
+    WHERE kind = 'kernel' AND start_ns IS NOT NULL
 """
 _ON_HOST = """
     SELECT name, count(*) AS calls FROM ops WHERE starts_with(name, 'aten::_scaled_dot_product')
@@ -145,13 +149,15 @@ def _stretches(trace: Trace) -> _Stretches | None:
 
 
 def _kernels(stretches: _Stretches | None) -> str:
-    """SQL of all kernels with the operator that launched them, and the stretch of attention they are in."""
+    """SQL of the kernels of attention with the operator that launched them, and the stretch they are in."""
     if stretches is None:
+        some = "AND name_id IN (SELECT unnest($kernels::INT[]))"
         inside = """
             SELECT k.*, NULL AS kind, NULL AS of_op, NULL AS of_args, false AS backward, false AS exponential
             FROM launched k
         """
     else:
+        some = ""
         # In backward, the launch belongs where the forward operator of its gradient is.
         inside = f"""
             SELECT k.*, if(k.at < s.high, s.kind, NULL) AS kind, s.op AS of_op, s.args AS of_args,
@@ -166,16 +172,16 @@ def _kernels(stretches: _Stretches | None) -> str:
         """
     return f"""
         WITH launched AS (
-            SELECT k.*, o.name AS op_name, o.args
-            FROM (SELECT name, device_name, start_ns, dur_ns, launch, op FROM device_work
-                  WHERE kind = 'kernel') k
-            LEFT JOIN (SELECT event, name, args::VARCHAR AS args FROM ops) o ON o.event = k.op),
+            SELECT w.* EXCLUDE (kind, op, name_id), o.name AS op_name, o.args, o.args_id, {PAIR} AS pair
+            FROM (SELECT kind, name, name_id, device_name, start_ns, dur_ns, launch, op FROM device_work
+                  WHERE kind = 'kernel' {some}) w
+            LEFT JOIN (SELECT event, name, name_id, args::VARCHAR AS args, args_id FROM ops) o
+            ON o.event = w.op),
         {f"stretches AS ({stretches.sql})," if stretches else ""} inside AS ({inside})
-        SELECT *, concat_ws(chr(31), name, op_name) AS pair,
-               concat_ws(chr(31), name, op_name, coalesce(args, chr(0)), kind,
-                         if(kind IS NULL, NULL,
-                            concat_ws(chr(30), of_op, of_args, backward, exponential))) AS grouped
-        FROM inside
+        SELECT *, (hash(pair, args_id, kind,
+                        if(kind IS NULL, NULL, hash(of_op, of_args, backward, exponential))) >> 1)::BIGINT
+                  AS grouped
+        FROM inside WHERE kind IS NOT NULL OR pair IN (SELECT unnest($named::BIGINT[]))
     """
 
 
@@ -196,9 +202,9 @@ class _Part:
 
 @analysis(
     reads={
-        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "launch", "op"),
+        "device_work": (*WORK_READS["device_work"], "device_name", "start_ns", "dur_ns", "launch"),
         "launches": ("event", "thread", "start_ns"),
-        "ops": ("event", "name", "thread", "start_ns", "dur_ns", "args", "parent"),
+        "ops": (*WORK_READS["ops"], "thread", "start_ns", "dur_ns", "args", "args_id", "parent"),
         "call_sites": ("event", "forward"),
         "steps": STEPS,
     }
@@ -209,7 +215,7 @@ def attention(trace: Trace) -> Table[Attention]:
     rows: dict[tuple[str, Sizes], list[_Part]] = defaultdict(list)
     for part in _parts(trace, windows):
         rows[part.backend, part.sizes].append(part)
-    whole = spent_by_group(trace, _ALL_KERNELS, {"kernel": 0}, windows)[0].total_ns if rows else 0
+    whole = time_inside(trace, _ALL_KERNELS, windows) if rows else 0
     masks = _masks(trace, rows)
     table = sorted(
         (_row(key, parts, whole, masks.get(key)) for key, parts in rows.items()),
@@ -226,21 +232,25 @@ def attention(trace: Trace) -> Table[Attention]:
 def _parts(trace: Trace, windows: Windows) -> Iterator[_Part]:
     """What kernels took part in attention."""
     stretches = _stretches(trace)
-    pairs = trace.rows(_PAIRS)
-    named = [pair["pair"] for pair in pairs if family_of(pair["name"], pair["op_name"]) == "attention"]
+    named = [
+        group
+        for group in work_groups(trace)
+        if group["kind"] == "kernel" and family_of(group["name"], group["op"]) == "attention"
+    ]
     if not stretches and not named:
         return
     kernels = _kernels(stretches)
-    params = stretches.params if stretches else {}
+    params: dict[str, Any] = {"named": [group["grouped"] for group in named]}
+    # Without stretches these are all that are looked at: few of those that ran.
+    params |= stretches.params if stretches else {"kernels": [group["name_id"] for group in named]}
     details = trace.rows(
         f"""
         SELECT grouped, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args,
                any_value(kind) AS kind, any_value(of_op) AS of_op, any_value(of_args) AS of_args,
                bool_or(backward) AS backward, bool_or(exponential) AS exponential
-        FROM ({kernels}) WHERE kind IS NOT NULL OR list_contains($named, pair)
-        GROUP BY grouped ORDER BY grouped
+        FROM ({kernels}) GROUP BY grouped
+        ORDER BY name, op, args, kind, of_op, of_args, backward, exponential, grouped
         """,
-        named=named,
         **params,
     )
     numbers = {one["grouped"]: number for number, one in enumerate(details)}

@@ -10,7 +10,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._device_time import HASHES_NUMBERED, Windows, step_windows
 from stepscope.analyses._own_time import OWN_READS, own_times
 from stepscope.analyses._windows import claimed
-from stepscope.analyses._work_families import WORK
+from stepscope.analyses._work_families import WORK, WORK_READS
 from stepscope.analyses.idle_gaps import IdleGap, Side, SpentIn, idle_gaps
 from stepscope.analyses.steps import Step, steps
 from stepscope.costs.families import family_of
@@ -74,8 +74,8 @@ _MOST_LABELS = 64
 @analysis(
     reads={
         **OWN_READS,
-        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "op"),
-        "ops": ("event", "name", *OWN_READS["ops"]),
+        "device_work": (*WORK_READS["device_work"], "device_name", "start_ns", "dur_ns"),
+        "ops": (*WORK_READS["ops"], *OWN_READS["ops"]),
         "steps": ("start_ns", "end_ns", *OWN_READS["steps"]),
     }
 )

@@ -24,7 +24,8 @@ from stepscope.store.trace import Trace
 __all__ = ["PASS_COLUMNS", "Batch", "Passes", "passes_of"]
 
 PASS_COLUMNS = {
-    "ops": ("event", "name", "args", "thread", "start_ns", "depth"),
+    "ops": ("event", "name", "name_id", "args", "thread", "start_ns", "depth"),
+    "names": ("id", "text"),
     "annotations": ("name", "category", "thread", "start_ns", "dur_ns"),
 }
 
@@ -38,10 +39,18 @@ _PASSED_OVER = (
     "|_local_scalar|cat$|stack|lift|set_|autograd::|Optimizer|TorchDynamo|Torch-Compiled|Compiled|nccl|gloo|c10d"
     "|record_param|profiler"
 )
+# What a name says is asked of each name once, not of each operator.
 _WITH_MARKS = """
-    WITH busiest AS (
-        SELECT thread FROM ops WHERE depth = 0 AND NOT starts_with(name, 'autograd::')
-        GROUP BY thread ORDER BY count(*) DESC, thread LIMIT 1),
+    WITH kinds AS MATERIALIZED (
+        SELECT id, starts_with(text, 'autograd::') AS of_autograd,
+               starts_with(text, 'autograd::engine::evaluate_function') AS is_node,
+               CASE WHEN list_contains($embeddings, text) THEN 'embedding'
+                    WHEN list_contains($convolutions, text) THEN 'convolution'
+                    WHEN NOT regexp_matches(text, $passed_over, 'i') THEN 'first' END AS kind
+        FROM names),
+    busiest AS (
+        SELECT o.thread FROM ops o JOIN kinds k ON k.id = o.name_id WHERE o.depth = 0 AND NOT k.of_autograd
+        GROUP BY o.thread ORDER BY count(*) DESC, o.thread LIMIT 1),
     marks AS (
         SELECT host_start_ns, host_end_ns, coalesce(s.thread, b.thread) AS thread,
                row_number() OVER (ORDER BY s.start_ns, s.end_ns, s.host_start_ns) - 1 AS place
@@ -50,18 +59,14 @@ _WITH_MARKS = """
         SELECT thread, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM annotations
         WHERE category = 'user_annotation'
           AND regexp_matches(name, '^(enumerate\\(Data|Optimizer\\.(zero_grad|step)#)')),
-    nodes AS (
-        SELECT event, start_ns FROM ops WHERE starts_with(name, 'autograd::engine::evaluate_function')),
+    nodes AS (SELECT o.event, o.start_ns FROM ops o JOIN kinds k ON k.id = o.name_id WHERE k.is_node),
     forwards AS (
-        SELECT o.event, o.start_ns, FALSE AS backward, o.depth = 0 AS outermost, o.thread,
-               CASE WHEN list_contains($embeddings, o.name) THEN 'embedding'
-                    WHEN list_contains($convolutions, o.name) THEN 'convolution'
-                    WHEN NOT regexp_matches(o.name, $passed_over, 'i') THEN 'first' END AS kind
-        FROM ops o WHERE NOT starts_with(o.name, 'autograd::')),
+        SELECT o.event, o.start_ns, FALSE AS backward, o.depth = 0 AS outermost, o.thread, k.kind
+        FROM ops o JOIN kinds k ON k.id = o.name_id
+        WHERE NOT k.of_autograd AND (o.depth = 0 OR k.kind IN ('embedding', 'convolution'))),
     outside AS (
         SELECT f.* FROM forwards f ASOF LEFT JOIN aside a ON f.thread = a.thread AND f.start_ns >= a.start_ns
-        WHERE (f.outermost OR f.kind IN ('embedding', 'convolution'))
-          AND (a.end_ns IS NULL OR f.start_ns >= a.end_ns))
+        WHERE a.end_ns IS NULL OR f.start_ns >= a.end_ns)
 """
 _PASSES = (
     _WITH_MARKS
@@ -78,17 +83,20 @@ _PASSES = (
                backward AND NOT lag(backward, 1, FALSE) OVER (PARTITION BY place ORDER BY start_ns, event)
                AS turns
         FROM begun WHERE outermost),
+    turns AS MATERIALIZED (SELECT place, event FROM turned WHERE turns),
     counted AS (
-        SELECT b.*, sum(coalesce(t.turns, FALSE)::INT)
-                    OVER (PARTITION BY b.place ORDER BY b.start_ns, b.event) AS passes
-        FROM begun b LEFT JOIN turned t ON t.place = b.place AND t.event = b.event),
+        SELECT b.place, b.event, b.kind, b.start_ns,
+               sum((t.event IS NOT NULL)::INT) OVER (PARTITION BY b.place ORDER BY b.start_ns, b.event)
+               AS passes
+        FROM begun b LEFT JOIN turns t ON t.place = b.place AND t.event = b.event),
     ranked AS (
-        SELECT *, max(passes) OVER (PARTITION BY place) AS whole,
-               row_number() OVER (PARTITION BY place, passes, kind ORDER BY start_ns, event) AS turn
-        FROM counted)
-    SELECT r.place, r.passes::BIGINT AS passes, r.whole::BIGINT AS whole, r.kind, o.name, o.args
-    FROM ranked r JOIN ops o ON o.event = r.event
-    WHERE (r.turn = 1 OR (r.kind = 'first' AND r.turn <= $looked_at)) ORDER BY r.place, r.passes, r.turn
+        SELECT *, row_number() OVER (PARTITION BY place, passes, kind ORDER BY start_ns, event) AS turn
+        FROM counted),
+    looked_at AS (SELECT * FROM ranked WHERE turn = 1 OR (kind = 'first' AND turn <= $looked_at)),
+    whole AS (SELECT place, count(*) AS passes FROM turns GROUP BY place)
+    SELECT r.place, r.passes::BIGINT AS passes, coalesce(w.passes, 0) AS whole, r.kind, o.name, o.args
+    FROM looked_at r JOIN ops o ON o.event = r.event LEFT JOIN whole w ON w.place = r.place
+    ORDER BY r.place, r.passes, r.turn
 """
 )
 

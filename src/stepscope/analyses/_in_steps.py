@@ -33,12 +33,14 @@ MIDDLE_STEP = """
 CALLED_IN_STEPS = """
     SELECT p.step, o.thread, o.event, o.name_id, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
            p.user_frame, coalesce(o.device_once_ns, 0) AS device_ns, o.sequence,
-           lead(o.sequence IGNORE NULLS) OVER (PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
+           lead(o.sequence IGNORE NULLS) OVER called AS later, row_number() OVER called AS place
     FROM ops o JOIN call_sites p ON p.event = o.event
     WHERE o.depth = 0 AND p.step IS NOT NULL AND p.phase {phases}
+    WINDOW called AS (PARTITION BY o.thread ORDER BY o.start_ns, o.event)
 """
 """SQL of the operators that the program calls in some phases of its steps, a condition. Autograd numbers its
-nodes, and an operator is written with the number that comes next: `later` is that of the one after it."""
+nodes, and an operator is written with the number that comes next: `later` is that of the one after it. Those
+of a thread that follow one another have places one apart: few of them need to be sorted again to see it."""
 STEP_COLUMNS = ("step", "name", "source", "start_ns", "end_ns", "host_start_ns", "host_end_ns", "thread")
 WORK_COLUMNS = {
     "kernels": ("start_ns", "dur_ns", "launch", "graph_id"),

@@ -50,21 +50,22 @@ _SQL = f"""
         WHERE o.depth = 0 AND p.phase = 'backward'),
     -- What is sorted has numbers in place of names: of millions of operators they take little memory.
     known AS MATERIALIZED (
-        SELECT name_id, any_value(name) AS name, any_value(regexp_full_match(name, '{_READS}')) AS reads,
-               any_value(regexp_full_match(name, '{_PRODUCTS}')) AS multiplies,
-               any_value(regexp_full_match(name, '{_IN_PLACE}')) AS in_place
-        FROM ops WHERE depth = 0 GROUP BY name_id),
+        SELECT id AS name_id, text AS name, regexp_full_match(text, '{_READS}') AS reads,
+               regexp_full_match(text, '{_PRODUCTS}') AS multiplies,
+               regexp_full_match(text, '{_IN_PLACE}') AS in_place
+        FROM names),
     called AS ({CALLED_IN_STEPS.format(phases="IN ('forward', 'other')")}),
     told AS (
         SELECT *, coalesce(coalesce(later, (SELECT max(sequence) FROM backward) + 1) > sequence, FALSE)
                   AS grows
         FROM called),
     begun AS (
-        SELECT *, coalesce(grows OR lag(grows) OVER near
+        SELECT *, coalesce(lag(place) OVER near < place - 1
                            OR start_ns - lag(end_ns) OVER near > {_APART_NS}, TRUE) AS begins
-        FROM told WINDOW near AS (PARTITION BY step, thread ORDER BY start_ns)),
+        FROM told WHERE NOT grows WINDOW near AS (PARTITION BY step, thread ORDER BY start_ns, event)),
     numbered AS (
-        SELECT *, sum(begins::INT) OVER (PARTITION BY step, thread ORDER BY start_ns) AS number FROM begun),
+        SELECT *, sum(begins::INT) OVER (PARTITION BY step, thread ORDER BY start_ns, event) AS number
+        FROM begun),
     stretches AS (
         SELECT step, thread, number, min(start_ns) AS since, max(end_ns) AS until, count(*) AS ops,
                count(*) FILTER (k.reads) AS reads,
@@ -123,6 +124,7 @@ _SQL = f"""
         ),
         "call_sites": ("event", "step", "phase", "user_frame"),
         "call_tree": ("node", "name"),
+        "names": ("id", "text"),
         "annotations": ("name", "category", "start_ns"),
     }
 )

@@ -49,23 +49,27 @@ _SQL = f"""
     passes AS (
         SELECT step, min(sequence) AS first_node, max(sequence) AS last_node FROM nodes GROUP BY step),
     known AS MATERIALIZED (
-        SELECT name_id, any_value(name) AS name, any_value(regexp_full_match(name, '{_READS}')) AS reads,
-               any_value(regexp_full_match(name, '{_FINITE}')) AS finite,
-               any_value(regexp_full_match(name, '{_ASKS}')) AS asks,
-               any_value(regexp_full_match(name, '{_KEPT}')) AS kept
-        FROM ops WHERE depth = 0 GROUP BY name_id),
+        SELECT id AS name_id, text AS name, regexp_full_match(text, '{_READS}') AS reads,
+               regexp_full_match(text, '{_FINITE}') AS finite, regexp_full_match(text, '{_ASKS}') AS asks,
+               regexp_full_match(text, '{_KEPT}') AS kept
+        FROM names),
     called AS ({CALLED_IN_STEPS.format(phases="<> 'backward'")}),
     told AS (
-        SELECT c.*, k.reads, k.finite,
-               k.reads OR k.finite OR k.asks
-               OR (NOT k.kept AND c.later > c.sequence AND c.sequence > b.first_node
-                   AND c.later <= b.last_node AND n.sequence >= c.later) AS only_read
+        SELECT c.*, k.reads, k.finite, k.reads OR k.finite OR k.asks AS asks
         FROM called c JOIN known k USING (name_id) LEFT JOIN passes b ON b.step = c.step
-            ASOF LEFT JOIN nodes n ON n.step = c.step AND n.sequence >= c.sequence),
+        WHERE k.reads OR k.finite OR k.asks
+           OR (NOT k.kept AND c.later > c.sequence AND c.sequence > b.first_node
+               AND c.later <= b.last_node)),
+    only_read AS (
+        SELECT * FROM told WHERE asks
+        UNION ALL
+        SELECT c.* FROM (SELECT * FROM told WHERE NOT asks) c
+            ASOF JOIN nodes n ON n.step = c.step AND n.sequence >= c.sequence
+        WHERE n.sequence >= c.later),
     begun AS (
-        SELECT *, coalesce(NOT only_read OR NOT lag(only_read) OVER near OR lag(reads) OVER near
+        SELECT *, coalesce(lag(place) OVER near < place - 1 OR lag(reads) OVER near
                            OR start_ns - lag(end_ns) OVER near > {_APART_NS}, TRUE) AS begins
-        FROM told WINDOW near AS (PARTITION BY step, thread ORDER BY start_ns, event)),
+        FROM only_read WINDOW near AS (PARTITION BY step, thread ORDER BY start_ns, event)),
     numbered AS (
         SELECT *, sum(begins::INT) OVER (PARTITION BY step, thread ORDER BY start_ns, event) AS number
         FROM begun),
@@ -101,7 +105,6 @@ _SQL = f"""
         "ops": (
             "event",
             "thread",
-            "name",
             "name_id",
             "start_ns",
             "dur_ns",
@@ -111,6 +114,7 @@ _SQL = f"""
         ),
         "call_sites": ("event", "step", "phase", "user_frame"),
         "call_tree": ("node", "name"),
+        "names": ("id", "text"),
     }
 )
 def read_checks(trace: Trace) -> Table[ReadCheck]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from stepscope import units
 from stepscope.analyses import analysis
@@ -82,15 +81,9 @@ def rooflines(
     operator that it can be counted for. What the profile does not show stays unknown, with the reason.
     """
     device = device_of(trace, hardware, peak_tflops, peak_gb_s)
-    works = priced(work_of_ops(trace), device)
-    totals: dict[Key, Total] = {}
-    outside_ns = 0
-    for one in works:
-        for step, *figures in _parts(one):
-            if step is None:
-                outside_ns += figures[2]
-                continue
-            totals.setdefault(_key(one, step, by), Total()).add(one, *figures)
+    asked = ("priced work", hardware, tuple(peak_tflops), peak_gb_s)
+    works: list[Priced] = trace.once(asked, lambda: priced(work_of_ops(trace), device))
+    totals, outside_ns = _totals(works, by)
     lengths = _lengths(trace) if by == "step" else {}
     for step in lengths:
         totals.setdefault((step, None, None, None, None), Total())
@@ -105,14 +98,26 @@ def rooflines(
     return Table.of(Roofline, rows, _notes(trace, device, list(totals.values()), outside_ns))
 
 
-def _parts(one: Priced) -> Iterator[tuple[Any, ...]]:
-    work = one.work
-    return zip(work.steps, work.calls, work.kernels, work.work_ns, work.unfilled_ns, strict=True)
+def _totals(works: list[Priced], by: By) -> tuple[dict[Key, Total], int]:
+    """The sums of every row, and the time of work that was launched in no step."""
+    totals: dict[Key, Total] = {}
+    outside_ns = 0
+    for one in works:
+        work = one.work
+        inside = len(work.steps)
+        if work.steps and work.steps[-1] is None:  # it is the last one, and there is one at most
+            inside -= 1
+            outside_ns += work.work_ns[-1]
+        figures = [of[:inside] for of in (work.calls, work.kernels, work.work_ns, work.unfilled_ns)]
+        if by == "step":
+            for step, *of_step in zip(work.steps[:inside], *figures, strict=True):
+                totals.setdefault((step, None, None, None, None), Total()).add(one, *of_step)
+        elif inside:
+            totals.setdefault(_key(one, by), Total()).add_all(one, figures)
+    return totals, outside_ns
 
 
-def _key(one: Priced, step: int, by: By) -> Key:
-    if by == "step":
-        return step, None, None, None, None
+def _key(one: Priced, by: By) -> Key:
     if by == "family":
         return None, one.cost.family, None, None, None
     return None, one.cost.family, one.work.op, one.cost.shapes, one.data_type

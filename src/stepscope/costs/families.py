@@ -138,10 +138,16 @@ def family_of(kernel: str | None, op: str | None = None) -> str:
     fused = _INDUCTOR.match(kernel or "")
     if fused:
         return _fused_family(*fused.groups())
-    family = _first(_BY_NAME, kernel) or _first(_BY_OP, op) or "other"
+    family = _by_name(kernel) or _first(_BY_OP, op) or "other"
     if family in ("matmul", "reduction") and op and _PART_OF_CONVOLUTION.search(op):
         return "convolution"
     return family
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _by_name(kernel: str | None) -> str | None:
+    """What the name tells: looked for once, however many operators launch the kernel."""
+    return _first(_BY_NAME, kernel)
 
 
 def _fused_family(kind: str, operators: str) -> str:

@@ -21,6 +21,7 @@ READS: Reads = {
         "op",
         "launch",
         "name",
+        "name_id",
         "start_ns",
         "dur_ns",
         "kind",
@@ -29,7 +30,8 @@ READS: Reads = {
         "blocks_per_sm",
         "bytes",
     ),
-    "launches": ("event", "name"),
+    "launches": ("event", "name_id"),
+    "names": ("id", "text"),
     "ops": ("event", "parent", "name", "args", "name_id", "args_id", "dur_ns"),
     "call_sites": ("event", "step", "phase"),
     "steps": ("step", "source", "start_ns", "end_ns", "thread"),
@@ -73,11 +75,24 @@ _MATRIX = 0
 _KINDS = "['kernel', 'memcpy', 'memset']"
 # The group of an operator is what it must not be counted for twice: all matrix work, or its family. Names and
 # arguments are grouped by their numbers, which is much faster; `sample` is one event of a group.
-_FORMULAS = "formulas AS (SELECT unnest($names::VARCHAR[]) AS name, unnest($groups::UTINYINT[]) AS kind)"
+_FORMULAS = """
+    formulas AS (
+        SELECT n.id, f.kind FROM names n
+        JOIN (SELECT unnest($names::VARCHAR[]) AS name, unnest($groups::UTINYINT[]) AS kind) f
+        ON f.name = n.text)
+"""
+# Sorted once, not list by list.
+_LISTED = """
+    list_sort(list(struct_pack(step := step, calls := calls, kernels := kernels, ns := ns,
+                               unfilled := unfilled, moved := moved))) AS of_steps
+"""
 _LISTS = """
-    list(step ORDER BY step) AS steps, list(calls ORDER BY step) AS calls,
-    list(kernels ORDER BY step) AS kernels, list(ns ORDER BY step) AS work_ns,
-    list(unfilled ORDER BY step) AS unfilled_ns, list(moved ORDER BY step) AS moved_bytes
+    list_transform(of_steps, lambda one: one.step) AS steps,
+    list_transform(of_steps, lambda one: one.calls) AS calls,
+    list_transform(of_steps, lambda one: one.kernels) AS kernels,
+    list_transform(of_steps, lambda one: one.ns) AS work_ns,
+    list_transform(of_steps, lambda one: one.unfilled) AS unfilled_ns,
+    list_transform(of_steps, lambda one: one.moved) AS moved_bytes
 """
 _TAKEN = f"""
     w.op, k.rank, coalesce(w.dur_ns, 0) AS ns, list_position({_KINDS}, w.kind)::UTINYINT AS kind,
@@ -88,24 +103,27 @@ _BY_START = "ASOF LEFT JOIN (SELECT * FROM steps) s ON w.start_ns >= s.start_ns"
 _STEP_BY_START = "CASE WHEN w.start_ns < s.end_ns THEN s.step::INT END"
 _LINKED = f"""
     SELECT {_TAKEN}, coalesce(p.phase = 'recomputation', false) AS again,
-           w.graph_id IS NOT NULL OR w.launch IN (SELECT event FROM launches WHERE name LIKE '%GraphLaunch%')
-               AS replayed, false AS unlinked, {{step}} AS step
-    FROM (SELECT * FROM device_work WHERE launch IS NOT NULL) w LEFT JOIN known k ON k.name = w.name
+           {{replayed}} AS replayed, false AS unlinked, {{step}} AS step
+    FROM (SELECT * FROM device_work WHERE launch IS NOT NULL) w LEFT JOIN known k ON k.id = w.name_id
     LEFT JOIN call_sites p ON p.event = w.launch {{steps}}
 """
 # To look for steps by the start of work sorts all of it, so it is done where nothing else tells the step: for
 # unlinked work, and in steps that were found on the device alone, which have no thread.
-_WORK_OF_STEPS = {
-    "launch": _LINKED.format(step="p.step::INT", steps=""),
-    "start": _LINKED.format(
-        step=f"CASE WHEN s.source = 'period' AND s.thread IS NULL THEN {_STEP_BY_START} ELSE p.step::INT END",
-        steps=_BY_START,
-    ),
+_STEP_BY_LAUNCH = {"step": "p.step::INT", "steps": ""}
+_STEP_FOUND_ALONE = {
+    "step": f"CASE WHEN s.source = 'period' AND s.thread IS NULL THEN {_STEP_BY_START} ELSE p.step::INT END",
+    "steps": _BY_START,
 }
+_GRAPH_LAUNCH = "GraphLaunch"
+_IN_GRAPH = f"""
+    w.graph_id IS NOT NULL OR w.launch IN (
+        SELECT event FROM launches
+        WHERE name_id IN (SELECT id FROM names WHERE text LIKE '%{_GRAPH_LAUNCH}%'))
+"""
 _UNLINKED = f"""
     SELECT {_TAKEN}, false AS again, w.graph_id IS NOT NULL AS replayed, true AS unlinked,
            {_STEP_BY_START} AS step
-    FROM (SELECT * FROM device_work WHERE launch IS NULL) w LEFT JOIN known k ON k.name = w.name {_BY_START}
+    FROM (SELECT * FROM device_work WHERE launch IS NULL) w LEFT JOIN known k ON k.id = w.name_id {_BY_START}
 """
 # One number orders as what multiplies, then time, then kernel would, and takes a fraction of the memory; its
 # last bits are the kernel and the kind of work, which have to be found again.
@@ -117,53 +135,58 @@ _RANK, _KIND = "nullif((most >> 4 & 4294967295)::INT, 0) - 1", "(most & 15)::UTI
 # Most operators that launch have a formula: only from the others on is one around them looked for.
 _ON_DEVICES = f"""
     WITH RECURSIVE {_FORMULAS},
-    known AS (SELECT unnest($kernels::VARCHAR[]) AS name, unnest($ranks::INT[]) AS rank),
+    known AS (
+        SELECT n.id, k.name, k.rank FROM names n
+        JOIN (SELECT unnest($kernels::VARCHAR[]) AS name, unnest($ranks::INT[]) AS rank) k
+        ON k.name = n.text),
     work AS MATERIALIZED ({{linked}} UNION ALL {_UNLINKED}),
     launching AS MATERIALIZED (
-        SELECT o.event, o.parent, f.kind FROM ops o LEFT JOIN formulas f ON f.name = o.name
-        WHERE o.event IN (SELECT op FROM work)),
+        SELECT o.event, o.parent, o.name_id, o.args_id, f.kind
+        FROM ops o LEFT JOIN formulas f ON f.id = o.name_id WHERE o.event IN (SELECT op FROM work)),
     around AS MATERIALIZED (
-        SELECT o.event, o.parent, f.kind FROM ops o LEFT JOIN formulas f ON f.name = o.name
-        WHERE o.event IN (SELECT parent FROM ops)),
+        SELECT o.event, o.parent, o.name_id, o.args_id, f.kind
+        FROM ops o LEFT JOIN formulas f ON f.id = o.name_id WHERE o.event IN (SELECT parent FROM ops)),
     up AS (
         SELECT event AS launching, parent AS above FROM launching WHERE kind IS NULL AND parent IS NOT NULL
         UNION ALL
         SELECT up.launching, a.parent FROM up JOIN around a ON a.event = up.above
         WHERE a.kind IS NULL AND a.parent IS NOT NULL),
+    found AS MATERIALIZED (
+        SELECT up.launching, a.event AS owner, a.parent, a.name_id, a.args_id, a.kind
+        FROM up JOIN around a ON a.event = up.above WHERE a.kind IS NOT NULL),
     owners AS MATERIALIZED (
-        SELECT event AS launching, event AS owner, parent, kind FROM launching WHERE kind IS NOT NULL
+        SELECT event AS launching, event AS owner, parent, name_id, args_id, kind FROM launching
+        WHERE kind IS NOT NULL OR event NOT IN (SELECT launching FROM found)
         UNION ALL
-        SELECT up.launching, a.event, a.parent, a.kind FROM up JOIN around a ON a.event = up.above
-        WHERE a.kind IS NOT NULL),
+        SELECT * FROM found),
     above AS (
         SELECT DISTINCT parent AS event FROM owners WHERE kind = {_MATRIX} AND parent IS NOT NULL
         UNION
         SELECT a.parent FROM above JOIN around a ON a.event = above.event WHERE a.parent IS NOT NULL),
     calls AS (
-        SELECT coalesce(o.owner, w.op) AS call, min(w.step) AS step, bool_or(w.again) AS again,
-               max({_WEIGHT}) AS most, bool_or(w.communicates) AS communicates,
-               bool_or(w.replayed) AS replayed,
+        SELECT o.owner AS call, any_value(o.name_id) AS name_id, any_value(o.args_id) AS args_id,
+               min(w.step) AS step, bool_or(w.again) AS again, max({_WEIGHT}) AS most,
+               bool_or(w.communicates) AS communicates, bool_or(w.replayed) AS replayed,
                coalesce(any_value(o.kind) = {_MATRIX}, false) AND call IN (SELECT event FROM above) AS wraps,
                count(*) AS kernels, sum(w.ns)::BIGINT AS ns, sum(moved)::BIGINT AS moved,
                coalesce(sum(w.ns) FILTER (w.is_unfilled), 0)::BIGINT AS unfilled
-        FROM work w LEFT JOIN owners o ON o.launching = w.op WHERE w.op IS NOT NULL GROUP BY call),
+        FROM work w JOIN owners o ON o.launching = w.op GROUP BY call),
     alike AS (
-        SELECT o.name_id, o.args_id, min(o.event) AS sample, {_RANK} AS rank, {_KIND} AS kind, again,
+        SELECT name_id, args_id, min(call) AS sample, {_RANK} AS rank, {_KIND} AS kind, again,
                communicates, replayed, false AS unlinked, wraps, step, count(*) AS calls,
                sum(kernels)::BIGINT AS kernels, sum(ns)::BIGINT AS ns, sum(unfilled)::BIGINT AS unfilled,
                sum(moved)::BIGINT AS moved
-        FROM calls c JOIN ops o ON o.event = c.call
-        GROUP BY o.name_id, o.args_id, rank, kind, again, communicates, replayed, wraps, step
+        FROM calls GROUP BY name_id, args_id, rank, kind, again, communicates, replayed, wraps, step
         UNION ALL
         SELECT NULL, NULL, NULL, rank, kind, again, communicates, replayed, unlinked, false, step, count(*),
                count(*), sum(ns)::BIGINT, coalesce(sum(ns) FILTER (is_unfilled), 0)::BIGINT,
                sum(moved)::BIGINT
         FROM work WHERE op IS NULL GROUP BY rank, kind, again, communicates, replayed, unlinked, step),
     grouped AS MATERIALIZED (
-        SELECT min(sample) AS sample, rank, kind, again, communicates, replayed, unlinked, wraps, {_LISTS}
+        SELECT min(sample) AS sample, rank, kind, again, communicates, replayed, unlinked, wraps, {_LISTED}
         FROM alike GROUP BY name_id, args_id, rank, kind, again, communicates, replayed, unlinked, wraps)
-    SELECT o.name AS op, o.args, k.name AS kernel, ({_KINDS})[g.kind] AS kind,
-           g.* EXCLUDE (sample, rank, kind)
+    SELECT o.name AS op, o.args, k.name AS kernel, ({_KINDS})[g.kind] AS kind, {_LISTS},
+           g.* EXCLUDE (sample, rank, kind, of_steps)
     FROM grouped g LEFT JOIN known k ON k.rank = g.rank LEFT JOIN (
         SELECT event, name, args FROM ops WHERE event IN (SELECT sample FROM grouped)) o ON o.event = g.sample
     ORDER BY op, args, kernel, kind, again, communicates, replayed, unlinked, wraps
@@ -173,7 +196,7 @@ _ON_HOST = f"""
     WITH RECURSIVE {_FORMULAS},
     tree AS MATERIALIZED (
         SELECT o.event, o.parent, f.kind, o.name_id, o.args_id
-        FROM ops o LEFT JOIN formulas f ON f.name = o.name),
+        FROM ops o LEFT JOIN formulas f ON f.id = o.name_id),
     above AS (
         SELECT DISTINCT kind, parent AS around FROM tree WHERE kind IS NOT NULL AND parent IS NOT NULL
         UNION
@@ -189,9 +212,9 @@ _ON_HOST = f"""
           AND NOT EXISTS (SELECT 1 FROM above WHERE above.around = t.event AND above.kind = t.kind)
         GROUP BY t.name_id, t.args_id, again, p.step),
     grouped AS (
-        SELECT min(sample) AS sample, again, {_LISTS} FROM alike GROUP BY name_id, args_id, again)
+        SELECT min(sample) AS sample, again, {_LISTED} FROM alike GROUP BY name_id, args_id, again)
     SELECT o.name AS op, o.args, NULL::VARCHAR AS kernel, 'op' AS kind, false AS communicates,
-           false AS replayed, false AS unlinked, false AS wraps, g.* EXCLUDE (sample)
+           false AS replayed, false AS unlinked, false AS wraps, {_LISTS}, g.* EXCLUDE (sample, of_steps)
     FROM grouped g JOIN ops o ON o.event = g.sample ORDER BY op, args, again
 """
 
@@ -209,16 +232,15 @@ def _rows(trace: Trace) -> list[dict[str, Any]]:
     asked: dict[str, Any] = {"names": list(COUNTED_OPS), "groups": groups}
     if not trace.has("device_work"):
         return trace.rows(_ON_HOST, **asked)
-    names = [
-        row["name"] for row in trace.rows("SELECT DISTINCT name FROM device_work WHERE name IS NOT NULL")
-    ]
+    names = trace.names_in("device_work")
     # What multiplies tells the data type, even where converting a layout for it took longer.
     ranked = sorted(names, key=lambda name: (_multiplies(name), name))
     light = sum(not _multiplies(name) for name in names)
     asked |= {"kernels": ranked, "ranks": list(range(len(ranked))), "heavy": light}
     alone = trace.rows("SELECT 1 AS found FROM steps WHERE source = 'period' AND thread IS NULL LIMIT 1")
-    linked = _WORK_OF_STEPS["start" if alone else "launch"]
-    return trace.rows(_ON_DEVICES.format(linked=linked), **asked)
+    step = _STEP_FOUND_ALONE if alone else _STEP_BY_LAUNCH
+    replayed = _IN_GRAPH if trace.may_have_name(_GRAPH_LAUNCH) else "w.graph_id IS NOT NULL"
+    return trace.rows(_ON_DEVICES.format(linked=_LINKED.format(replayed=replayed, **step)), **asked)
 
 
 def _multiplies(kernel: str) -> bool:

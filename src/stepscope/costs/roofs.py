@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -195,12 +195,26 @@ class Total:
 
     def add(self, one: Priced, calls: int, kernels: int, work_ns: int, unfilled_ns: int) -> None:
         """Adds some of the calls of what is alike."""
+        bound = one.bound(calls, kernels, work_ns, unfilled_ns)
+        self.bounds[bound] = self.bounds.get(bound, 0) + work_ns
+        self._add(one, calls, kernels, work_ns)
+
+    def add_all(self, one: Priced, figures: Sequence[Sequence[int]]) -> None:
+        """Adds calls of several steps: lists of what `add` takes, with an entry for each step.
+
+        What held them back is asked for each step; all else is summed up first.
+        """
+        bounds = self.bounds
+        for calls, kernels, work_ns, unfilled_ns in zip(*figures, strict=True):
+            bound = one.bound(calls, kernels, work_ns, unfilled_ns)
+            bounds[bound] = bounds.get(bound, 0) + work_ns
+        self._add(one, *(sum(of_steps) for of_steps in figures[:3]))
+
+    def _add(self, one: Priced, calls: int, kernels: int, work_ns: int) -> None:
         cost = one.cost
         self.calls += calls
         self.kernels += kernels
         self.work_ns += work_ns
-        bound = one.bound(calls, kernels, work_ns, unfilled_ns)
-        self.bounds[bound] = self.bounds.get(bound, 0) + work_ns
         if one.reason:
             self.reasons[one.reason] = self.reasons.get(one.reason, 0) + work_ns
         if cost.flops is None:

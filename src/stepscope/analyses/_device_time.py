@@ -13,7 +13,6 @@ from stepscope.store.trace import Trace
 
 __all__ = [
     "HASHES_NUMBERED",
-    "NUMBERED",
     "STEPS",
     "Spent",
     "Windows",

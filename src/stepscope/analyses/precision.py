@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._device_time import NUMBERED, STEPS, Spent, spent_by_group, step_windows
+from stepscope.analyses._device_time import STEPS, Spent, spent_by_group, step_windows
+from stepscope.analyses._work_families import PAIR, WORK_READS, family_of_group, work_groups
 from stepscope.costs.families import family_of
 from stepscope.costs.precision import (
     UNKNOWN,
@@ -47,18 +48,18 @@ class Precision:
     reason: Annotated[str | None, "Why it is unknown, for most of the time."]
 
 
-# Kernels with the operator that launched them, and in `detail` with that operator's arguments.
-_KERNELS = """
-    SELECT k.name, device_name, start_ns, dur_ns, o.name AS op_name, o.args,
-           concat_ws(chr(31), k.name, o.name) AS grouped,
-           concat_ws(chr(31), k.name, o.name, o.args) AS detail
-    FROM device_work k LEFT JOIN (SELECT event, name, args::VARCHAR AS args FROM ops) o ON o.event = k.op
-    WHERE kind = 'kernel' AND NOT communicates
+# Those kernels that are asked for, with the operator that launched them; `detail` also tells its arguments.
+_KERNELS = f"""
+    SELECT w.name, device_name, start_ns, dur_ns, o.name AS op_name, o.args, {PAIR} AS pair,
+           (hash(pair, o.args_id) >> 1)::BIGINT AS detail
+    FROM (SELECT * FROM device_work
+          WHERE kind = 'kernel' AND name_id IN (SELECT unnest($kernels::INT[])) AND NOT communicates) w
+    LEFT JOIN (SELECT event, name, name_id, args::VARCHAR AS args, args_id FROM ops) o ON o.event = w.op
+    WHERE {PAIR} IN (SELECT unnest($heavy::BIGINT[]))
 """
-_PAIRS = f"SELECT DISTINCT grouped, name, op_name AS op FROM ({_KERNELS})"
 _DETAILS = f"""
     SELECT detail, any_value(name) AS name, any_value(op_name) AS op, any_value(args) AS args
-    FROM ({_KERNELS}) JOIN {NUMBERED} USING (grouped) GROUP BY detail ORDER BY detail
+    FROM ({_KERNELS}) GROUP BY detail ORDER BY name, op, args, detail
 """
 _TIMES = f"SELECT device_name, start_ns, coalesce(dur_ns, 0) AS dur_ns, detail AS grouped FROM ({_KERNELS})"
 
@@ -76,8 +77,8 @@ class _Kernel:
 
 @analysis(
     reads={
-        "device_work": ("name", "device_name", "start_ns", "dur_ns", "kind", "communicates", "op"),
-        "ops": ("event", "name", "args"),
+        "device_work": (*WORK_READS["device_work"], "device_name", "start_ns", "dur_ns"),
+        "ops": (*WORK_READS["ops"], "args", "args_id"),
         "steps": STEPS,
     }
 )
@@ -103,12 +104,14 @@ def precision(trace: Trace) -> Table[Precision]:
 
 
 def _kernels(trace: Trace) -> Iterator[_Kernel]:
-    pairs = trace.rows(_PAIRS)
-    families = {pair["grouped"]: family_of(pair["name"], pair["op"]) for pair in pairs}
-    heavy = [grouped for grouped, family in families.items() if family in HEAVY]
-    details = trace.rows(_DETAILS, groups=heavy, numbers=list(range(len(heavy))))
+    heavy = [group for group in work_groups(trace) if family_of_group(group) in HEAVY]
+    asked = {
+        "heavy": [group["grouped"] for group in heavy],
+        "kernels": [group["name_id"] for group in heavy],
+    }
+    details = trace.rows(_DETAILS, **asked)
     numbers = {one["detail"]: number for number, one in enumerate(details)}
-    spent = spent_by_group(trace, _TIMES, numbers, step_windows(trace))
+    spent = spent_by_group(trace, _TIMES, numbers, step_windows(trace), **asked)
     used = [precision_of(one["name"], operands(one["op"], one["args"]).types) for one in details]
     of_operator: dict[tuple[Any, Any], set[Used]] = defaultdict(set)
     for one, own in zip(details, used, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Annotated, Literal
 
 from stepscope import units
@@ -100,7 +101,7 @@ def rooflines(
 
 def _totals(works: list[Priced], by: By) -> tuple[dict[Key, Total], int]:
     """The sums of every row, and the time of work that was launched in no step."""
-    totals: dict[Key, Total] = {}
+    totals: defaultdict[Key, Total] = defaultdict(Total)
     outside_ns = 0
     for one in works:
         work = one.work
@@ -111,9 +112,9 @@ def _totals(works: list[Priced], by: By) -> tuple[dict[Key, Total], int]:
         figures = [of[:inside] for of in (work.calls, work.kernels, work.work_ns, work.unfilled_ns)]
         if by == "step":
             for step, *of_step in zip(work.steps[:inside], *figures, strict=True):
-                totals.setdefault((step, None, None, None, None), Total()).add(one, *of_step)
+                totals[step, None, None, None, None].add(one, *of_step)
         elif inside:
-            totals.setdefault(_key(one, by), Total()).add_all(one, figures)
+            totals[_key(one, by)].add_all(one, figures)
     return totals, outside_ns
 
 

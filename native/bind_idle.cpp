@@ -61,6 +61,14 @@ void add_host(HostTime& self, const Ints& thread, const Ints& start, const Ints&
     if (start.data()[i] != kNull) self.add(thread.data()[i], start.data()[i], end_of(start.data()[i], dur.data()[i]), kinds[i]);
 }
 
+// Events of one thread and kind; their times count from `base`.
+void add_of_thread(HostTime& self, int64_t thread, const Ints& start, const Ints& dur, int64_t kind, int64_t base) {
+  same_length(start, dur);
+  if (kind < 0 || kind >= static_cast<int64_t>(HostTime::kKinds)) throw std::invalid_argument("no such kind of event");
+  nb::gil_scoped_release release;
+  self.add_of_thread(thread, static_cast<size_t>(kind), start.data(), dur.data(), start.shape(0), base);
+}
+
 void add_waits(HostTime& self, const Ints& thread, const Ints& start, const Ints& dur, const Ints& event) {
   same_length(thread, start, dur, event);
   for (size_t i = 0; i < event.shape(0); ++i)
@@ -145,6 +153,7 @@ void bind_idle(nb::module_& m) {
   nb::class_<HostTime>(m, "HostTime")
       .def(nb::new_(&make_host_time), nb::arg("window_starts"), nb::arg("window_ends"))
       .def("add", &add_host, nb::arg("thread"), nb::arg("start"), nb::arg("dur"), nb::arg("kind"))
+      .def("add_of_thread", &add_of_thread, nb::arg("thread"), nb::arg("start"), nb::arg("dur"), nb::arg("kind"), nb::arg("base"))
       .def("add_waits", &add_waits, nb::arg("thread"), nb::arg("start"), nb::arg("dur"), nb::arg("event"))
       .def("hand", &HostTime::hand, nb::arg("thread"), nb::arg("by"))
       .def("build", &HostTime::build, nb::call_guard<nb::gil_scoped_release>())

@@ -37,11 +37,16 @@ void add_costs(PointCosts& self, const Ints& thread, const Ints& time, const Int
   const int64_t *threads = thread.data(), *times = time.data(), *costs = cost.data();
   std::vector<int64_t> when, much;
   nb::gil_scoped_release release;
-  // Rows of a thread come together, so that each is looked for once.
+  // Rows of a thread come together, so that each is looked for once; those of one instant count as one.
   for (size_t first = 0, last = 0, rows = thread.shape(0); first < rows; first = last) {
     while (last < rows && threads[last] == threads[first]) ++last;
     when.clear(), much.clear();
-    for (size_t i = first; i < last; ++i) when.push_back(instant(times[i])), much.push_back(std::clamp<int64_t>(costs[i], 0, kSecond) * left_out / kWhole);
+    for (size_t i = first; i < last;) {
+      const int64_t at = times[i];
+      int64_t sum = 0;
+      for (; i < last && times[i] == at; ++i) sum = saturating_add(sum, costs[i]);
+      when.push_back(instant(at)), much.push_back(std::clamp<int64_t>(sum, 0, kSecond) * left_out / kWhole);
+    }
     self.add(narrow(threads[first]), when.data(), much.data(), when.size());
   }
 }

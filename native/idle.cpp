@@ -85,6 +85,15 @@ void HostTime::add(int64_t thread, int64_t start, int64_t end, size_t kind) {
   if (end > start) threads_[thread].spans[kind].add({start, end});
 }
 
+void HostTime::add_of_thread(int64_t thread, size_t kind, const int64_t* start, const int64_t* dur, size_t rows, int64_t base) {
+  Spans& spans = threads_[thread].spans[kind];
+  for (size_t i = 0; i < rows; ++i) {
+    if (start[i] == kNull || dur[i] == kNull || dur[i] <= 0) continue;
+    const int64_t from = saturating_add(start[i], base);
+    spans.add({from, saturating_add(from, dur[i])});
+  }
+}
+
 void HostTime::add_wait(int64_t thread, int64_t start, int64_t end, int64_t event) {
   threads_[thread].waits.push_back({start, end, event, end});
 }

@@ -59,6 +59,8 @@ class HostTime {
 
   // Events come in any order; memory is 16 bytes for each stretch of one thread and kind without a break.
   void add(int64_t thread, int64_t start, int64_t end, size_t kind);
+  // Many of one thread and kind, whose times count from `base`.
+  void add_of_thread(int64_t thread, size_t kind, const int64_t* start, const int64_t* dur, size_t rows, int64_t base);
   // Calls that wait are also found one by one.
   void add_wait(int64_t thread, int64_t start, int64_t end, int64_t event);
   // While nothing is open on `thread`, what counts is what `by` did.

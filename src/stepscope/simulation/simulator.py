@@ -104,10 +104,8 @@ _AMOUNT = """
                     (SELECT count(*) FROM launches WHERE work_events > 0)) AS n
 """
 _INSIDE = "start_ns >= $since AND start_ns < $until"
-_SPARED = """
-    SELECT thread, start_ns, sum(cost)::BIGINT AS cost FROM ({kinds}) WHERE thread IS NOT NULL
-    GROUP BY thread, start_ns ORDER BY thread, start_ns
-"""
+# Sorted, for the costs of one instant are summed up before they are rounded; hardly any two events share one.
+_SPARED = "SELECT thread, start_ns, cost FROM ({kinds}) WHERE thread IS NOT NULL ORDER BY thread, start_ns"
 _SPARED_OF_KIND = (
     f"SELECT thread, start_ns, (events * {{cost}})::BIGINT AS cost FROM ({{sql}}) WHERE {_INSIDE}"
 )

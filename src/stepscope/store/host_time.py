@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import _native
 from stepscope.schema import COMMUNICATION_RANGE, DATALOADER_RANGE, NOT_HOST
 from stepscope.store.columns import view
+from stepscope.store.stretches import read_stretch, stretches_by_thread
 
 if TYPE_CHECKING:
     from stepscope.store.trace import Trace
@@ -54,9 +55,7 @@ _EVENTS = f"""
              SELECT r.thread, r.start_ns, r.dur_ns, coalesce(t.meaning, r.kind) AS kind
              FROM ranged r LEFT JOIN told t ON t.id = r.name WHERE coalesce(t.meaning, r.kind) IS NOT NULL
              UNION ALL
-             SELECT thread, start_ns, dur_ns, {_RUNTIME} FROM stored.launches
-             UNION ALL
-             SELECT thread, start_ns, dur_ns, {_PYTHON} FROM stored.python_frames)
+             SELECT thread, start_ns, dur_ns, {_RUNTIME} FROM stored.launches)
     SELECT thread, start_ns + $base AS start_ns, dur_ns, kind::BIGINT AS kind
     FROM events SEMI JOIN wanted USING (thread) WHERE dur_ns > 0
 """
@@ -77,4 +76,21 @@ def host_time(
     given: dict[str, Any] = {"threads": wanted, "not_host": list(NOT_HOST), "base": trace.meta.base_ns}
     for batch in trace.reading(None).batches(_EVENTS, **given):
         found.add(*(view(column) for column in batch.columns))
+    _add_frames(trace, found, wanted)
     return found
+
+
+def _add_frames(trace: Trace, found: _native.HostTime, threads: Collection[int]) -> None:
+    """Adds the Python frames: mostly more than all other events, so they are read as they lie."""
+    import pyarrow.parquet as pq
+
+    if not trace.has("python_frames"):
+        return
+    trace.check_stored(["python_frames"])
+    stretches = stretches_by_thread(trace.folder, ("python_frames",))
+    with pq.ParquetFile(trace.folder / "python_frames.parquet") as file:
+        for thread in threads:
+            for one in stretches.get(thread, ()):
+                for piece in read_stretch(file, one, ["start_ns", "dur_ns"]):
+                    times = view(piece["start_ns"]), view(piece["dur_ns"])
+                    found.add_of_thread(thread, *times, _PYTHON, trace.meta.base_ns)

@@ -55,7 +55,7 @@ void Stretches::clip(const Stretches& others) {
   rewind();
 }
 
-int64_t Stretches::take_pieces(int64_t to, std::vector<Piece>* found) {
+int64_t Stretches::take(int64_t to, std::vector<Piece>* found) {
   int64_t sum = 0;
   while (at_ < pieces_.size() && pieces_[at_].start < to) {
     const Piece& piece = pieces_[at_];
@@ -111,7 +111,9 @@ void CallTree::grow() {
     if (nodes_[i].parent != kNull) slots_[slot(nodes_[i].parent, nodes_[i].label)] = static_cast<int32_t>(i);
 }
 
-int64_t CallTree::find_child(int64_t parent, int64_t label) {
+int64_t CallTree::child(int64_t parent, int64_t label) {
+  const int32_t last = last_child_[static_cast<size_t>(parent)];
+  if (last >= 0 && nodes_[static_cast<size_t>(last)].label == label) return last;
   size_t at = slot(parent, label);
   if (slots_[at] < 0) {
     if (nodes_.size() >= limit_) return parent;
@@ -126,6 +128,24 @@ int64_t CallTree::find_child(int64_t parent, int64_t label) {
   }
   last_child_[static_cast<size_t>(parent)] = slots_[at];
   return slots_[at];
+}
+
+void CallTree::enter(int64_t node, int64_t dur) {
+  Node& n = nodes_[static_cast<size_t>(node)];
+  ++n.calls;
+  if (dur != kNull) n.total = saturating_add(n.total, dur);
+}
+
+CallTree::Charged CallTree::charge(int64_t node, int64_t from, int64_t to) {
+  unclaim(from);
+  if (node == root_) {
+    unclaim(to);
+    return {};
+  }
+  Node& n = nodes_[static_cast<size_t>(node)];
+  const Charged charged{steps_.take(to), late_.take(to)};
+  n.self += to - from, n.in_steps += charged.in_steps, n.late += charged.late;
+  return charged;
 }
 
 // Time with nothing open belongs to the thread as such.

@@ -19,19 +19,11 @@ class Stretches {
   // Leaves what lies in others.
   void clip(const Stretches& others);
   void rewind() { at_ = 0, cursor_ = kNull; }
-  // How much lies between where this was left and `to`; the pieces go to `found` if it is given. It is asked twice for every
-  // call, and mostly all of the time lies before the next piece, or inside it.
-  int64_t take(int64_t to, std::vector<Piece>* found = nullptr) {
-    const Piece* next = at_ < pieces_.size() ? &pieces_[at_] : nullptr;
-    if (next && next->start < to && (found || cursor_ < next->start || next->end <= to)) return take_pieces(to, found);
-    const int64_t sum = next && next->start < to && cursor_ < to ? (to - cursor_) * next->times : 0;
-    if (cursor_ < to) cursor_ = to;
-    return sum;
-  }
+  // How much lies between where this was left and `to`; the pieces go to `found` if it is given.
+  int64_t take(int64_t to, std::vector<Piece>* found = nullptr);
   int64_t cursor() const { return cursor_; }
 
  private:
-  int64_t take_pieces(int64_t to, std::vector<Piece>* found);
   bool add_apart(const int64_t* starts, const int64_t* ends, size_t count);
   void lay_on_one_another(const int64_t* starts, const int64_t* ends, size_t count);
 
@@ -59,37 +51,19 @@ class CallTree {
   const std::vector<Stretches::Piece>& hand_over();
 
   int64_t root() const { return root_; }
-  int64_t child(int64_t parent, int64_t label) {
-    const int32_t last = last_child_[static_cast<size_t>(parent)];
-    return last >= 0 && nodes_[static_cast<size_t>(last)].label == label ? last : find_child(parent, label);
-  }
-  void enter(int64_t node, int64_t dur) {
-    Node& n = nodes_[static_cast<size_t>(node)];
-    ++n.calls;
-    if (dur != kNull) n.total = saturating_add(n.total, dur);
-  }
+  int64_t child(int64_t parent, int64_t label);
+  void enter(int64_t node, int64_t dur);
   struct Charged {
     int64_t in_steps = 0, late = 0;
   };
   // Gives a stretch of time to a node; how much of it lies in steps, and in stretches in which a device waited.
-  Charged charge(int64_t node, int64_t from, int64_t to) {
-    if (steps_.cursor() < from || late_.cursor() < from) unclaim(from);
-    if (node == root_) {
-      unclaim(to);
-      return {};
-    }
-    Node& n = nodes_[static_cast<size_t>(node)];
-    const Charged charged{steps_.take(to), late_.take(to)};
-    n.self += to - from, n.in_steps += charged.in_steps, n.late += charged.late;
-    return charged;
-  }
+  Charged charge(int64_t node, int64_t from, int64_t to);
   void launch(int64_t node, int64_t device_time) { nodes_[static_cast<size_t>(node)].device += device_time; }
 
   const std::vector<Node>& nodes() const { return nodes_; }
 
  private:
   void grow();
-  int64_t find_child(int64_t parent, int64_t label);
   size_t slot(int64_t parent, int64_t label) const;
   void unclaim(int64_t until);
 

@@ -44,8 +44,8 @@ class Head(Drawing):
         return list(stepscope.open(self.write(folder / "drawn.json")).table("cut_products"))
 
 
-def head(product: int = PRODUCT, kernel: str = "nvjet_tst_192x192_TNN", **args: Any) -> Head:
-    return Head().run("aten::linear", 5000).run("aten::linear", product, kernel, **args)
+def head(product: int = PRODUCT, kernel: str = "nvjet_tst_192x192_TNN", args: Any = None) -> Head:
+    return Head().run("aten::linear", 5000).run("aten::linear", product, kernel, **(args or {}))
 
 
 def test_what_follows_the_cut_is_too_short_to_read_all(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_casts_before_the_cut_read_all_of_it(tmp_path: Path) -> None:
         head().run("aten::select").run("aten::argmax", 18),
         head(product=900).run("aten::select").run("aten::argmax", 1),
         head(kernel="ampere_sgemm_128x128_tn").run("aten::select").run("aten::argmax", 5),
-        head(**{"Input Dims": [[4, 32, 64], [1000, 64]]}).run("aten::select").run("aten::argmax", 5),
+        head(args={"Input Dims": [[4, 32, 64], [1000, 64]]}).run("aten::select").run("aten::argmax", 5),
         head().run("aten::argmax", 5),
     ],
     ids=["loss", "not cut first", "long", "few rows", "no matrix units", "shapes", "not cut"],

@@ -28,6 +28,12 @@ from benchmarks.faults import (
     eleventh_tile_codec,
     eleventh_voice_maker,
     eleventh_yard_camera,
+    fifteenth_fields,
+    fifteenth_healthy,
+    fifteenth_lookups,
+    fifteenth_serving,
+    fifteenth_text,
+    fifteenth_vision,
     fifth_fair,
     fifth_healthy,
     fifth_inputs,
@@ -219,9 +225,20 @@ THIRTEENTH = (
 )
 """Common mistakes of training; by somebody else again who knew neither the rules nor the sets before."""
 
+FIFTEENTH = (
+    fifteenth_text,
+    fifteenth_serving,
+    fifteenth_vision,
+    fifteenth_fields,
+    fifteenth_lookups,
+    fifteenth_healthy,
+)
+"""The most common mistakes once more; by somebody else again who did not know the rules."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
+    "FIFTEENTH",
     "FIFTH",
     "FOURTEENTH",
     "FOURTH",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.drawing import Drawing
 
 import stepscope
@@ -11,7 +12,8 @@ from stepscope.analyses.summed_gradients import SummedGradients
 def drawn(folder: Path, *steps: str) -> list[SummedGradients]:
     """The table of a profile of these steps: a letter for each gradient, + where it is added to another.
 
-    Before each, 10 µs of work are launched; so for each that is added. At | an optimizer updates weights.
+    Before each, 10 µs of work are launched; so for each that is added. At | an optimizer updates weights. At
+    = is the gradient of a look-up.
     """
     drawing = Drawing()
     number = 0
@@ -25,6 +27,9 @@ def drawn(folder: Path, *steps: str) -> list[SummedGradients]:
                 drawing.annotation(
                     "Optimizer.step#SGD.step", at - 60, 50, cat="gpu_user_annotation", pid=0, tid=7
                 )
+                continue
+            if gradient == "=":
+                drawing.op("autograd::engine::evaluate_function: EmbeddingBackward0", at, 30)
                 continue
             number += 1
             drawing.op("autograd::engine::evaluate_function: AddmmBackward0", at, 30)
@@ -43,7 +48,7 @@ def drawn(folder: Path, *steps: str) -> list[SummedGradients]:
 def test_a_frozen_backbone_that_asks_for_gradients(tmp_path: Path) -> None:
     rows = drawn(tmp_path, "..++++", "..++++")
     # From the end of the second gradient, at 195 µs, to that of the last, at 595; 4 × 20 µs of work.
-    assert rows == [SummedGradients(1, 2, 4, 8, True, 2 * 400_000, 2 * 80_000)]
+    assert rows == [SummedGradients(1, 2, 4, 8, True, False, False, 2 * 400_000, 2 * 80_000)]
 
 
 def test_what_is_trained_may_lie_behind(tmp_path: Path) -> None:
@@ -51,6 +56,22 @@ def test_what_is_trained_may_lie_behind(tmp_path: Path) -> None:
     # From the first that is added, at 165 µs, to the end of the last one, at 295.
     assert (row.fresh, row.added, row.fresh_first, row.host_ns) == (2, 2, False, 130_000)
     assert row.device_ns == 30_000, "the work of the first one came before"
+
+
+@pytest.mark.parametrize(
+    "step, added_first, of_a_copy",
+    [
+        ("++=+..=.", True, True),  # a reference model, whose look-up comes last, before the model itself
+        ("++=+....=.", True, False),  # other layers behind those that are trained
+        ("+++...=", True, False),  # nothing tells that a graph ends before the fresh ones
+        ("+=+.+..=.", False, False),
+    ],
+)
+def test_a_copy_of_the_model_has_as_many(
+    tmp_path: Path, step: str, added_first: bool, of_a_copy: bool
+) -> None:
+    (row,) = drawn(tmp_path, step, step)
+    assert (row.added_first, row.of_a_copy) == (added_first, of_a_copy)
 
 
 def test_fresh_gradients_are_no_row(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from stepscope.analyses import analysis
 from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
-from stepscope.analyses.unread_products import BY_ROW
+from stepscope.analyses.unread_products import BY_ROW, longest_products
 from stepscope.costs.precision import precision_of
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -115,6 +115,8 @@ _SQL = f"""
         LEFT JOIN call_sites s ON s.event = p.event LEFT JOIN call_tree t ON t.node = s.user_frame
 """
 
+_NOTHING = "The last large product may be read as a whole, or shapes were recorded."
+
 
 @analysis(
     reads={
@@ -145,8 +147,10 @@ def cut_products(trace: Trace) -> Table[CutProduct]:
     """
     if not all(map(trace.may_have_name, (r"^aten::linear$", rf"^{_CUTS}$"))):
         return Table.of(CutProduct, [], ["No matrix product is cut into parts."])
+    if longest_products(trace)["without_shapes"] < _LEAST_NS:
+        return Table.of(CutProduct, [], [_NOTHING, *how_steps_were_found(trace)])
     rows = [found for row in trace.rows(_SQL) if (found := _found(row))]
-    nothing = [] if rows else ["The last large product may be read as a whole, or shapes were recorded."]
+    nothing = [] if rows else [_NOTHING]
     return Table.of(CutProduct, rows, nothing + how_steps_were_found(trace))
 
 

@@ -27,6 +27,14 @@ class SummedGradients:
     fresh: Annotated[int, "Gradients that it kept as they were: there was none before."]
     added: Annotated[int, "Gradients that it added to one that was there."]
     fresh_first: Annotated[bool, "Whether in each step the fresh ones come before those that are added."]
+    added_first: Annotated[
+        bool, "Whether those that are added come first: they belong to later layers, or to others beside them."
+    ]
+    of_a_copy: Annotated[
+        bool,
+        "Whether, besides, there are as many of both, and a look-up of rows, where a graph ends, comes before "
+        "the fresh ones: they belong to a second model of the same layers.",
+    ]
     host_ns: Annotated[
         int, "Time from the last fresh one to the end of the last added one; else from the first added one."
     ]
@@ -46,21 +54,27 @@ _SQL = f"""
     by_pass AS (
         SELECT step, thread, row_number() OVER (PARTITION BY step, thread ORDER BY updates) AS backward_pass,
                count(*) FILTER (NOT added) AS fresh, count(*) FILTER (added) AS added,
-               max(end_ns) FILTER (NOT added) AS fresh_until, min(start_ns) FILTER (added) AS added_since,
-               max(end_ns) FILTER (added) AS until
+               min(start_ns) FILTER (NOT added) AS fresh_since, max(end_ns) FILTER (NOT added) AS fresh_until,
+               min(start_ns) FILTER (added) AS added_since, max(end_ns) FILTER (added) AS until
         FROM kept GROUP BY step, thread, updates
         QUALIFY sum(count(*) FILTER (added)) OVER (PARTITION BY step, thread) > 0),
+    look_ups AS (
+        SELECT thread, start_ns FROM ops
+        WHERE regexp_matches(name, '^autograd::engine::evaluate_function: Embedding(Bag)?Backward')),
     stretches AS (
-        SELECT *, coalesce(fresh_until <= added_since, FALSE) AS fresh_first,
+        SELECT b.*, coalesce(fresh_until <= added_since, FALSE) AS fresh_first,
+               coalesce(until <= fresh_since, FALSE) AS added_first,
+               coalesce(until <= fresh_since AND added = fresh AND e.start_ns >= added_since, FALSE) AS of_a_copy,
                CASE WHEN fresh_until <= added_since THEN fresh_until ELSE added_since END AS since
-        FROM by_pass),
+        FROM by_pass b ASOF LEFT JOIN look_ups e ON e.thread = b.thread AND e.start_ns < b.until),
     launched AS (
         SELECT t.step, t.thread, t.backward_pass, sum(l.work_ns) AS device_ns
         FROM stretches t
         JOIN launches l ON l.thread = t.thread AND l.start_ns >= t.since AND l.start_ns < t.until
         GROUP BY t.step, t.thread, t.backward_pass)
     SELECT t.backward_pass, count(*) AS steps, sum(fresh)::BIGINT AS fresh, sum(added)::BIGINT AS added,
-           bool_and(fresh_first) AS fresh_first, coalesce(sum(until - since), 0)::BIGINT AS host_ns,
+           bool_and(fresh_first) AS fresh_first, bool_and(added_first) AS added_first,
+           bool_and(of_a_copy) AS of_a_copy, coalesce(sum(until - since), 0)::BIGINT AS host_ns,
            coalesce(sum(l.device_ns), 0)::BIGINT AS device_ns
     FROM stretches t LEFT JOIN launched l USING (step, thread, backward_pass)
     GROUP BY t.thread, t.backward_pass ORDER BY t.thread, t.backward_pass

@@ -12,7 +12,7 @@ from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["BY_ROW", "UnreadProduct", "unread_products"]
+__all__ = ["BY_ROW", "UnreadProduct", "longest_products", "unread_products"]
 
 _LEAST_SHARE = 0.03
 """Of the device work of a step: smaller products are not looked at."""
@@ -103,6 +103,14 @@ _SQL = f"""
     ORDER BY r.device_once_ns DESC, r.start_ns
 """
 
+_LONGEST = """
+    SELECT coalesce(max(device_once_ns) FILTER (has_shapes), 0) AS with_shapes,
+           coalesce(max(device_once_ns) FILTER (NOT has_shapes), 0) AS without_shapes
+    FROM (SELECT device_once_ns, (args->'$."Input Dims"') IS NOT NULL AS has_shapes
+          FROM ops WHERE name = 'aten::linear' AND depth = 0)
+"""
+_NOTHING = "All large products are read as a whole, or shapes were not recorded."
+
 
 @analysis(
     reads={
@@ -132,9 +140,20 @@ def unread_products(trace: Trace) -> Table[UnreadProduct]:
     """
     if not all(map(trace.may_have_name, (r"^aten::linear$", r"^aten::(select|slice)$"))):
         return Table.of(UnreadProduct, [], ["No matrix product is cut into parts."])
+    if not longest_products(trace)["with_shapes"]:
+        return Table.of(UnreadProduct, [], [_NOTHING, *how_steps_were_found(trace)])
     rows = [found for row in trace.rows(_SQL) if (found := _found(row))]
-    nothing = [] if rows else ["All large products are read as a whole, or shapes were not recorded."]
+    nothing = [] if rows else [_NOTHING]
     return Table.of(UnreadProduct, rows, nothing + how_steps_were_found(trace))
+
+
+def longest_products(trace: Trace) -> dict[str, int]:
+    """Device time of the longest linear layer that was recorded with its shapes, and without.
+
+    To plan a question about them takes longer than to answer this one, and most traces have none.
+    """
+    found: dict[str, int] = trace.once(longest_products, lambda: trace.rows(_LONGEST)[0])
+    return found
 
 
 def _found(row: dict[str, Any]) -> UnreadProduct | None:

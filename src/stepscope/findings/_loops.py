@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["NamedLoop", "named_loops", "takes_most"]
+__all__ = ["NamedLoop", "in_backward_ops", "named_loops", "takes_most"]
 
 _MOST = 0.5
 _LEAST_LAUNCHES = 0.02
@@ -41,7 +41,14 @@ _READS = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"}
 _CHOOSES = {"aten::nonzero", "aten::masked_select"}
 _MAKES = {"aten::lift_fresh"}
 """Tensors made from lists: rules about copies say it."""
+_ONE_LAYER = re.compile(r"aten::(linear|conv[123]d)")
+_VIEWS = re.compile(
+    r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
+    r"|contiguous|alias|detach)"
+)
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
+_WHOLE = 8
+"""So many operators of a repetition are told by name."""
 _FOREACH = {
     f"aten::{name}"
     for name in "linalg_vector_norm norm abs neg sign exp pow sqrt add sub mul div lerp".split()  # noqa: SIM905
@@ -102,6 +109,13 @@ _MICRO_BATCHES = LoopKind(
     """\
 batch_size, accumulation = 2 * batch_size, accumulation // 2    # same result, half as many launches""",
     with_backward=True,
+)
+_SIDE_BY_SIDE = LoopKind(
+    "{repeats} layers side by side could be one call",
+    """\
+weights = nn.Parameter(torch.stack([layer.weight.T for layer in layers]))    # [layers, inputs, outputs]
+y = torch.baddbmm(biases[:, None], parts, weights)    # all in one call; parts is [layers, batch, inputs]
+y = nn.Linear(inputs, layers * outputs)(x).chunk(layers, -1)    # or so, if all get the same input""",
 )
 _TENSORS = LoopKind(
     "A loop over {repeats} tensors could be one call",
@@ -197,13 +211,15 @@ class NamedLoop:
         """Whether the host waits for the GPU in each repetition, to read a result."""
         return all(not _READS.isdisjoint(row.contains.split(", ")) for row in self.rows)
 
-    def host_part(self, mean_step: MeanStep, step_ops: Iterable[StepOp]) -> float:
-        """The part of the host's time in a step that goes if all repetitions become one."""
+    def host_part(self, mean_step: MeanStep, backward_ns: float) -> float:
+        """The part of the host's time in a step that goes if all repetitions become one.
+
+        `backward_ns` is the host's time in the backward pass, of all steps.
+        """
         part = self.merged(lambda row: row.host_share)
         if self.has_backward:
-            ns = sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
             behind = self.merged(lambda row: min(row.op_share, row.launch_share))
-            part += behind * mean_step.share(mean_step.per_step(ns))
+            part += behind * mean_step.share(mean_step.per_step(backward_ns))
         return min(1.0, part)
 
     def merged(self, figure: Callable[[Loop], float]) -> float:
@@ -224,8 +240,13 @@ def named_loops(loops: Iterable[Loop], step_classes: Iterable[StepClass]) -> lis
 
 def takes_most(loops: Iterable[NamedLoop], mean_step: MeanStep, step_ops: Iterable[StepOp]) -> bool:
     """Whether one of them can become one call, which would save most of the host's time in a step."""
-    ops = list(step_ops)
-    return any(loop.can_merge and loop.host_part(mean_step, ops) >= _MOST for loop in loops)
+    backward_ns = in_backward_ops(step_ops)
+    return any(loop.can_merge and loop.host_part(mean_step, backward_ns) >= _MOST for loop in loops)
+
+
+def in_backward_ops(step_ops: Iterable[StepOp]) -> int:
+    """The host's time in operators of the backward pass, without that between them."""
+    return sum(row.host_ns for row in step_ops if row.phase == "backward" and row.within is None)
 
 
 def _has_input(row: Loop) -> bool:
@@ -243,6 +264,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _MICRO_BATCHES
     if names & _CHOOSES and names & _GATHERS:
         return _EXPERTS if products else _GROUPS
+    if row.repeats >= _LEAST_CALLS and _is_side_by_side(row):
+        return _SIDE_BY_SIDE
     if row.same_place is False or _changes_in_place(row) or (names & _MAKES and not products):
         return None
     if names & _SAMPLES and names & _READS and products:
@@ -269,6 +292,17 @@ def _cell(names: set[str], *, products: bool) -> str | None:
     gates = products and {"aten::sigmoid", "aten::tanh"} <= names
     others = any(part in name for name in names for part in _NOT_IN_CELLS)
     return "LSTM" if gates and not others else None
+
+
+def _is_side_by_side(row: Loop) -> bool:
+    """Whether each repetition is one layer and nothing else that computes.
+
+    Layers one after the other have something in between, for without it two of them are no more than one.
+    """
+    names = row.first_ops.split(", ")
+    layers = sum(bool(_ONE_LAYER.fullmatch(name)) for name in names)
+    views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
+    return row.ops <= _WHOLE and layers == 1 and layers + views == len(names) and row.same_shapes is not False
 
 
 def _goes_over_tensors(row: Loop) -> bool:

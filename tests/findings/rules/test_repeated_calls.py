@@ -6,6 +6,7 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.loops import Loop
+from stepscope.analyses.phases import Phase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
@@ -50,11 +51,11 @@ def advised(
     step: MeanStep = STEP,
     classes: tuple[dict[str, Any], ...] = (),
     ops: tuple[dict[str, Any], ...] = (),
+    phases: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
-    return repeated_calls(
-        step, drawn(Loop, *loops), drawn(StepClass, *classes), drawn(StepOp, *ops), **thresholds
-    )
+    tables = drawn(Loop, *loops), drawn(StepClass, *classes), drawn(StepOp, *ops), drawn(Phase, *phases)
+    return repeated_calls(step, *tables, **thresholds)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +70,12 @@ def advised(
             "index_add_",
         ),
         (loop("aten::linalg_vector_norm"), "A loop over 48 tensors could be one call", "_foreach_norm"),
+        (loop("aten::select, aten::linear"), "48 layers side by side could be one call", "baddbmm"),
+        (
+            loop("aten::linear", same_place=False, module="nn.Module: Heads_0", same_shapes=True),
+            "48 layers side by side could be one call",
+            ".chunk(",
+        ),
     ],
 )
 def test_a_loop_is_named_with_what_does_its_work_in_one_call(
@@ -135,6 +142,11 @@ def test_micro_batches_include_their_backward_pass_other_loops_do_not() -> None:
     row = loop(EXPERTS, repeats=8, has_backward=True)
     experts = assert_bounded(advised(row, ops=(BACKWARD,)), STEP)
     assert STEP.gain(experts.saving).high_share == pytest.approx((0.5 + 0.9 * 0.4) * 7 / 8)
+    # With the time between its operators the backward pass takes 50 ms: at most, that goes with them.
+    stretch = {"phase": "backward", "stretch_ns": 50 * MS}
+    between = STEP.gain(assert_bounded(advised(row, ops=(BACKWARD,), phases=(stretch,)), STEP).saving)
+    assert between.low_share == STEP.gain(experts.saving).low_share
+    assert between.high_share == pytest.approx((0.5 + 0.9 * 0.5) * 7 / 8)
     for told in ({"op_share": 0.0}, {"has_backward": False}):
         quiet = assert_bounded(advised(row | told, ops=(BACKWARD,)), STEP)
         assert STEP.gain(quiet.saving).high_share == pytest.approx(0.5 * 7 / 8)

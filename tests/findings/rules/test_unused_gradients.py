@@ -49,6 +49,16 @@ def test_gradients_pass_through_what_is_not_trained() -> None:
     assert (gain.low_share, gain.high_share) == pytest.approx((0.0, 0.3), abs=0.01)
 
 
+def test_later_layers_may_be_a_part_of_their_own_or_a_copy_of_the_model() -> None:
+    later = assert_bounded(found(fresh_first=False, added_first=True), STEP)
+    gain = STEP.gain(later.saving)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.0, 0.6), abs=0.01)
+    copied = assert_bounded(found(fresh_first=False, added_first=True, of_a_copy=True), STEP)
+    gain = STEP.gain(copied.saving)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.47, 0.6), abs=0.01)
+    assert "reference.requires_grad_(False)" in copied.fix
+
+
 def test_it_is_silent() -> None:
     classes = drawn(StepClass, {"steps": 10, "backward_passes": 1, "optimizer": True})
     assert unused_gradients(STEP, classes, drawn(SummedGradients)) is None

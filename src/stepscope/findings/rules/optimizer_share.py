@@ -35,15 +35,10 @@ __all__ = ["optimizer_share"]
 LEAST_GAIN = 0.01
 TABLE_SHARE = 0.5
 """The table must be this part of what the optimizer goes through, to be named as the reason."""
-FEW_ROWS = 0.25
-"""Rows are few if looking them up takes at most this part of the time of filling the table.
-
-A row that is looked up is read and written, at random places: in a quarter of the time of filling it is an
-eighth of the table at most.
-"""
 SPARSE_LOOK_UPS = 16
 """A sparse update takes at most as long as so many look-ups: rows are sorted and added up, and the weight and
-two states of each are read and written. That is eight look-ups, and as much again for its small kernels."""
+two states of each are read and written. That is eight look-ups, and as much again for its small kernels. Rows
+are few if that takes no longer than a fused update of the whole table and the filling of its gradient."""
 # Tensors that an update reads and writes, by optimizer. A fused one reads weight and gradient and writes the
 # weight, and does both to each state; one on lists of tensors (foreach) has a kernel for each operation.
 _PASSES = {
@@ -145,7 +140,9 @@ def _dense_table(
     added_ns = sum(mean_step.per_step(op.device_ns) for op in step_ops if _is_sum(op))
     # Gradients of several look-ups are filled each and added up: all but one of the fills.
     table_ns = filled_ns - added_ns / _ADD_PASSES
-    if not optimizer_ns or _is_tied(step_ops, filled_ns, added_ns) or looked_up_ns > FEW_ROWS * table_ns:
+    fused_ns = (_PASSES["fused"].get(update.name or "", 0) + 1) * table_ns
+    is_tied = _is_tied(step_ops, filled_ns, added_ns)
+    if not optimizer_ns or is_tied or SPARSE_LOOK_UPS * looked_up_ns >= fused_ns:
         return None
     share = min(1.0, passes * table_ns / optimizer_ns)
     if share < TABLE_SHARE:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.loops import Loop
+from stepscope.analyses.phases import Phase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
-from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._fewer_calls import fewer_calls
-from stepscope.findings._loops import NamedLoop, named_loops
+from stepscope.findings._loops import NamedLoop, in_backward_ops, named_loops
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -29,6 +30,7 @@ def repeated_calls(
     loops: Table[Loop],
     step_classes: Table[StepClass],
     step_ops: Table[StepOp],
+    phases: Table[Phase],
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
@@ -43,7 +45,10 @@ def repeated_calls(
       kernels under 10 µs. Nothing, if the profile does not tell whether a repetition needs the result of
       another.
     """
-    found = [_Merged.of(mean_step, loop, step_ops) for loop in named_loops(loops, step_classes)]
+    # Of the backward pass, what lies between two operators goes with them at most.
+    whole_ns = sum(row.stretch_ns for row in phases if row.phase == "backward")
+    backward_ns = in_backward_ops(step_ops), whole_ns
+    found = [_Merged.of(mean_step, loop, backward_ns) for loop in named_loops(loops, step_classes)]
     best = max(found, key=lambda one: mean_step.gain(one.saving).high_share, default=None)
     if best is None or mean_step.gain(best.saving).high_share < least_share:
         return None
@@ -60,15 +65,16 @@ class _Merged:
     saving: Saving
 
     @classmethod
-    def of(cls, mean_step: MeanStep, loop: NamedLoop, step_ops: Table[StepOp]) -> _Merged:
+    def of(cls, mean_step: MeanStep, loop: NamedLoop, backward_ns: Bounds) -> _Merged:
         """What is saved if all repetitions become one."""
-        part = loop.host_part(mean_step, step_ops)
+        part, most = (loop.host_part(mean_step, ns) for ns in backward_ns)
+        most = max(part, most)
         times = 2 if loop.has_backward else 1  # it takes as long on the GPU as the forward pass, or longer
         tiny = times * loop.merged(lambda row: row.tiny_ns)
         short = times * loop.merged(lambda row: row.short_ns)
         if not loop.can_merge:
-            return cls(loop, part, fewer_calls(mean_step, (0.0, part), (0.0, short)))
-        saving = fewer_calls(mean_step, (_LEAST * part, part), (tiny, short), waits_go=loop.reads)
+            return cls(loop, part, fewer_calls(mean_step, (0.0, most), (0.0, short)))
+        saving = fewer_calls(mean_step, (_LEAST * part, most), (tiny, short), waits_go=loop.reads)
         return cls(loop, part, saving)
 
 

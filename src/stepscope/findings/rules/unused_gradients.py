@@ -25,6 +25,10 @@ _FIX = fix_of(
     "backbone.requires_grad_(False)    # once, before training: all that the optimizer does not update",
     "with torch.no_grad(): features = backbone(x)    # or so, if nothing before it is trained",
 )
+_REFERENCE = fix_of(
+    "reference.requires_grad_(False)    # once, before training",
+    "with torch.no_grad(): known = reference(x)    # a reference or a teacher; keeps no activations either",
+)
 _DETACH = fix_of(
     "loss = criterion(discriminator(fake.detach()))    # cut the graph where nothing behind it is updated",
     "generator.requires_grad_(False)    # or so, around this loss",
@@ -50,7 +54,15 @@ def unused_gradients(
     - at most: all of its work on the host and on the GPU.
     - at least: nine tenths of that.
 
-    Gain, if they do not: gradients must still pass through these layers.
+    The same if they belong to a copy of the model, such as a reference or a teacher: all of its work goes.
+
+    Gain, if the gradients that are not used come first: gradients may have to pass through these layers, or
+    nothing else may need them.
+
+    - at most: all of that work.
+    - at least: nothing.
+
+    Gain, if they are mixed: gradients must still pass through these layers.
 
     - at most: half of that work, because only the gradients of the weights go.
     - at least: nothing.
@@ -62,7 +74,8 @@ def unused_gradients(
     added = _cleared(summed_gradients) if several else _kept(summed_gradients)
     if added is None or not added.fresh or added.steps < mean_step.steps - 1:
         return None
-    low, high = (_SURE, 1.0) if added.fresh_first else (0.0, _WEIGHTS)
+    low = _SURE if added.fresh_first or added.of_a_copy else 0.0
+    high = 1.0 if added.fresh_first or added.added_first else _WEIGHTS
     part = min(1.0, mean_step.share(mean_step.per_step(added.host_ns)))
     device_ns = min(mean_step.per_step(added.device_ns), mean_step.busy_ns)
     saving = fewer_calls(mean_step, (low * part, high * part), (low * device_ns, high * device_ns))
@@ -74,12 +87,13 @@ def unused_gradients(
         f"{units.duration(device_ns)} of GPU time.",
         saving=saving,
         certainty="likely",
-        fix=_DETACH if several else _FIX,
+        fix=_DETACH if several else _REFERENCE if added.of_a_copy else _FIX,
         check="stepscope show summed_gradients: nothing is added.",
         evidence={
             "added_per_step": mean_step.per_step(added.added),
             "fresh_per_step": mean_step.per_step(added.fresh),
             "fresh_first": added.fresh_first,
+            "of_a_copy": added.of_a_copy,
             "device_ns": round(device_ns),
         },
         claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),

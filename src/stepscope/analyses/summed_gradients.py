@@ -28,12 +28,12 @@ class SummedGradients:
     added: Annotated[int, "Gradients that it added to one that was there."]
     fresh_first: Annotated[bool, "Whether in each step the fresh ones come before those that are added."]
     added_first: Annotated[
-        bool, "Whether those that are added come first: they belong to later layers, or to others beside them."
+        bool, "Whether those that are added come first: they belong to later layers or to ones beside them."
     ]
     of_a_copy: Annotated[
         bool,
-        "Whether, besides, there are as many of both, and a look-up of rows, where a graph ends, comes before "
-        "the fresh ones: they belong to a second model of the same layers.",
+        "Whether, besides, there are as many of both, and the fresh ones come after a look-up of rows, where "
+        "a graph ends: they belong to a second model of the same layers.",
     ]
     host_ns: Annotated[
         int, "Time from the last fresh one to the end of the last added one; else from the first added one."
@@ -64,7 +64,8 @@ _SQL = f"""
     stretches AS (
         SELECT b.*, coalesce(fresh_until <= added_since, FALSE) AS fresh_first,
                coalesce(until <= fresh_since, FALSE) AS added_first,
-               coalesce(until <= fresh_since AND added = fresh AND e.start_ns >= added_since, FALSE) AS of_a_copy,
+               coalesce(until <= fresh_since AND added = fresh AND e.start_ns >= added_since, FALSE)
+                   AS of_a_copy,
                CASE WHEN fresh_until <= added_since THEN fresh_until ELSE added_since END AS since
         FROM by_pass b ASOF LEFT JOIN look_ups e ON e.thread = b.thread AND e.start_ns < b.until),
     launched AS (

@@ -57,8 +57,8 @@ def read_checks_said(mean_step: MeanStep, checks: Table[ReadCheck]) -> str:
     host_ns, device_ns = _per_step(mean_step, checks)
     most_often = next(iter(checks)).most_often
     return (
-        f" {often(ops, 'operator')} only compute numbers that are read, most of them {most_often}. With "
-        f"their reads they take {units.duration(host_ns)} of the host's time and "
+        f" Numbers that are read take {often(ops, 'operator')} to compute, mostly {most_often}. With "
+        f"their reads these take {units.duration(host_ns)} of the host's time and "
         f"{units.duration(device_ns)} of the GPU's."
     )
 

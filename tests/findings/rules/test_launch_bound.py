@@ -14,6 +14,7 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
 from stepscope.analyses.loops import Loop
+from stepscope.analyses.many_joins import ManyJoins
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.starving_phases import StarvingPhase
@@ -69,6 +70,7 @@ def advised(  # each table by its name; what is not given is quiet
         table(Loop, "loops"),
         table(CpuPause, "pauses"),
         table(ReadLoops, "reading"),
+        table(ManyJoins, "joins"),
         **(thresholds or {}),
     )
 
@@ -88,6 +90,12 @@ def test_no_graph_replaces_a_loop_that_reads_numbers() -> None:
     loop = {"loops": 10, "reads": 300, "ops": 3000, "launches": 1000, "host_ns": 50 * MS, "device_ns": MS}
     advice = assert_bounded(advised(reading=(loop,)), STEP)
     assert advice.saving.starved_ns == pytest.approx((0.5 * 0.75 * 6.9 * MS, 0.5 * 6.97 * MS))
+
+
+def test_lists_of_many_tensors_are_no_launches_that_a_graph_replaces() -> None:
+    joins = {"host_ns": 20 * MS, "before_ns": 10 * MS}  # 3 of the 10 ms of a step
+    advice = assert_bounded(advised(joins=(joins,)), STEP)
+    assert advice.saving.starved_ns == pytest.approx((0.7 * 0.75 * 6.9 * MS, 0.7 * 6.97 * MS))
 
 
 def test_python_counts_as_far_as_operators_do() -> None:

@@ -15,12 +15,14 @@ from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.launches import Launch
 from stepscope.analyses.loops import Loop
+from stepscope.analyses.many_joins import ManyJoins
 from stepscope.analyses.memory import DeviceMemory
 from stepscope.analyses.read_loops import ReadLoops
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
+from stepscope.findings._joins import joined_share
 from stepscope.findings._loops import named_loops, takes_most
 from stepscope.findings._read_loops import outside_of_read_loops
 from stepscope.findings._starvation import (
@@ -85,6 +87,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     loops: Table[Loop],
     cpu_pauses: Table[CpuPause],
     read_loops: Table[ReadLoops],
+    many_joins: Table[ManyJoins],
     *,
     least_share: float = 0.10,
     least_launches: float = 20.0,
@@ -95,9 +98,9 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     Gain: a CUDA graph is one launch, and its kernels follow each other within a microsecond.
 
     - at most: all waiting for operators, for Python between them (no more than for the operators) and for the
-      latency of launches. Compiling, data loading, operators on the CPU and loops that read one number after
-      another do not count. If the GPU waited longer than it worked, elementwise kernels and copies go as
-      well, fused into others.
+      latency of launches. Compiling, data loading, operators on the CPU, loops that read one number after
+      another and lists of hundreds of tensors do not count. If the GPU waited longer than it worked,
+      elementwise kernels and copies go as well, fused into others.
     - at least: the optimizer stays as it is, and so does the waiting after calls that synchronise. If
       something prevents CUDA graphs, each launch still costs its call and its latency.
 
@@ -113,7 +116,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
     starved = _launching(mean_step, idle_gaps, step_ops, cpu_pauses)
-    part = outside_of_read_loops(mean_step, read_loops)
+    part = max(0.0, outside_of_read_loops(mean_step, read_loops) - joined_share(mean_step, many_joins))
     low, high = _saved(starved, count, starving_phases, ready=not blockers)
     bounds = part * low, part * high
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share

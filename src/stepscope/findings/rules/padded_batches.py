@@ -1,0 +1,90 @@
+"""Batches of texts may be padded to a fixed length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepscope import units
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.launch_patterns import LaunchPattern
+from stepscope.analyses.starving_phases import StarvingPhase
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Category, Saving, rule
+from stepscope.findings._optimizers import cost_of_phase
+from stepscope.findings.claims import Claim, Time
+from stepscope.findings.fixes import fix_of
+from stepscope.findings.mean_step import MeanStep
+from stepscope.tables import Table
+
+__all__ = ["padded_batches"]
+
+_MOST = 0.75
+"""Of the GPU's work in forward and backward passes: three of four tokens are padding."""
+_SHORT = 64
+"""Shorter sequences have little to pad."""
+_LEAST_STEPS = 2
+_LOOK_UP = "aten::embedding"
+_FIX = fix_of(
+    'tokenizer(texts, padding="longest", pad_to_multiple_of=8)    # not "max_length"; truncation may stay',
+    "texts.sort(key=len)    # like lengths in a batch, then batches in any order: less padding still",
+)
+
+
+@rule(category=Category.INPUT)
+def padded_batches(
+    mean_step: MeanStep,
+    attention: Table[Attention],
+    launch_patterns: Table[LaunchPattern],
+    step_ops: Table[StepOp],
+    starving_phases: Table[StarvingPhase],
+    *,
+    least_share: float = 0.15,
+) -> Advice | None:
+    """Texts in all recorded batches have one length, and attention gets a mask for each of them.
+
+    A mask for each sequence that is as long in every step is usually there for padding to a fixed length. How
+    much of a batch is padding is not in a profile.
+
+    Gain, if batches are padded to their longest text alone:
+
+    - at most: three quarters of the GPU's work in the forward and backward pass, as where a text fills a
+      quarter of its row on average.
+    - at least: nothing, where texts are as long as that.
+    """
+    if not any(op.name == _LOOK_UP and op.phase == "forward" for op in step_ops):
+        return None
+    if (lengths := _lengths(attention)) is None:
+        return None
+    steps = [row.steps for row in launch_patterns]
+    if len(steps) != 1 or steps[0] < _LEAST_STEPS:
+        return None
+    of_tokens_ns = mean_step.busy_ns - cost_of_phase(mean_step, starving_phases).device_ns
+    saving = Saving(device_ns=(0.0, max(0.0, _MOST * of_tokens_ns)))
+    if mean_step.gain(saving).high_share < least_share:
+        return None
+    of_each = f" for each sequence of {units.count(max(lengths))} tokens" if lengths else ""
+    return Advice(
+        title="Texts may be padded to a fixed length",
+        because=f"All {units.count(steps[0])} recorded steps have inputs of the same sizes, and "
+        f"attention gets a mask{of_each}. If it hides padding, the GPU works on that, too: "
+        "print(attention_mask.float().mean()) tells which part of a batch is text.",
+        saving=saving,
+        certainty="possible",
+        fix=_FIX,
+        check="stepscope show launch_patterns: steps differ; and the step is shorter.",
+        evidence={
+            "steps": steps[0],
+            "length": max(lengths) if lengths else None,
+            "device_ns": round(of_tokens_ns),
+        },
+        claims=frozenset({Claim(Time.DEVICE)}),
+    )
+
+
+def _lengths(attention: Iterable[Attention]) -> set[int] | None:
+    """How long the sequences with a mask are, as far as that is known; None if there are none."""
+    masked = [row for row in attention if row.mask == "some"]
+    known = {row.query_length for row in masked if row.query_length and row.query_length == row.key_length}
+    if not masked or (known and max(known) < _SHORT):
+        return None
+    return known

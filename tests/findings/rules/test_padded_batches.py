@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
+
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.launch_patterns import LaunchPattern
+from stepscope.analyses.starving_phases import StarvingPhase
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice
+from stepscope.findings.rules.padded_batches import padded_batches
+
+STEP = busy_pace()
+MASKED = {"backend": "cudnn", "mask": "some", "query_length": 512, "key_length": 512}
+WHOLE = {"steps": 4, "first_step": 2, "kernels": 626}
+LOOK_UP = {"name": "aten::embedding", "phase": "forward"}
+OPTIMIZER = {"phase": "optimizer", "device_ns": 20 * MS}  # 2 of the 9 ms of a step
+
+
+def found(
+    *attention: dict[str, Any],
+    patterns: tuple[dict[str, Any], ...] = (WHOLE,),
+    look_up: dict[str, Any] = LOOK_UP,
+    **thresholds: float,
+) -> Advice | None:
+    return padded_batches(
+        STEP,
+        drawn(Attention, *attention),
+        drawn(LaunchPattern, *patterns),
+        drawn(StepOp, look_up),
+        drawn(StarvingPhase, OPTIMIZER),
+        **thresholds,
+    )
+
+
+def test_all_steps_have_one_length_and_a_mask() -> None:
+    advice = assert_bounded(found(MASKED), STEP)
+    assert advice.saving.device_ns == pytest.approx((0.0, 0.75 * (STEP.busy_ns - 2 * MS)))
+    assert "All 4 recorded steps" in advice.because
+    assert "a mask for each sequence of 512 tokens. If" in advice.because
+    assert 'padding="longest"' in advice.fix
+    assert not STEP.gain(advice.saving).is_known, "how much is padding is not in a profile"
+
+
+def test_without_shapes_the_length_is_not_known() -> None:
+    advice = assert_bounded(found(MASKED | {"query_length": None, "key_length": None}), STEP)
+    assert "gets a mask. If" in advice.because
+
+
+@pytest.mark.parametrize("mask", ["none", "shared", "causal", None])
+def test_no_mask_or_one_for_all_is_no_padding(mask: str | None) -> None:
+    assert found(MASKED | {"mask": mask}) is None
+
+
+def test_it_is_silent() -> None:
+    assert found() is None
+    assert found(MASKED, patterns=(WHOLE, WHOLE)) is None, "steps have inputs of different sizes"
+    assert found(MASKED, patterns=({**WHOLE, "steps": 1},)) is None, "one step tells nothing"
+    assert found(MASKED, look_up={"name": "aten::conv2d", "phase": "forward"}) is None, "pictures"
+    assert found(MASKED | {"query_length": 32, "key_length": 32}) is None, "short"
+    assert found(MASKED, least_share=0.9) is None

@@ -17,9 +17,8 @@ from types import ModuleType
 from typing import Any
 
 from stepscope import registry
-from stepscope.store.quick_duckdb import quick_duckdb
 
-__all__ = ["own_process", "quick_arrow", "quick_libraries"]
+__all__ = ["own_process", "quick_arrow"]
 
 _BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 _HELP = "pyarrow.vendored.docscrape"
@@ -128,20 +127,13 @@ def _function(name: str) -> Any:
     return made
 
 
-def quick_libraries() -> None:
-    """Imports what any command needs that asks a trace."""
-    quick_arrow()
-    if _is_own():
-        quick_duckdb()
-
-
 @cache
 def quick_arrow() -> None:
     """Imports pyarrow, and makes its first array, at which it looks once for pandas, while there is none.
 
     What needs pandas later still finds it: `to_pandas()` looks again.
     """
-    own = _is_own()
+    own = _process["is_own"] and not registry.has_plug_ins()
     with _one_blas_thread(), _without({"numpy"} if own else set()):
         import pyarrow as pa
 
@@ -151,15 +143,14 @@ def quick_arrow() -> None:
         pa.array([0])
 
 
-def _is_own() -> bool:
-    return _process["is_own"] and not registry.has_plug_ins()
-
-
 def _quick_parts() -> None:
     """What any command imports that opens a trace, in a process that does nothing else."""
+    from stepscope.store.quick_duckdb import quick_duckdb
+
     # pyarrow looks for it whenever it is given a number.
     sys.modules.setdefault("dateutil.relativedelta", None)  # type: ignore[arg-type]
     _import_functions()
     with _without({*_FILE_SYSTEMS, "pyarrow.dataset"}):
         import pyarrow.acero
         import pyarrow.parquet  # noqa: F401
+    quick_duckdb()

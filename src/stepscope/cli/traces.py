@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from stepscope import units
-from stepscope.cli._quick_arrow import quick_libraries
+from stepscope.cli._quick_arrow import quick_arrow
 from stepscope.cli.output import notice
 from stepscope.errors import StepscopeError
 from stepscope.records import dataclass
@@ -69,18 +69,13 @@ def open_with_progress(
     demo: bool = False,
     refresh: bool = False,
     wanted: WantedPass | None = None,
-    asked: bool = True,
 ) -> Trace:
-    """Opens the trace of a command line; of a run the pass that is wanted, and says which that is.
-
-    Whoever asks it nothing afterwards imports what reading needs.
-    """
+    """Opens the trace of a command line; of a run the pass that is wanted, and says which that is."""
     import stepscope
     from stepscope.cli.progress import ProgressLine
     from stepscope.opening import open_pass
 
-    if asked:
-        quick_libraries()
+    quick_arrow()
     if (trace is None) != demo:
         problem = "give either a trace or --demo, not both" if demo else "no trace given"
         raise StepscopeError(problem, hint="name a profile, or use --demo", exit_code=2)
@@ -104,7 +99,7 @@ def open_run_with_progress(run: Run | str | Sequence[str], where: Where) -> Many
     from stepscope.cli.progress import ProgressLine
     from stepscope.cluster.opening import open_run
 
-    quick_libraries()
+    quick_arrow()
     opened = open_run(
         run,
         engine=where.engine,

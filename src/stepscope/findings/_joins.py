@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stepscope.analyses.many_joins import ManyJoins
+    from stepscope.analyses.step_ops import StepOp
     from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
-__all__ = ["joined_share"]
+__all__ = ["joined_share", "joins_many"]
+
+_JOINS = ("aten::stack", "aten::cat")
+
+
+def joins_many(step_ops: Iterable[StepOp]) -> bool:
+    """Whether some call may join hundreds of tensors: one for each launch on average is no reason to look."""
+    return any(op.name in _JOINS and op.within is None and op.launches > op.calls for op in step_ops)
 
 
 def joined_share(mean_step: MeanStep, many_joins: Table[ManyJoins], *, lists: bool = True) -> float:

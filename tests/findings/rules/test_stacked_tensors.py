@@ -6,6 +6,7 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 
 from stepscope.analyses.many_joins import ManyJoins
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.rules.stacked_tensors import stacked_tensors
 
@@ -23,9 +24,11 @@ STACKS = {
     "device_ns": MS,
 }
 
+OP = {"name": "aten::stack", "calls": 50, "launches": 800}
 
-def found(*rows: dict[str, Any], **thresholds: float) -> Advice | None:
-    return stacked_tensors(STEP, drawn(ManyJoins, *rows), **thresholds)
+
+def found(*rows: dict[str, Any], op: dict[str, Any] = OP, **thresholds: float) -> Advice | None:
+    return stacked_tensors(STEP, drawn(StepOp, op), drawn(ManyJoins, *rows), **thresholds)
 
 
 def test_calls_and_the_lists_before_them_go() -> None:
@@ -46,5 +49,6 @@ def test_several_places_add_up() -> None:
 
 def test_it_is_silent() -> None:
     assert found() is None
+    assert found(STACKS, op=OP | {"launches": 50}) is None, "a launch for each call copies few tensors"
     assert found(STACKS | {"host_ns": 2 * MS, "before_ns": MS}) is None, "next to nothing"
     assert found(STACKS, least_share=0.9) is None

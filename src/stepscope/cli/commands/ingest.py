@@ -6,11 +6,9 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-from stepscope import memory, units
-from stepscope.cli._quick_arrow import quick_arrow
+from stepscope import units
 from stepscope.cli.output import say
 from stepscope.cli.traces import open_with_progress
-from stepscope.threads import BackgroundWorker
 
 __all__ = ["ingest"]
 
@@ -28,12 +26,7 @@ def ingest(
     With --also, which can be given several times, the store combines several files of one run.
     """
     began = time.monotonic()
-    with BackgroundWorker() as beside:
-        if memory.address_space() is None:
-            beside.run(quick_arrow)  # beside the first pieces
-        else:  # where an import fails in one thread, another gets half a module
-            quick_arrow()
-        opened = open_with_progress(trace, also=also, store=store, refresh=refresh, asked=False)
+    opened = open_with_progress(trace, also=also, store=store, refresh=refresh)
     spent = (time.monotonic() - began) * 1e9
     meta = opened.meta
     say(str(opened.folder))

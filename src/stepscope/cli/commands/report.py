@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from stepscope.cli._quick_arrow import quick_libraries
+from stepscope.cli._quick_arrow import quick_arrow
 from stepscope.cli.output import chosen, notice, show
 from stepscope.cli.signature import NameIn, Written
 from stepscope.cli.traces import (
@@ -101,7 +101,7 @@ def _on_trace(
     from stepscope.threads import BackgroundWorker
 
     thresholds = nearest_thresholds(here())
-    quick_libraries()  # before the thread: where an import fails in one thread, another gets half a module
+    quick_arrow()  # before the thread: where an import fails in one thread, another gets half a module
     with BackgroundWorker() as beside:
         beside.run(import_all)
         opened = open_with_progress(trace, also=also, store=store, demo=demo, wanted=wanted)
@@ -129,7 +129,7 @@ def _on_rank(run: Run, wanted: WantedPass, tables: Sequence[str], store: Path | 
     from stepscope.opening import report_on_run
     from stepscope.runs.choosing import choose_pass, choose_rank
 
-    quick_libraries()
+    quick_arrow()
     for note in run.notes:
         notice(note)
     chosen = choose_rank(run, wanted.rank)

@@ -22,7 +22,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
-from stepscope.findings._joins import joined_share
+from stepscope.findings._joins import joined_share, joins_many
 from stepscope.findings._loops import named_loops, takes_most
 from stepscope.findings._read_loops import outside_of_read_loops
 from stepscope.findings._starvation import (
@@ -116,7 +116,9 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
     starved = _launching(mean_step, idle_gaps, step_ops, cpu_pauses)
-    part = max(0.0, outside_of_read_loops(mean_step, read_loops) - joined_share(mean_step, many_joins))
+    part = outside_of_read_loops(mean_step, read_loops)
+    if joins_many(step_ops):
+        part = max(0.0, part - joined_share(mean_step, many_joins))
     low, high = _saved(starved, count, starving_phases, ready=not blockers)
     bounds = part * low, part * high
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from stepscope import units
 from stepscope.analyses.many_joins import ManyJoins
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
 from stepscope.findings._fewer_calls import fewer_calls
-from stepscope.findings._joins import joined_share
+from stepscope.findings._joins import joined_share, joins_many
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import fix_of
@@ -26,6 +27,7 @@ _FIX = fix_of(
 @rule(category=Category.HOST)
 def stacked_tensors(
     mean_step: MeanStep,
+    step_ops: Table[StepOp],
     many_joins: Table[ManyJoins],
     *,
     least_share: float = 0.05,
@@ -38,6 +40,8 @@ def stacked_tensors(
       them, in which the list is made, and all of their copies.
     - at least: 85 % of their part of the host's time.
     """
+    if not joins_many(step_ops):
+        return None
     host_ns = mean_step.per_step(sum(row.host_ns for row in many_joins))
     before_ns = mean_step.per_step(sum(row.before_ns for row in many_joins))
     device_ns = min(mean_step.per_step(sum(row.device_ns for row in many_joins)), mean_step.busy_ns)

@@ -45,8 +45,10 @@ def test_all_steps_have_one_length_and_a_mask() -> None:
 
 
 def test_without_shapes_the_length_is_not_known() -> None:
-    advice = assert_bounded(found(MASKED | {"query_length": None, "key_length": None}), STEP)
+    unknown = MASKED | {"query_length": None, "key_length": None}
+    advice = assert_bounded(found(unknown), STEP)
     assert "gets a mask. If" in advice.because
+    assert found(unknown | {"backend": "hand-written"}) is None, "it may be causal"
 
 
 @pytest.mark.parametrize("mask", ["none", "shared", "causal", None])

@@ -23,6 +23,8 @@ _MOST = 0.75
 _SHORT = 64
 """Shorter sequences have little to pad."""
 _LEAST_STEPS = 2
+_TOLD = ("cudnn", "memory-efficient")
+"""Torch's fused attention, which knows a causal mask by itself. Without shapes other masks may be causal."""
 _LOOK_UP = "aten::embedding"
 _FIX = fix_of(
     'tokenizer(texts, padding="longest", pad_to_multiple_of=8)    # not "max_length"; truncation may stay',
@@ -38,7 +40,7 @@ def padded_batches(
     step_ops: Table[StepOp],
     starving_phases: Table[StarvingPhase],
     *,
-    least_share: float = 0.15,
+    least_share: float = 0.10,
 ) -> Advice | None:
     """Texts in all recorded batches have one length, and attention gets a mask for each of them.
 
@@ -83,7 +85,7 @@ def padded_batches(
 
 def _lengths(attention: Iterable[Attention]) -> set[int] | None:
     """How long the sequences with a mask are, as far as that is known; None if there are none."""
-    masked = [row for row in attention if row.mask == "some"]
+    masked = [row for row in attention if row.mask == "some" and (row.query_length or row.backend in _TOLD)]
     known = {row.query_length for row in masked if row.query_length and row.query_length == row.key_length}
     if not masked or (known and max(known) < _SHORT):
         return None

@@ -96,7 +96,8 @@ def test_lists_of_many_tensors_are_no_launches_that_a_graph_replaces() -> None:
     joins = {"host_ns": 20 * MS, "before_ns": 10 * MS}  # 3 of the 10 ms of a step
     stack = {"name": "aten::stack", "phase": "forward", "calls": 50, "launches": 800}
     advice = assert_bounded(advised(joins=(joins,), ops=(OP, stack)), STEP)
-    assert advice.saving.starved_ns == pytest.approx((0.7 * 0.75 * 6.9 * MS, 0.7 * 6.97 * MS))
+    assert advice.saving.starved_ns[1] == pytest.approx(0.7 * 6.97 * MS)
+    assert "batches of other tensors each time (torch.stack)" in advice.because
 
 
 def test_python_counts_as_far_as_operators_do() -> None:

@@ -115,10 +115,11 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if takes_most(named_loops(loops, step_classes), mean_step, step_ops):
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
+    joined = joined_share(mean_step, many_joins) if joins_many(step_ops) else 0.0
+    if joined:
+        blockers.append("batches of other tensors each time (torch.stack)")
     starved = _launching(mean_step, idle_gaps, step_ops, cpu_pauses)
-    part = outside_of_read_loops(mean_step, read_loops)
-    if joins_many(step_ops):
-        part = max(0.0, part - joined_share(mean_step, many_joins))
+    part = max(0.0, outside_of_read_loops(mean_step, read_loops) - joined)
     low, high = _saved(starved, count, starving_phases, ready=not blockers)
     bounds = part * low, part * high
     share = mean_step.gain(Saving(starved_ns=bounds)).high_share

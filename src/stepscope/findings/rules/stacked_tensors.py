@@ -32,7 +32,7 @@ def stacked_tensors(
     *,
     least_share: float = 0.05,
 ) -> Advice | None:
-    """torch.stack or torch.cat puts a batch together from hundreds of tensors on the GPU.
+    """A batch is put together from hundreds of tensors on the GPU, by torch.stack or torch.cat.
 
     Gain, if they lie in one tensor from the beginning, of which one index takes a batch:
 

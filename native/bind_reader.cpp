@@ -100,7 +100,7 @@ std::vector<PyBatch> take_batches(Reader& self) {
 
 nb::dict take_dictionary(Reader& self, bool last) {
   Dictionary d = self.take_dictionary(last);
-  const auto texts = [](Texts& t) { return nb::make_tuple(to_buffer(std::move(t.offsets)), to_buffer(std::move(t.bytes))); };
+  const auto texts = [](DrainedTexts& t) { return nb::make_tuple(to_buffer(std::move(t.offsets)), to_buffer(std::move(t.bytes))); };
   nb::dict out;
   out["first_name"] = d.first_name;
   out["names"] = texts(d.names);

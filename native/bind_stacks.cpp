@@ -35,7 +35,7 @@ void bind_stacks(nb::module_& m) {
            })
       .def("texts",
            [](StackReader& self, const std::string& of) {
-             Texts& texts = of == "frames" ? self.frames : of == "commands" ? self.commands : self.events;
+             NumberedTexts& texts = of == "frames" ? self.frames : of == "commands" ? self.commands : self.events;
              auto offsets = texts.offsets;
              auto text = texts.text;
              return nb::make_tuple(to_buffer(std::move(offsets)), to_buffer(std::move(text)));

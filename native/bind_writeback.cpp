@@ -31,7 +31,7 @@ void make_writer(PyEventWriter* self, const std::vector<std::pair<std::string, C
 }
 
 // Arrow's layout of texts: one more offset than texts, into the bytes of all.
-void hold(PyEventWriter& self, Texts& texts, int64_t first, const Shorts& offsets, const Bytes& bytes) {
+void hold(PyEventWriter& self, TextPieces& texts, int64_t first, const Shorts& offsets, const Bytes& bytes) {
   const size_t rows = offsets.shape(0) ? offsets.shape(0) - 1 : 0;
   self.held.emplace_back(offsets, bytes);
   texts.add(first, offsets.data(), rows, reinterpret_cast<const char*>(bytes.data()), bytes.shape(0));

@@ -326,7 +326,7 @@ void Reader::note_repairs(unsigned repairs, int64_t offset) {
 
 // ---- handing over
 
-void Texts::take(const std::vector<std::string_view>& texts) {
+void DrainedTexts::take(const std::vector<std::string_view>& texts) {
   size_t size = 0;
   for (const std::string_view text : texts) size += text.size();
   bytes.reserve(size);

@@ -48,7 +48,7 @@ struct Damage {
 };
 
 // Texts one after the other, and where each begins: what Arrow wants.
-struct Texts {
+struct DrainedTexts {
   std::vector<uint8_t> bytes;
   std::vector<int32_t> offsets{0};
 
@@ -59,7 +59,7 @@ struct Texts {
 // The texts numbered since the last draining; skeletons come with what was counted for them.
 struct Dictionary {
   int32_t first_name = 0, first_skeleton = 0;
-  Texts names, skeletons;
+  DrainedTexts names, skeletons;
   std::vector<std::string> small;  // what phases and categories are numbers of; -1 is none
   std::vector<int32_t> phases, categories, tables;
   std::vector<int64_t> events, total;

@@ -65,7 +65,7 @@ std::vector<std::string_view> words_of(std::string_view text, size_t most) {
 
 }  // namespace
 
-int64_t Texts::number(std::string_view one) {
+int64_t NumberedTexts::number(std::string_view one) {
   one = one.substr(0, kLongestText);
   if (const auto found = known_.find(one); found != known_.end()) return found->second;
   if (text.size() + one.size() > kMostText) return 0;

@@ -11,7 +11,7 @@
 namespace stepscope {
 
 // Texts, each kept once, by their numbers.
-class Texts {
+class NumberedTexts {
  public:
   int64_t number(std::string_view text);
   std::vector<int32_t> offsets{0};
@@ -39,7 +39,7 @@ class StackReader {
   std::vector<int64_t> stack_frames;
   std::vector<int64_t> stack_offsets{0};
   // A frame is a function and the module it is in, with a 0x01 between.
-  Texts frames, commands, events;
+  NumberedTexts frames, commands, events;
   int64_t samples = 0;
   int64_t odd_lines = 0;
 

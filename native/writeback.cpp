@@ -30,13 +30,13 @@ void append_json(std::string& out, const std::string& text) { out += text.empty(
 
 // ---- texts
 
-void Texts::add(int64_t first, const int32_t* offsets, size_t rows, const char* bytes, size_t size) {
+void TextPieces::add(int64_t first, const int32_t* offsets, size_t rows, const char* bytes, size_t size) {
   if (!pieces_.empty() && first < pieces_.back().first + static_cast<int64_t>(pieces_.back().rows))
     throw std::invalid_argument("texts must be numbered upwards");
   if (rows) pieces_.push_back({first, offsets, rows, bytes, size});
 }
 
-std::string_view Texts::at(int64_t id) const {
+std::string_view TextPieces::at(int64_t id) const {
   auto it = std::upper_bound(pieces_.begin(), pieces_.end(), id, [](int64_t wanted, const Piece& p) { return wanted < p.first; });
   if (it == pieces_.begin()) throw std::out_of_range("a number without its text");
   const Piece& piece = *--it;

@@ -12,7 +12,7 @@
 namespace stepscope {
 
 // Numbered texts as they lie in Arrow files: pieces of a dictionary, numbered on from `first`.
-class Texts {
+class TextPieces {
  public:
   void add(int64_t first, const int32_t* offsets, size_t rows, const char* bytes, size_t size);
   std::string_view at(int64_t id) const;  // throws std::out_of_range for a number that has no text
@@ -53,7 +53,7 @@ class EventWriter {
   // The events as JSON, a comma and a line end before each.
   Written write(const EventColumns& columns);
 
-  Texts names, skeletons;
+  TextPieces names, skeletons;
   std::vector<std::pair<std::string, std::string>> threads;  // pid and tid as JSON
 
  private:

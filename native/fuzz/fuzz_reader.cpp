@@ -87,7 +87,7 @@ void take(Reader& reader, Said& said, bool last) {
   }
   if (!last && !reader.dictionary_full()) return;
   const Dictionary d = reader.take_dictionary(last);
-  const auto append = [](std::vector<std::string>& to, const Texts& texts) {
+  const auto append = [](std::vector<std::string>& to, const DrainedTexts& texts) {
     for (size_t i = 0; i < texts.size(); ++i) to.emplace_back(texts.bytes.begin() + texts.offsets[i], texts.bytes.begin() + texts.offsets[i + 1]);
   };
   check(d.names.size() == 0 || static_cast<size_t>(d.first_name) == said.names.size(), "names are not numbered in order");

@@ -115,7 +115,8 @@ _SIDE_BY_SIDE = LoopKind(
     """\
 weights = nn.Parameter(torch.stack([layer.weight.T for layer in layers]))    # [layers, inputs, outputs]
 y = torch.baddbmm(biases[:, None], parts, weights)    # all in one call; parts is [layers, batch, inputs]
-y = nn.Linear(inputs, layers * outputs)(x).chunk(layers, -1)    # or so, if all get the same input""",
+y = nn.Linear(inputs, layers * outputs)(x).chunk(layers, -1)    # or so, if all get the same input
+y = layer(x)    # or so, if it is the same layer for every part""",
 )
 _TENSORS = LoopKind(
     "A loop over {repeats} tensors could be one call",

@@ -39,8 +39,8 @@ def repeated_calls(
     Gain, if all repetitions become one:
 
     - at most: 1/n is left of the host's time for n repetitions, with the Python around their operators and
-      their backward pass, and 1/n of the GPU's time in kernels under 50 µs, which seldom fill it. If each
-      reads a result, the host waits for the GPU no more, and runs ahead of it.
+      all of their backward pass, and 1/n of the GPU's time in kernels under 50 µs, which seldom fill it. If
+      each reads a result, the host waits for the GPU no more, and runs ahead of it.
     - at least: some of what the host saves goes into gathering inputs (15 %), and the GPU saves time only in
       kernels under 10 µs. Nothing, if the profile does not tell whether a repetition needs the result of
       another.

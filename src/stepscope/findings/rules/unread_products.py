@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stepscope import units
 from stepscope.analyses.cut_products import CutProduct
 from stepscope.analyses.unread_products import UnreadProduct
@@ -71,20 +73,23 @@ def unread_products(
         certainty="likely",
         fix=_FIX,
         check="stepscope show unread_products: no rows.",
-        evidence={
-            "shape": main.shape,
-            "read_share": main.read_share,
-            "product_ns": main.device_ns,
-            "backward_ns": sum(row.backward_ns for row in rows),
-            "elementwise_ns": sum(row.elementwise_ns for row in rows),
-            "cut_ns": sum(row.cut_ns for row in rows),
-            "unread_ns": round(unread_ns),
-        },
+        evidence=_evidence(rows) | {"unread_ns": round(unread_ns)},
         claims=_claims(rows),
         locations=locations_of(
             (row.user_frame, f"a result of {row.shape}", ("aten::linear",)) for row in rows
         ),
     )
+
+
+def _evidence(rows: list[UnreadProduct]) -> dict[str, Any]:
+    return {
+        "shape": rows[0].shape,
+        "read_share": rows[0].read_share,
+        "product_ns": rows[0].device_ns,
+        "backward_ns": sum(row.backward_ns for row in rows),
+        "elementwise_ns": sum(row.elementwise_ns for row in rows),
+        "cut_ns": sum(row.cut_ns for row in rows),
+    }
 
 
 def _unsized(mean_step: MeanStep, row: CutProduct, least_share: float) -> Advice | None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from stepscope import units
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.summed_gradients import SummedGradients
-from stepscope.findings import Advice, Category, rule
+from stepscope.findings import Advice, Bounds, Category, rule
 from stepscope.findings._fewer_calls import fewer_calls
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import fix_of
@@ -74,8 +74,7 @@ def unused_gradients(
     added = _cleared(summed_gradients) if several else _kept(summed_gradients)
     if added is None or not added.fresh or added.steps < mean_step.steps - 1:
         return None
-    low = _SURE if added.fresh_first or added.of_a_copy else 0.0
-    high = 1.0 if added.fresh_first or added.added_first else _WEIGHTS
+    low, high = _parts(added)
     part = min(1.0, mean_step.share(mean_step.per_step(added.host_ns)))
     device_ns = min(mean_step.per_step(added.device_ns), mean_step.busy_ns)
     saving = fewer_calls(mean_step, (low * part, high * part), (low * device_ns, high * device_ns))
@@ -98,6 +97,12 @@ def unused_gradients(
         },
         claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),
     )
+
+
+def _parts(added: SummedGradients) -> Bounds:
+    """The part of the backward pass with them that goes, at least and at most."""
+    least = _SURE if added.fresh_first or added.of_a_copy else 0.0
+    return least, 1.0 if added.fresh_first or added.added_first else _WEIGHTS
 
 
 def _why(mean_step: MeanStep, added: SummedGradients, *, several: bool) -> str:

@@ -58,7 +58,7 @@ quick: develop
 	$(PYTEST) -m "not slow and not exhaustive"
 
 # The fence around SQL, on the oldest and the newest DuckDB that may be installed.
-DUCKDB := $(shell sed -n 's/.*"\(duckdb[^"]*\)".*/\1/p' pyproject.toml)
+DUCKDB := $(shell sed -n 's/.*"\(duckdb>=[^"]*\)".*/\1/p' pyproject.toml)
 DUCKDB_OLDEST := duckdb==$(shell sed -n 's/.*"duckdb>=\([0-9.]*\),.*/\1/p' pyproject.toml).*
 test-duckdbs: develop
 	@set -e; for version in "$(DUCKDB_OLDEST)" "$(DUCKDB)"; do \

@@ -24,7 +24,7 @@ from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["Attention", "attention"]
+__all__ = ["WITH_MASK", "Attention", "attention"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Attention:
 
 
 _WRITTEN_OUT = ("math", "hand-written")
-_WITH_MASK = ("cudnn", "memory-efficient")
+WITH_MASK = ("cudnn", "memory-efficient")
 """Of torch's fused ones, those that take a mask in memory."""
 _EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
 # A softmax between two batched products is attention, and so is one that is written out, as an exponential
@@ -304,7 +304,7 @@ def _masks(trace: Trace, rows: Collection[tuple[str, Sizes]]) -> dict[tuple[str,
     fused = [(backend, sizes) for backend, sizes in rows if backend not in _WRITTEN_OUT and sizes.head_dim]
     told = fused_masks(trace) if fused else {}
     found = {key: told.get(key[1]) for key in fused}
-    unsized = [key for key in rows if key[0] in _WITH_MASK and not key[1].head_dim]
+    unsized = [key for key in rows if key[0] in WITH_MASK and not key[1].head_dim]
     if unsized and converts_masks(trace):
         found |= dict.fromkeys(unsized, "some")
     return found | (_written_masks(trace) if any(backend in _WRITTEN_OUT for backend, _ in rows) else {})

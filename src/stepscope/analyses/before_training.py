@@ -40,11 +40,9 @@ _SQL = f"""
         SELECT step, arg_min(thread, start_ns) AS thread, min(start_ns) AS first_ns
         FROM called WHERE later > sequence GROUP BY step),
     known AS MATERIALIZED (
-        SELECT name_id, any_value(name) AS name,
-               any_value(regexp_full_match(name, '{_PRODUCTS}')) AS multiplies,
-               any_value(regexp_full_match(name, '{_DRAWS}')) AS draws,
-               any_value(regexp_full_match(name, '{_WRITES}')) AS writes
-        FROM ops WHERE depth = 0 GROUP BY name_id),
+        SELECT id AS name_id, text AS name, regexp_full_match(text, '{_PRODUCTS}') AS multiplies,
+               regexp_full_match(text, '{_DRAWS}') AS draws, regexp_full_match(text, '{_WRITES}') AS writes
+        FROM names),
     before AS (
         SELECT c.*, k.name, k.multiplies, k.draws, k.writes
         FROM called c JOIN first f ON f.step = c.step AND f.thread = c.thread AND c.start_ns < f.first_ns
@@ -78,7 +76,6 @@ _SQL = f"""
         "ops": (
             "event",
             "thread",
-            "name",
             "name_id",
             "start_ns",
             "dur_ns",
@@ -88,6 +85,7 @@ _SQL = f"""
         ),
         "call_sites": ("event", "step", "phase", "user_frame"),
         "call_tree": ("node", "name"),
+        "names": ("id", "text"),
     }
 )
 def before_training(trace: Trace) -> Table[BeforeTraining]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import MIDDLE_STEP
+from stepscope.analyses._products import BY_ROW, CALLED, MULTIPLIES, OPS, longest_products
 from stepscope.analyses._windows import how_steps_were_found
-from stepscope.analyses.unread_products import BY_ROW, longest_products
 from stepscope.costs.precision import precision_of
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -54,13 +53,7 @@ class CutProduct:
 # As in `unread_products`, numbers of autograd tell which nodes of the backward pass belong to an operator.
 # Cuts of the same result make zeros of the same size, so those that take as long count as such.
 _SQL = f"""
-    WITH one AS ({MIDDLE_STEP}),
-    called AS (
-        SELECT o.*, s.step, s.host_end_ns,
-               lead(o.sequence IGNORE NULLS) OVER (
-                   PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
-        FROM ops o JOIN one s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
-        WHERE o.depth = 0),
+    WITH {CALLED},
     product AS (
         SELECT c.*, t.device_ns AS all_ns
         FROM called c CROSS JOIN (SELECT sum(device_once_ns) AS device_ns FROM called) t
@@ -88,7 +81,7 @@ _SQL = f"""
         SELECT sum(n.device_ns) AS device_ns, count(*) AS nodes
         FROM nodes n JOIN product p ON n.sequence >= p.sequence
             AND n.sequence < coalesce(p.later, p.sequence + 1)
-        WHERE regexp_matches(n.name, ': (Mm|Addmm|Bmm|Baddbmm|Linear)Backward')),
+        WHERE regexp_matches(n.name, '{MULTIPLIES}')),
     zeroed AS (
         SELECT n.sequence, n.device_ns, sum(o.device_once_ns) AS zeros_ns
         FROM nodes n JOIN cut c ON n.sequence >= c.sequence
@@ -121,17 +114,7 @@ _NOTHING = "The last large product may be read as a whole, or shapes were record
 @analysis(
     reads={
         "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
-        "ops": (
-            "event",
-            "thread",
-            "name",
-            "start_ns",
-            "dur_ns",
-            "depth",
-            "args",
-            "sequence",
-            "device_once_ns",
-        ),
+        "ops": OPS,
         "launches": ("event", "thread", "start_ns"),
         "device_work": ("launch", "dur_ns"),
         "kernels": ("launch", "name", "dur_ns"),

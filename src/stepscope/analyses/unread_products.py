@@ -6,22 +6,17 @@ import json
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import MIDDLE_STEP
+from stepscope.analyses._products import BY_ROW, CALLED, MULTIPLIES, OPS, longest_products
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["BY_ROW", "UnreadProduct", "longest_products", "unread_products"]
+__all__ = ["UnreadProduct", "unread_products"]
 
 _LEAST_SHARE = 0.03
 """Of the device work of a step: smaller products are not looked at."""
 _TAKES = ("aten::select", "aten::slice")
-BY_ROW = (
-    r"aten::(to|_to_copy|float|type_as|contiguous|clone|(add|sub|mul|div|neg|tanh|clamp|clip|relu|sigmoid)_?)"
-)
-"""What computes each number of its result from one number of the same row: rows that are cut off later need
-none of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +40,7 @@ class UnreadProduct:
 # Autograd numbers its nodes, and writes an operator with the number that comes next: the nodes that it adds
 # have the numbers up to that of the operator after it. A node runs in the backward pass under its number.
 _SQL = f"""
-    WITH one AS ({MIDDLE_STEP}),
-    called AS (
-        SELECT o.*, s.step,
-               lead(o.sequence IGNORE NULLS) OVER (
-                   PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS later
-        FROM ops o JOIN one s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
-        WHERE o.depth = 0),
+    WITH {CALLED},
     products AS (
         SELECT c.*, t.device_ns AS all_ns, CAST(c.args->'$."Input Dims"' AS VARCHAR) AS dims
         FROM called c CROSS JOIN (SELECT sum(device_once_ns) AS device_ns FROM called) t
@@ -74,7 +63,7 @@ _SQL = f"""
         WHERE contains(CAST(c.args->'$."Input Dims"' AS VARCHAR), concat('[', r.shape, ']'))),
     nodes AS (
         SELECT event, thread, start_ns, start_ns + dur_ns AS end_ns, sequence, device_once_ns AS device_ns,
-               regexp_matches(name, ': (Mm|Addmm|Bmm|Baddbmm|Linear)Backward') AS multiplies
+               regexp_matches(name, '{MULTIPLIES}') AS multiplies
         FROM called WHERE starts_with(name, 'autograd::engine::evaluate_function: ')),
     zeros AS (
         SELECT n.event, sum(o.device_once_ns) AS device_ns
@@ -103,29 +92,13 @@ _SQL = f"""
     ORDER BY r.device_once_ns DESC, r.start_ns
 """
 
-_LONGEST = """
-    SELECT coalesce(max(device_once_ns) FILTER (has_shapes), 0) AS with_shapes,
-           coalesce(max(device_once_ns) FILTER (NOT has_shapes), 0) AS without_shapes
-    FROM (SELECT device_once_ns, (args->'$."Input Dims"') IS NOT NULL AS has_shapes
-          FROM ops WHERE name = 'aten::linear' AND depth = 0)
-"""
 _NOTHING = "All large products are read as a whole, or shapes were not recorded."
 
 
 @analysis(
     reads={
         "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
-        "ops": (
-            "event",
-            "thread",
-            "name",
-            "start_ns",
-            "dur_ns",
-            "depth",
-            "args",
-            "sequence",
-            "device_once_ns",
-        ),
+        "ops": OPS,
         "launches": ("event", "thread", "start_ns"),
         "device_work": ("kind", "name", "launch"),
         "call_sites": ("event", "user_frame"),
@@ -145,15 +118,6 @@ def unread_products(trace: Trace) -> Table[UnreadProduct]:
     rows = [found for row in trace.rows(_SQL) if (found := _found(row))]
     nothing = [] if rows else [_NOTHING]
     return Table.of(UnreadProduct, rows, nothing + how_steps_were_found(trace))
-
-
-def longest_products(trace: Trace) -> dict[str, int]:
-    """Device time of the longest linear layer that was recorded with its shapes, and without.
-
-    To plan a question about them takes longer than to answer this one, and most traces have none.
-    """
-    found: dict[str, int] = trace.once(longest_products, lambda: trace.rows(_LONGEST)[0])
-    return found
 
 
 def _found(row: dict[str, Any]) -> UnreadProduct | None:

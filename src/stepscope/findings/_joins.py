@@ -12,20 +12,18 @@ if TYPE_CHECKING:
     from stepscope.findings.mean_step import MeanStep
     from stepscope.tables import Table
 
-__all__ = ["joined_share", "joins_many"]
+__all__ = ["joined_share"]
 
 _JOINS = ("aten::stack", "aten::cat")
 
 
-def joins_many(step_ops: Iterable[StepOp]) -> bool:
-    """Whether some call may join hundreds of tensors: one for each launch on average is no reason to look."""
-    return any(op.name in _JOINS and op.within is None and op.launches > op.calls for op in step_ops)
-
-
-def joined_share(mean_step: MeanStep, many_joins: Table[ManyJoins], *, lists: bool = True) -> float:
+def joined_share(mean_step: MeanStep, step_ops: Iterable[StepOp], many_joins: Table[ManyJoins]) -> float:
     """The part of a step that the host takes for such calls, and to make the lists before them.
 
-    No CUDA graph replaces them: each time other tensors are put together.
+    No CUDA graph replaces them: each time other tensors are put together. Where each of them launches once,
+    the table is not looked into.
     """
-    ns = sum(row.host_ns + (row.before_ns if lists else 0) for row in many_joins)
+    if not any(op.name in _JOINS and op.within is None and op.launches > op.calls for op in step_ops):
+        return 0.0
+    ns = sum(row.host_ns + row.before_ns for row in many_joins)
     return min(1.0, mean_step.share(mean_step.per_step(ns)))

@@ -47,8 +47,6 @@ _VIEWS = re.compile(
     r"|contiguous|alias|detach)"
 )
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
-_WHOLE = 8
-"""So many operators of a repetition are told by name."""
 _FOREACH = {
     f"aten::{name}"
     for name in "linalg_vector_norm norm abs neg sign exp pow sqrt add sub mul div lerp".split()  # noqa: SIM905
@@ -303,7 +301,8 @@ def _is_side_by_side(row: Loop) -> bool:
     names = row.first_ops.split(", ")
     layers = sum(bool(_ONE_LAYER.fullmatch(name)) for name in names)
     views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
-    return row.ops <= _WHOLE and layers == 1 and layers + views == len(names) and row.same_shapes is not False
+    only_views = layers == 1 and layers + views == len(names) == row.ops  # of longer ones not all are named
+    return only_views and row.same_shapes is not False
 
 
 def _goes_over_tensors(row: Loop) -> bool:

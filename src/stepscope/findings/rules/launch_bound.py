@@ -22,7 +22,7 @@ from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
-from stepscope.findings._joins import joined_share, joins_many
+from stepscope.findings._joins import joined_share
 from stepscope.findings._loops import named_loops, takes_most
 from stepscope.findings._read_loops import outside_of_read_loops
 from stepscope.findings._starvation import (
@@ -115,7 +115,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if takes_most(named_loops(loops, step_classes), mean_step, step_ops):
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
-    joined = joined_share(mean_step, many_joins) if joins_many(step_ops) else 0.0
+    joined = joined_share(mean_step, step_ops, many_joins)
     if joined:
         blockers.append("batches of other tensors each time (torch.stack)")
     starved = _launching(mean_step, idle_gaps, step_ops, cpu_pauses)
@@ -126,9 +126,8 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if share < least_share or bounds[1] > most_starved_ns * count.launches:
         return None
     saving = Saving(starved_ns=bounds, device_ns=(0.0, _fused_ns(mean_step, kernel_families)))
-    advice = _advice(
-        mean_step, count, blockers, saving, _fix(mean_step, facts, blockers, starving_phases, memory)
-    )
+    fix = _fix(mean_step, facts, blockers, starving_phases, memory)
+    advice = _advice(mean_step, count, blockers, saving, fix)
     return replace(advice, locations=_places(mean_step, step_ops))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepscope import units
-from stepscope.analyses.attention import Attention
+from stepscope.analyses.attention import WITH_MASK, Attention
 from stepscope.analyses.launch_patterns import LaunchPattern
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
@@ -23,8 +23,6 @@ _MOST = 0.75
 _SHORT = 64
 """Shorter sequences have little to pad."""
 _LEAST_STEPS = 2
-_TOLD = ("cudnn", "memory-efficient")
-"""Torch's fused attention, which knows a causal mask by itself. Without shapes other masks may be causal."""
 _LOOK_UP = "aten::embedding"
 _FIX = fix_of(
     'tokenizer(texts, padding="longest", pad_to_multiple_of=8)    # not "max_length"; truncation may stay',
@@ -85,7 +83,10 @@ def padded_batches(
 
 def _lengths(attention: Iterable[Attention]) -> set[int] | None:
     """How long the sequences with a mask are, as far as that is known; None if there are none."""
-    masked = [row for row in attention if row.mask == "some" and (row.query_length or row.backend in _TOLD)]
+    # Torch's fused ones know a causal mask by themselves; of others a mask without shapes may be causal.
+    masked = [
+        row for row in attention if row.mask == "some" and (row.query_length or row.backend in WITH_MASK)
+    ]
     known = {row.query_length for row in masked if row.query_length and row.query_length == row.key_length}
     if not masked or (known and max(known) < _SHORT):
         return None

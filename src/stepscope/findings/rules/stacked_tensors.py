@@ -7,7 +7,7 @@ from stepscope.analyses.many_joins import ManyJoins
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
 from stepscope.findings._fewer_calls import fewer_calls
-from stepscope.findings._joins import joined_share, joins_many
+from stepscope.findings._joins import joined_share
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import fix_of
@@ -40,14 +40,15 @@ def stacked_tensors(
       them, in which the list is made, and all of their copies.
     - at least: 85 % of their part of the host's time.
     """
-    if not joins_many(step_ops):
+    most = joined_share(mean_step, step_ops, many_joins)
+    if not most:
         return None
     host_ns = mean_step.per_step(sum(row.host_ns for row in many_joins))
     before_ns = mean_step.per_step(sum(row.before_ns for row in many_joins))
     device_ns = min(mean_step.per_step(sum(row.device_ns for row in many_joins)), mean_step.busy_ns)
-    least, most = (joined_share(mean_step, many_joins, lists=lists) for lists in (False, True))
-    saving = fewer_calls(mean_step, (_LEAST * least, most), (0.0, device_ns))
-    if not host_ns or mean_step.gain(saving).high_share < least_share:
+    least = _LEAST * min(1.0, mean_step.share(host_ns))
+    saving = fewer_calls(mean_step, (least, most), (0.0, device_ns))
+    if mean_step.gain(saving).high_share < least_share:
         return None
     calls = mean_step.per_step(sum(row.calls for row in many_joins))
     each = sum(row.tensors for row in many_joins) / sum(row.calls for row in many_joins)

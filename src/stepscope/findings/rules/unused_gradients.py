@@ -49,15 +49,13 @@ def unused_gradients(
     are. In a step with one backward pass and one update, it adds only to gradients that nobody clears. In a
     step with several, gradients that are added in one pass and fresh in the next were cleared in between.
 
-    Gain, if the gradients that are used come first in the backward pass: the rest of it goes.
+    Gain, if the gradients that are used come first in the backward pass, or the others belong to a copy of
+    the model, such as a reference or a teacher: the part with the others goes.
 
     - at most: all of its work on the host and on the GPU.
     - at least: nine tenths of that.
 
-    The same if they belong to a copy of the model, such as a reference or a teacher: all of its work goes.
-
-    Gain, if the gradients that are not used come first: gradients may have to pass through these layers, or
-    nothing else may need them.
+    Gain, if the gradients that are not used come first: others may have to pass through these layers.
 
     - at most: all of that work.
     - at least: nothing.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
@@ -92,6 +91,8 @@ def keep_little() -> None:
     """
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("DUCKDB_JE_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
+    import ctypes
+
     with suppress(AttributeError):  # not every C library has it
         adjust = ctypes.CDLL(None).mallopt
         adjust(_ARENAS, 2)
@@ -101,6 +102,8 @@ def keep_little() -> None:
 
 def release_freed() -> None:
     """Gives the machine back what was freed here: pyarrow and the C library keep it for later."""
+    import ctypes
+
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()

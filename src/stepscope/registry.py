@@ -7,8 +7,6 @@ Some folders of this package hold plug-ins. `manifest.json` lists their names an
 
 from __future__ import annotations
 
-import ast
-import difflib
 import importlib
 import json
 import keyword
@@ -153,6 +151,8 @@ def _names_plug_ins(folder: Path) -> bool:
 
 def _unknown(folders: Sequence[str], name: str) -> StepscopeError:
     known = [known for folder in folders for known, _ in names(folder, installed=True)]
+    import difflib
+
     close = difflib.get_close_matches(name, known, n=1)
     if close:
         hint = f"did you mean {close[0]}?"
@@ -163,6 +163,8 @@ def _unknown(folders: Sequence[str], name: str) -> StepscopeError:
 
 def _first_line(path: Path) -> str:
     """The first line of the docstring of the function that is named like its file."""
+    import ast
+
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name == path.stem:
             docstring = ast.get_docstring(node)

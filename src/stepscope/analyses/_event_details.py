@@ -5,7 +5,6 @@ What needs a table that is made at first use waits until it is there, or is aske
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyses._event_rows import (
@@ -20,6 +19,7 @@ from stepscope.analyses._event_rows import (
     row_at,
 )
 from stepscope.analyses._kernel_limits import limits_of
+from stepscope.patterns import late_pattern
 from stepscope.store.phases import PHASES, is_user_frame, own_phases
 from stepscope.store.places import HOST_EVENTS, HOST_TABLES, places_of
 
@@ -33,7 +33,7 @@ _DEEPEST = 100
 _MANY_ROWS = 1_000_000
 """In a table of so many rows to look at all of one name takes longer than a click should."""
 _MANY_INSIDE = 300_000
-_FRAME = re.compile(r"(.+)\((\d+)\): (.+)")
+_FRAME = late_pattern(r"(.+)\((\d+)\): (.+)")
 _FIRST_LOOK_NS = 20_000_000
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from stepscope.patterns import late_pattern
 from stepscope.schema import COMMUNICATION_KERNEL, COPIES, KERNELS, STORED
 from stepscope.store.places import places_of
 
@@ -26,7 +27,7 @@ _KINDS = {
     "annotations": "annotation",
     "memory_events": "memory",
 }
-_COMMUNICATES = re.compile(COMMUNICATION_KERNEL, re.IGNORECASE)
+_COMMUNICATES = late_pattern(COMMUNICATION_KERNEL, re.IGNORECASE)
 _LARGEST = 1 << 53
 """Above this a script cannot hold a whole number."""
 _DEEPEST = 40

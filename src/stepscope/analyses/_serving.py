@@ -13,18 +13,19 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = ["Load", "load_of", "together"]
 
 Count = int | None
 
-_VLLM = re.compile(r"execute_(?:\d+_)?context_(\d+)\(([^)]*)\)_generation_(\d+)\(([^)]*)\)")
-_VLLM_OLD = re.compile(r"execute_new_(\d+)_cached_(\d+)")
-_SGLANG = re.compile(r"step\[([A-Z_0-9]+)( .*)?\]")
-_ATOM = re.compile(r"(?:eager_)?(prefill|decode)\[(.*)\]")
-_FIELD = re.compile(r"(\w+)=(\d+)")
-_CONTEXTS = re.compile(r"ctx=(?:(\d+)|\[([\d, ]*)\](?!\.))")
+_VLLM = late_pattern(r"execute_(?:\d+_)?context_(\d+)\(([^)]*)\)_generation_(\d+)\(([^)]*)\)")
+_VLLM_OLD = late_pattern(r"execute_new_(\d+)_cached_(\d+)")
+_SGLANG = late_pattern(r"step\[([A-Z_0-9]+)( .*)?\]")
+_ATOM = late_pattern(r"(?:eager_)?(prefill|decode)\[(.*)\]")
+_FIELD = late_pattern(r"(\w+)=(\d+)")
+_CONTEXTS = late_pattern(r"ctx=(?:(\d+)|\[([\d, ]*)\](?!\.))")
 _SGLANG_KINDS = {
     "EXTEND": "prefill",
     "SPLIT_PREFILL": "prefill",

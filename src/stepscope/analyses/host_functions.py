@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import field
 from statistics import median_low
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from stepscope import _native
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import how_steps_were_found, windows_of_steps
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.simulation.recording_cost import DOUBT, FRAMES_SHARE, RECORDING_READS, Moment
 from stepscope.simulation.simulator import recording_moment_of
@@ -38,12 +38,12 @@ _PART = 0.2
 _FRAME_NS = 500
 """What recording a call adds on a host of speed 1, in code that only calls Python functions: half of
 what a frame around operators costs."""
-_LINE = re.compile(r"\(\d+\)")
+_LINE = late_pattern(r"\(\d+\)")
 _ROWS = 8
 _LAUNCH_SHARE = 0.25
 """What launches more than this part of all work is the step, or the forward pass."""
 # Functions that only call others, by how they are named: they say little about what is done.
-_WRAPPER = re.compile(
+_WRAPPER = late_pattern(
     r"^<|: (__\w+__|<\w+>|_?wrap\w*|inner\w*|_fn|new_func|fetch|_next_data|decorat\w+|_?call\w*_impl)$"
     r"|^torch/|^threading\.py|^contextlib\.py|^functools\.py|(^|/)stepscope/capture/hooks\.py"
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses._work_families import WORK, WORK_READS, family_of_group, work_groups
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -21,7 +21,7 @@ ENDS = (*ANCHORS, "optimizer")
 """All families of kernels that end a chain."""
 JOINS = ("elementwise", "normalisation", "reduction")
 """Families that a compiler fuses into one kernel."""
-FUSED = re.compile(r"^triton_")
+FUSED = late_pattern(r"^triton_")
 """Kernels of Inductor: these are fused already."""
 LEAST_KERNEL_NS = 5_000
 """A shorter kernel takes the same time, however little it moves."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.launches import SHORT_NS
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.columns import view
 from stepscope.store.trace import Trace
@@ -41,7 +41,7 @@ _NO_LAUNCHES = {
     "short_ns": 0,
     "inputs": 0,
 }
-_OF_LAYERS = re.compile(r"aten::\w*(norm|conv\d|attention|softmax|rsqrt)")
+_OF_LAYERS = late_pattern(r"aten::\w*(norm|conv\d|attention|softmax|rsqrt)")
 _MOSTLY = 0.5
 """Part of a repetition that its layers take, if it is a network."""
 _SAME = 0.9
@@ -88,8 +88,10 @@ class Loop:
 
 _LOOK_UP = "aten::embedding"
 # Operators that choose rows, and those that compute what to choose from.
-_CHOICE = re.compile(r"aten::(argmax|argmin|multinomial|topk|sort|argsort|nonzero|randint|randperm|max|min)$")
-_PRODUCT = re.compile(r"aten::(linear|addmm|mm|bmm|baddbmm|matmul|einsum|conv\d?d?|scaled_dot_product)")
+_CHOICE = late_pattern(
+    r"aten::(argmax|argmin|multinomial|topk|sort|argsort|nonzero|randint|randperm|max|min)$"
+)
+_PRODUCT = late_pattern(r"aten::(linear|addmm|mm|bmm|baddbmm|matmul|einsum|conv\d?d?|scaled_dot_product)")
 # What an optimizer, a loader and autograd do in their loops has findings of its own.
 _CALLED = f"""
     WITH one AS ({MIDDLE_STEP}),

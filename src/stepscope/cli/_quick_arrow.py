@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -32,7 +31,7 @@ def own_process() -> None:
     _process["is_own"] = True
 
 
-class _Hidden(MetaPathFinder):
+class _Hidden:
     def __init__(self, names: set[str]) -> None:
         self.names = names
 

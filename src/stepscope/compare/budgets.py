@@ -12,6 +12,7 @@ from stepscope import registry, units
 from stepscope.compare import Side
 from stepscope.errors import StepscopeError
 from stepscope.findings.thresholds import found_above, toml_of
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = ["FIGURES", "GROUPS", "Budget", "Figure", "budget_of", "budgets_in", "nearest_budgets"]
@@ -79,11 +80,11 @@ _UNITS: dict[Kind, dict[str, float]] = {
     },
     "number": {"": 1},
 }  # fmt: skip
-_LIMIT = re.compile(r"(?P<name>[\w-]+)\s*(?P<sign><=|>=|<|>|=)\s*(?P<limit>.+)")
-_VALUE = re.compile(
+_LIMIT = late_pattern(r"(?P<name>[\w-]+)\s*(?P<sign><=|>=|<|>|=)\s*(?P<limit>.+)")
+_VALUE = late_pattern(
     r"(?P<move>[+\-−]?)\s*(?P<number>\d[\d_,]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\s*(?P<unit>%|[a-zA-Zµ]*)"
 )
-_FINDING = re.compile(r"finding\s+(?P<id>[\w-]+)\s*(?P<sign><=|=)\s*(?P<severity>\w+)")
+_FINDING = late_pattern(r"finding\s+(?P<id>[\w-]+)\s*(?P<sign><=|=)\s*(?P<severity>\w+)")
 _EXAMPLE = (
     "write it like: step_time < +3 %, utilization >= 0.8, peak_memory <= 70 GiB, finding scalar-reads = none"
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -20,6 +19,7 @@ from stepscope.findings import Finding
 from stepscope.findings.build import build_report
 from stepscope.findings.report import Report
 from stepscope.findings.thresholds import Thresholds
+from stepscope.patterns import late_pattern
 from stepscope.store.trace import Trace
 from stepscope.streams import Progress
 from stepscope.tables import Table
@@ -27,7 +27,7 @@ from stepscope.tables import Table
 __all__ = ["compare", "names_of"]
 
 _TABLES = ("steps_by_any", "step_costs", "phases", "starving_ops", "throughput", "step_classes", *COMPARED)
-_ENDING = re.compile(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$")
+_ENDING = late_pattern(r"(\.pt)?(\.trace)?\.json(\.gz|\.zst)?$")
 _DIVIDING = ("step_costs", "phases", "starving_ops")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from stepscope.compare import State
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = ["KernelCost", "Match", "matched"]
@@ -33,8 +34,8 @@ class Match:
     after: tuple[KernelCost, ...]
 
 
-_CHIPS = re.compile(r"sm_?\d+[a-z]?|volta|turing|ampere|ada|hopper|blackwell|gfx\w+", re.IGNORECASE)
-_NUMBERS = re.compile(r"\d+")
+_CHIPS = late_pattern(r"sm_?\d+[a-z]?|volta|turing|ampere|ada|hopper|blackwell|gfx\w+", re.IGNORECASE)
+_NUMBERS = late_pattern(r"\d+")
 
 
 def matched(before: Iterable[KernelCost], after: Iterable[KernelCost]) -> list[Match]:

@@ -6,6 +6,7 @@ import functools
 import re
 
 from stepscope.costs.precision import operands
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = ["UNKNOWN_BACKEND", "Sizes", "backend_of", "is_backward", "product_sizes", "sizes_of"]
@@ -28,9 +29,9 @@ _BY_KERNEL = (
     ("flex", r"flex_attention"),
     ("flash", r"flash|fmha|attn_(fwd|bwd)|bwd_kernel_d[kqv]|bwd_preprocess|(^|[^a-z])mha_(fwd|bwd)"),
 )
-_BACKWARD = re.compile(r"bwd|backward|bprop|fmha_cutlassB|Bwd")
+_BACKWARD = late_pattern(r"bwd|backward|bprop|fmha_cutlassB|Bwd")
 # Sizes as (batch, length, heads, head) or (batch, heads, length, head).
-_LENGTH_FIRST = re.compile(r"_(flash|efficient)_attention_(forward|backward)|flash_attn")
+_LENGTH_FIRST = late_pattern(r"_(flash|efficient)_attention_(forward|backward)|flash_attn")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import re
 
+from stepscope.patterns import late_pattern
+
 __all__ = ["FAMILIES", "family_of"]
 
 FAMILIES = (
@@ -37,9 +39,9 @@ def _patterns(*kinds: tuple[str, ...]) -> Patterns:
 
 # Inductor names a kernel by what it does (poi, red, per, for, tem) and by all operators it stems from:
 # `bmm` in the name of a pointwise kernel means the neighbour of a bmm, never the bmm.
-_INDUCTOR = re.compile(r"^triton_(poi|red|per|for|tem|mm|bmm)_(?:fused_)?(.*?)_?\d*$")
+_INDUCTOR = late_pattern(r"^triton_(poi|red|per|for|tem|mm|bmm)_(?:fused_)?(.*?)_?\d*$")
 _MOVES = "_?(?:(?:to_)?copy|clone|cat|stack|permute|transpose|expand|slice|t|(?:un|unsafe_)?(?:squeeze|view))"
-_ONLY_MOVES = re.compile(rf"{_MOVES}(?:_{_MOVES})*")
+_ONLY_MOVES = late_pattern(rf"{_MOVES}(?:_{_MOVES})*")
 _FUSED = _patterns(("normalisation", r"(layer|batch|group|instance|rms)_norm", "mean.*rsqrt", "rsqrt.*mean"))
 _TEMPLATES = _patterns(("attention", "attention", "sdpa"), ("convolution", "conv"))
 
@@ -129,7 +131,7 @@ _BY_OP = _patterns(
         "dropout",
     ),
 )  # fmt: skip
-_PART_OF_CONVOLUTION = re.compile(r"conv(?!ert)", re.IGNORECASE)
+_PART_OF_CONVOLUTION = late_pattern(r"conv(?!ert)", re.IGNORECASE)
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = ["ALIGNMENT", "UNKNOWN", "Used", "is_misaligned", "is_side_kernel", "operands", "precision_of"]
@@ -28,10 +29,10 @@ _CUDNN_16 = "cuDNN calls fp16 and bf16 alike, and no input types were recorded (
 
 # Code of the first operand in the names of cuBLAS' nvjet kernels, as in tst: bf16, fp32 sums, bf16. They run
 # on tensor cores, so fp32 is tf32 there.
-_NVJET = re.compile(r"nvjet_(?:sm\d+_)?([a-z])")
+_NVJET = late_pattern(r"nvjet_(?:sm\d+_)?([a-z])")
 _NVJET_TYPES = {"t": "bf16", "h": "fp16", "q": "fp8", "o": "fp4", "s": "tf32"}
 # Data types of a Tensile kernel (rocBLAS, hipBLASLt), as in BBS: two operands and the sums.
-_TENSILE = re.compile(r"^Cijk_[A-Z][a-z]+_[A-Z][a-z]+_([A-Za-z0-9]+)_")
+_TENSILE = late_pattern(r"^Cijk_[A-Z][a-z]+_[A-Z][a-z]+_([A-Za-z0-9]+)_")
 _TENSILE_TYPES = (
     ("fp8", r"[FB]8"),
     ("int8", r"I8|4xi8"),
@@ -65,7 +66,7 @@ _INPUTS = {
     "c10::complex<double>": "fp64",
 }
 # Kernels that prepare or gather up for another one; their own types say nothing about the product.
-_SIDE = re.compile(
+_SIDE = late_pattern(
     r"splitK_?reduce|ReduceSplitK|reduce_wgrad|compute\w*Offsets|init_device_workspace|scal_kernel|globalKernel"
     r"|winograd\w*::|generateWinogradTiles|fft2d_|_finalize_matmul|reduce_segments|combine|merge_attn"
     r"|dot_do_o|convert_dq|bwd_?preprocess|bwd_?postprocess",

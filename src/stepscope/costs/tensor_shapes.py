@@ -7,6 +7,7 @@ import re
 from math import prod
 from typing import Any
 
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = ["Inputs", "Tensor", "UnknownCostError", "element_bytes", "inputs_of"]
@@ -31,11 +32,11 @@ _BYTES = {
     "c10::complex<c10::Half>": 4,
     "c10::Float4_e2m1fn_x2": 1,
 }
-_EIGHT_BITS = re.compile(r"c10::(Float8_|q?u?int8)", re.IGNORECASE)
+_EIGHT_BITS = late_pattern(r"c10::(Float8_|q?u?int8)", re.IGNORECASE)
 _SCALAR_TYPES = {0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 11: 1, 15: 2}
 """Bytes of an element by torch's number of a type, as a `dtype` argument is recorded."""
 
-_IN_LISTS = re.compile(r"OpaqueType<(\d+)u?>|(c10::BFloat16|c10::Half|double|float)")
+_IN_LISTS = late_pattern(r"OpaqueType<(\d+)u?>|(c10::BFloat16|c10::Half|double|float)")
 """How kernels over lists of tensors name the type of their elements; a profile does not record it."""
 
 

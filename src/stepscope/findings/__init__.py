@@ -10,13 +10,13 @@ are thresholds, which a user may set. It returns an `Advice`, or None where ther
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from enum import StrEnum
 from typing import Any, Literal, Protocol, cast
 
 from stepscope.findings.claims import Claim
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = [
@@ -204,7 +204,7 @@ class Rule(Protocol):
         """What it says of these tables; None where there is nothing to say."""
 
 
-_BY = re.compile(r"(\w+?)_by_(\w+)")
+_BY = late_pattern(r"(\w+?)_by_(\w+)")
 
 
 def rule(
@@ -252,7 +252,7 @@ def analysis_of(name: str) -> tuple[str, dict[str, str]]:
     return (found[1], {"by": found[2]}) if found else (name, {})
 
 
-_FRAME = re.compile(r"(.+)\((\d+)\): (.+)")
+_FRAME = late_pattern(r"(.+)\((\d+)\): (.+)")
 Called = tuple[str | None, str] | tuple[str | None, str, Iterable[str | None]]
 """A frame as the profiler names it, a note, and the operators that it is about."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 from stepscope import units
 from stepscope.costs.collectives import UNKNOWN, kind_of_operation
 from stepscope.findings._phrases import times
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ ACCUMULATES = "autograd::engine::evaluate_function: torch::autograd::AccumulateG
 """The autograd node whose hooks run the reducer of DistributedDataParallel."""
 # Operators of torch.distributed are c10d::allreduce_, c10d::_allgather_base_, c10d::alltoall_base_ …; the
 # functional ones, which compilers see, are _c10d_functional::all_reduce and so on.
-_OPERATOR = re.compile(r"_?c10d(_functional)?::")
+_OPERATOR = late_pattern(r"_?c10d(_functional)?::")
 LATENCY_NS = 50_000
 """What a collective takes on one machine however small it is, with room: 10 to 50 µs are usual."""
 FAR_SLOWER = 10.0

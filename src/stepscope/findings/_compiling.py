@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ __all__ = [
 
 # How torch marks a run of compiled code, the graphs that inductor made for it, autograd's names for forward
 # and backward of one, and the search for a version whose guards hold, which precedes a run.
-_REGION = re.compile(r"Torch-Compiled Region")
-_GRAPH = re.compile(r"## Call CompiledFxGraph")
+_REGION = late_pattern(r"Torch-Compiled Region")
+_GRAPH = late_pattern(r"## Call CompiledFxGraph")
 _HALVES = ("CompiledFunction", "CompiledFunctionBackward")
 _LOOKUP = "TorchDynamo Cache Lookup"
 # How torch marks compiling; it may be inside a run.
-_COMPILER = re.compile(
+_COMPILER = late_pattern(
     r"dynamo|entire_(frame|backward)_compile|(backend|inductor)_compile|.* \(dynamo_timed\)"
 )
 # Kernels that inductor generates, and operators that it calls directly, if torch does not mark graphs.
-_GENERATED = re.compile(
+_GENERATED = late_pattern(
     r"triton_|aten::(mm|addmm|bmm|baddbmm|_int_mm|_scaled_mm|convolution|_scaled_dot_product|sort|topk|cumsum)"
 )
 RECURRING_STEPS = 3

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from stepscope.patterns import late_pattern
+
 if TYPE_CHECKING:
     from stepscope.analyses.attention import Attention
     from stepscope.analyses.iterations import Iteration
@@ -27,7 +29,7 @@ LATENCY_NS = 10_000
 """Kernels that are shorter on average may be limited by latency."""
 _NARROW = ("bf16", "fp16", "fp8", "int8", "fp4", "mxfp4")
 # Latent attention: all heads share one key, so it computes as much as a product with hundreds of rows.
-_LATENT = re.compile(r"mla|latent", re.IGNORECASE)
+_LATENT = late_pattern(r"mla|latent", re.IGNORECASE)
 
 
 def decoded_tokens(tables: Mapping[str, Table[Any]]) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Bounds, Saving
 from stepscope.findings._waits import of_shares
 from stepscope.findings.mean_step import Length
+from stepscope.patterns import late_pattern
 
 if TYPE_CHECKING:
     from stepscope.analyses.step_ops import StepOp
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 __all__ = ["called_as", "fewer_calls", "host_part", "run_ahead", "with_their_calls"]
 
 # How torch names the autograd node of an operator: MulBackward0 for aten::mul.
-_GRADIENT = re.compile(r"autograd::engine::evaluate_function: (\w+?)Backward\d+")
-_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_GRADIENT = late_pattern(r"autograd::engine::evaluate_function: (\w+?)Backward\d+")
+_WORD = late_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def called_as(op: StepOp) -> str | None:

@@ -12,6 +12,7 @@ from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings._waits import of_shares
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import Length
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -169,13 +170,13 @@ if step % 100 == 0: work()    # not in every step, or once before the loop
 {_ASIDE}""",
 )
 # What waits for other threads, processes and machines does no work of its own.
-_WAITS = re.compile(
+_WAITS = late_pattern(
     r"^(threading|queue|selectors|socket|asyncio|concurrent|multiprocessing)(\.py|/)"
     r"|^<built-in (method|function) (acquire|poll|select|recv\w*|wait\w*|run_backward)\b"
 )
-_NAMELESS = re.compile(r"^(<|torch/|triton/|nn\.Module|.*/torchinductor_)")
-_FRAME = re.compile(r"(.+)\(\d+\): (.+)")
-_BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)")
+_NAMELESS = late_pattern(r"^(<|torch/|triton/|nn\.Module|.*/torchinductor_)")
+_FRAME = late_pattern(r"(.+)\(\d+\): (.+)")
+_BUILT_IN = late_pattern(r"<built-in (?:method|function) (\w+)")
 
 
 @dataclass(frozen=True, slots=True)

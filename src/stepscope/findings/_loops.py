@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from stepscope import units
 from stepscope.findings import Location, locations_of
 from stepscope.findings.fixes import Change, FixLine, line
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ _READS = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"}
 _CHOOSES = {"aten::nonzero", "aten::masked_select"}
 _MAKES = {"aten::lift_fresh"}
 """Tensors made from lists: rules about copies say it."""
-_ONE_LAYER = re.compile(r"aten::(linear|conv[123]d)")
-_VIEWS = re.compile(
+_ONE_LAYER = late_pattern(r"aten::(linear|conv[123]d)")
+_VIEWS = late_pattern(
     r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
     r"|contiguous|alias|detach)"
 )
@@ -54,7 +54,7 @@ _FOREACH = {
 """Operators that torch also has for a list of tensors."""
 _MOST_FOREACH = 3
 _NAMED = 3
-_IN_PLACE = re.compile(r"aten::_?[a-z0-9][a-z0-9_]*_(?<!__)")
+_IN_PLACE = late_pattern(r"aten::_?[a-z0-9][a-z0-9_]*_(?<!__)")
 """Not `aten::__and__`, which is `a & b`."""
 _LABELS = {"aten::detach_", "aten::requires_grad_", "aten::resolve_conj_", "aten::rename_"}
 """Operators in place that change no number: `torch.tensor(list)` calls the first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from stepscope.findings import Bounds, Saving
 from stepscope.findings._op_costs import OpCost, cost_of, waits_of
 from stepscope.findings.fixes import Change, FixLine, line
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -46,18 +46,18 @@ FOREACH = (*FUSED, "NAdam", "RAdam", "RMSprop", "Adadelta", "Adamax", "Rprop", "
 """Those that have `foreach=True`."""
 
 # torch names the range of a step `Optimizer.step#AdamW.step`.
-_RANGE = re.compile(r"Optimizer\.step#(\w+)\.step")
+_RANGE = late_pattern(r"Optimizer\.step#(\w+)\.step")
 # One call for all tensors: torch's own, and an optimizer under torch.compile.
-_ONE_CALL = re.compile(r"fused_(adam|adamw|sgd|adagrad)|^Torch-Compiled Region|^(## )?Call CompiledFxGraph")
-_FOREACH = re.compile(r"^aten::_foreach_(?!norm|zero_|copy)")
+_ONE_CALL = late_pattern(r"fused_(adam|adamw|sgd|adagrad)|^Torch-Compiled Region|^(## )?Call CompiledFxGraph")
+_FOREACH = late_pattern(r"^aten::_foreach_(?!norm|zero_|copy)")
 # Operators of torch.optim's updates, with how many tensors each reads and writes.
 _TRAFFIC = {
     "add": 3, "add_": 3, "sub": 3, "sub_": 3, "mul": 2, "mul_": 2, "div": 2, "div_": 2, "sqrt": 2, "sqrt_": 2,
     "lerp_": 3, "addcmul": 4, "addcmul_": 3, "addcdiv": 4, "addcdiv_": 4, "maximum": 3, "maximum_": 3,
     "reciprocal_": 2, "pow": 2, "neg": 2, "sign": 2, "sign_": 2,
 }  # fmt: skip
-_FILL = re.compile(r"aten::(zero_|fill_|_foreach_zero_)")
-_PLAIN = re.compile(rf"^aten::({'|'.join(_TRAFFIC)})$")
+_FILL = late_pattern(r"aten::(zero_|fill_|_foreach_zero_)")
+_PLAIN = late_pattern(rf"^aten::({'|'.join(_TRAFFIC)})$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from stepscope.findings._communication import ACCUMULATES, kind_of
 from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line
+from stepscope.patterns import late_pattern
 
 if TYPE_CHECKING:
     from stepscope.analyses.collective_kinds import CollectiveKind
@@ -27,7 +27,7 @@ MANY_LAYERS = 8
 """From this many all-reduces in forward on they are those of layers, not of a loss or a metric."""
 
 # Embedding tables that are divided among ranks: FBGEMM's operators, TorchRec's collectives.
-_EMBEDDINGS = re.compile(r"fbgemm::|All2All_(Pooled|Seq)|.*torchrec")
+_EMBEDDINGS = late_pattern(r"fbgemm::|All2All_(Pooled|Seq)|.*torchrec")
 _NO_SYNC = (
     "with model.no_sync():    # with gradient accumulation, in all micro-steps but the last\n"
     "    loss.backward()"

@@ -6,7 +6,6 @@ Shared by the rules about data types, which differ in the types they look for an
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -17,6 +16,7 @@ from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import DeviceFacts
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 __all__ = [
@@ -48,7 +48,7 @@ _LONG_NS = 10_000
 
 _WORDS = {"matmul": "matrix products", "convolution": "convolutions", "attention": "attention"}
 # ATen operators that launch these kernels themselves: matrix products, convolutions and attention.
-_HEAVY_OPS = re.compile(
+_HEAVY_OPS = late_pattern(
     r"aten::(_?(add|badd)?b?mm_?|_scaled_mm|(cudnn|miopen|mkldnn)_convolution.*|convolution_backward"
     r"|_(cudnn|miopen)_rnn|_thnn_conv2d_forward|_conv_depthwise2d|_(scaled_dot_product_)?\w+_attention\w*)"
 )

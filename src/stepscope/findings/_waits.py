@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +10,7 @@ from stepscope import units
 from stepscope.analyses.idle_gaps import SpentIn
 from stepscope.findings import Bounds, Location, Saving, locations_of
 from stepscope.findings._phrases import if_idle, often, times
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ _ASKED_BY_PROGRAM = (None, "aten::is_nonzero")
 # versions isnan(grad).any().item().
 _CHECKS = ("aten::isnan", "aten::_is_any_true", "aten::any", "aten::item", "aten::is_nonzero")
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
-_SYNCHRONISES = re.compile(r"Synchroni[sz]e")
+_SYNCHRONISES = late_pattern(r"Synchroni[sz]e")
 # Compilers time kernels, collectives wait for peers: the program did not ask for these waits.
-_NOT_ASKED = re.compile(r"^_?c10d|dynamo_timed|^nccl:|^gloo:")
+_NOT_ASKED = late_pattern(r"^_?c10d|dynamo_timed|^nccl:|^gloo:")
 LARGE_BYTES = 1 << 20
 _BEYOND_SIMULATION = 2.0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from stepscope.findings import Saving
 from stepscope.findings._communication import buffers_broadcast
 from stepscope.findings._op_costs import cost_of, part_of, python_beside, waits_of
 from stepscope.findings._optimizers import merged_device_ns, turns_of
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -29,17 +29,17 @@ TOLERANCE = 0.1
 
 # Arithmetic that torch also has for lists of tensors (torch._foreach_…). Only operators in place show that a
 # loop updates something.
-_IN_PLACE = re.compile(
+_IN_PLACE = late_pattern(
     r"aten::(add|sub|mul|div|lerp|addcmul|addcdiv|copy|clamp|clamp_min|clamp_max|sqrt|pow|neg|sign|maximum)_"
 )
-_BESIDE = re.compile(r"aten::(add|sub|rsub|mul|div|lerp|addcmul|addcdiv|sqrt|pow|neg|sign|maximum)")
+_BESIDE = late_pattern(r"aten::(add|sub|rsub|mul|div|lerp|addcmul|addcdiv|sqrt|pow|neg|sign|maximum)")
 # An autograd node: MulBackward0, CopyBackwards.
-_NODE = re.compile(r"(\w+?)Backwards?\d*")
+_NODE = late_pattern(r"(\w+?)Backwards?\d*")
 # One row of a tensor: a loop that takes one for each call goes through rows, not through weights.
 _ROW = "aten::select"
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
-_NORM_NODE = re.compile(r"\w*BatchNorm\w*Backward\d*")
-_NORM = re.compile(r"aten::(batch_norm|sync_batch_norm)")
+_NORM_NODE = late_pattern(r"\w*BatchNorm\w*Backward\d*")
+_NORM = late_pattern(r"aten::(batch_norm|sync_batch_norm)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from stepscope.findings._variants import (
     Change,
 )
 from stepscope.findings.program import Program, Vendor
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ _OTHER_WORDS = (
     (r"\btensor cores\b", "matrix units"),
 )
 # What only CUDA and ROCm have, even if it is said in other words.
-_CUDA_ALONE = re.compile(r"cuda|cudnn|nccl|tf32", re.IGNORECASE)
+_CUDA_ALONE = late_pattern(r"cuda|cudnn|nccl|tf32", re.IGNORECASE)
 _DEVICES = {Vendor.INTEL: "xpu", Vendor.MTIA: "mtia"}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import reprlib
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 from stepscope import registry
 from stepscope.errors import StepscopeError
 from stepscope.findings import wanted_by
+from stepscope.patterns import late_pattern
 from stepscope.units import size
 from stepscope.writing import protect
 
@@ -24,7 +24,7 @@ Thresholds = Mapping[str, Mapping[str, Any]]
 _LARGEST = 1 << 20
 """So large a file may be: what a whole project writes down fits many times."""
 _DEEPEST = 100
-_BETWEEN_KEYS = re.compile(r"[=\[\]{},#\n]")
+_BETWEEN_KEYS = late_pattern(r"[=\[\]{},#\n]")
 
 
 def nearest_thresholds(folder: Path) -> Thresholds:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from stepscope.patterns import late_pattern
 from stepscope.present._printable import printable
 
 __all__ = ["ODD", "cell"]
 
-_FORMULA = re.compile(r"[=+\-@](?!\d*\.?\d+(?:[eE][+-]?\d+)?$)")
+_FORMULA = late_pattern(r"[=+\-@](?!\d*\.?\d+(?:[eE][+-]?\d+)?$)")
 ODD = r"^[=+\-@]|[^\p{L}\p{N}\p{P}\p{S} ]"
 """Finds, in Arrow, texts that may differ from their cell; the others need no look from Python."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator
 
+from stepscope.patterns import late_pattern
 from stepscope.present._printable import Styled, printable
 
 __all__ = ["Line", "broken", "fitted", "printed", "styled", "unbroken", "wrapped"]
@@ -14,7 +14,7 @@ Line = tuple[tuple[str, str], ...]
 """The pieces of a line, each with its style: `bold white on red`."""
 
 _NO_BREAK = "\u00a0"
-_UNITS = re.compile(r"(\d) (%|[nµm]?s|[KMGT]iB|min|h)(?!\w)")
+_UNITS = late_pattern(r"(\d) (%|[nµm]?s|[KMGT]iB|min|h)(?!\w)")
 """A number and its unit stay on one line."""
 _WIDEST = 118
 _COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")

@@ -11,19 +11,20 @@ from __future__ import annotations
 
 import re
 
+from stepscope.patterns import late_pattern
+
 __all__ = ["Styled", "WorkflowCommands", "codes", "guarded", "printable"]
 
-_ODD = re.compile("[^\n\t -~]+")
-_INVISIBLE = frozenset(
-    map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), 0x3164, *range(0xFE00, 0xFE10)])
-) | {chr(0xFFA0), *map(chr, range(0xE0100, 0xE01F0))}
+_ODD = late_pattern("[^\n\t -~]+")
+_HIDDEN = late_pattern(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
 """Letters and marks without a shape, which Python takes for printable."""
-_HIDDEN = re.compile(f"[{''.join(sorted(_INVISIBLE))}]")
 _BREAKS = frozenset("\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\u2028\u2029")
 """What begins a new line somewhere; other blanks, as the one that does not break, are harmless."""
-_OURS = re.compile("(\x1b\\[[0-9;]*[mK]|\r)")
+_OURS = late_pattern("(\x1b\\[[0-9;]*[mK]|\r)")
 """Colours, and what the progress line needs to take itself away."""
-_COMMAND = re.compile(
+_COMMAND = late_pattern(
     "^((?:[^\\S\n]|\x1b\\[[0-9;]*m)*):(?=:[A-Za-z][^\n]*::)|#(?=#(?:\\[|vso\\[|teamcity\\[))", re.MULTILINE
 )
 """What a log of GitHub, Azure or TeamCity takes for a command: `::error::`, `##[error]`, `##vso[`."""
@@ -53,7 +54,7 @@ def printable(text: str, keep: str = "") -> str:
         return text
     return "".join(
         sign
-        if (sign.isprintable() and sign not in _INVISIBLE) or sign in keep
+        if (sign.isprintable() and not _HIDDEN.match(sign)) or sign in keep
         else sign.encode("unicode_escape").decode("ascii")
         for sign in text
     )
@@ -89,7 +90,7 @@ def _seen(text: str) -> str:
 
 def _code_of(sign: str) -> str:
     blank = sign.isspace() and sign not in _BREAKS
-    return sign if blank or (sign.isprintable() and sign not in _INVISIBLE) else codes(sign)
+    return sign if blank or (sign.isprintable() and not _HIDDEN.match(sign)) else codes(sign)
 
 
 def _code(found: re.Match[str]) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+from stepscope.patterns import late_pattern
 from stepscope.present._markup import Markup, el, joined
 from stepscope.present._pieces import code
 
 __all__ = ["prose"]
 
-_HEADING = re.compile(r"(#{1,4}) +(.+)")
-_ITEM = re.compile(r"(?:[-*]|\d+\.) +(.+)")
+_HEADING = late_pattern(r"(#{1,4}) +(.+)")
+_ITEM = late_pattern(r"(?:[-*]|\d+\.) +(.+)")
 _FENCE = "```"
-_INLINE = re.compile(
+_INLINE = late_pattern(
     r"(?P<ticks>`+)(?P<code>.+?)(?P=ticks)"
     r"|\*\*(?P<strong>[^*\n]+)\*\*"
     r"|(?<![\w*])\*(?P<em>[^*\s](?:[^*\n]*[^*\s])?)\*(?![\w*])"

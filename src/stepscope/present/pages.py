@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
 from typing import TYPE_CHECKING
 
+from stepscope.patterns import late_pattern
 from stepscope.present._lines import fitted
 from stepscope.present._printable import Styled, printable
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["text"]
 
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\.md[^)]*\)")
+_LINK = late_pattern(r"\[([^\]]+)\]\([^)]+\.md[^)]*\)")
 """A link to another page: its text is a name that `stepscope explain` takes."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from stepscope.errors import StepscopeError
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.runs.summary import HEAD_BYTES, is_summary, summary_facts
 from stepscope.sources import Input, reader_of
@@ -19,9 +20,9 @@ __all__ = ["Peek", "peek", "rank_in_name"]
 
 _EDGE = 1 << 18
 """How many bytes of the beginning, and of the end, are looked at."""
-_OURS = re.compile(rb'^\s*\{\s*"schema"\s*:\s*"stepscope\.')
-_PROFILE = re.compile(rb'"(traceEvents|schemaVersion|deviceProperties|ph)"\s*:')
-_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*(?=\{)')
+_OURS = late_pattern(rb'^\s*\{\s*"schema"\s*:\s*"stepscope\.')
+_PROFILE = late_pattern(rb'"(traceEvents|schemaVersion|deviceProperties|ph)"\s*:')
+_DISTRIBUTED = late_pattern(rb'"distributedInfo"\s*:\s*(?=\{)')
 _NUMBER = r'"%s"\s*:\s*"?(\d{1,7})\b'
 _NAMED = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -31,11 +32,11 @@ _NAMED = tuple(
         r"(?<![a-z0-9])r(\d{1,6})(?![a-z0-9])",
     )
 )
-_HOST = re.compile(r"(?P<host>[A-Za-z][\w.-]*?)_(?P<process>\d+)\.\d{10,20}\.pt\.trace\.json")
+_HOST = late_pattern(r"(?P<host>[A-Za-z][\w.-]*?)_(?P<process>\d+)\.\d{10,20}\.pt\.trace\.json")
 """As torch's handler for TensorBoard names files: machine, process, time."""
-_TRACE_NAME = re.compile(r"trace|profile|rank|\.json", re.IGNORECASE)
+_TRACE_NAME = late_pattern(r"trace|profile|rank|\.json", re.IGNORECASE)
 """A file that is called so should be a profile: if it is none, that is worth saying."""
-_TIME = re.compile(r"\.(\d{13,20})\.")
+_TIME = late_pattern(r"\.(\d{13,20})\.")
 
 
 PeekKind = Literal["profile", "beside", "summary", "none", "unreadable"]

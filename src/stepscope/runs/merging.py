@@ -8,7 +8,6 @@ kept as the same part of the measured step.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -22,6 +21,7 @@ from stepscope.findings.build import Judged, report_of, rule_id
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.report import NextStep, NotRun, Passes, PassFacts, Report
+from stepscope.patterns import late_pattern
 from stepscope.runs import Pass, PassName
 from stepscope.runs.choosing import ChosenRank
 from stepscope.runs.needs import SEES_MORE, needed_by_analysis
@@ -29,7 +29,7 @@ from stepscope.tables import Table
 
 __all__ = ["merged_passes", "merged_report"]
 
-_ASKS_FOR_MORE = re.compile(
+_ASKS_FOR_MORE = late_pattern(
     r"\s*Record (?:once more )?with (?:with_stack|record_shapes|profile_memory)=True[^.]*\."
 )
 """A sentence that asks for a recording which the full pass is."""

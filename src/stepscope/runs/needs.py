@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from stepscope.patterns import late_pattern
+
 __all__ = ["NEEDED", "SEES_MORE", "needed_by_analysis", "needed_by_sql"]
 
 NEEDED: Mapping[str, str] = {
@@ -48,7 +50,7 @@ _VIEWS: Mapping[str, str] = {
     "Input Dims": "shapes",
 }
 """Views, columns and arguments that a query can name."""
-_ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
+_ANALYSES = late_pattern(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 
 
 def needed_by_analysis(name: str, options: Mapping[str, Any]) -> str:

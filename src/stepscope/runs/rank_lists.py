@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+
+from stepscope.patterns import late_pattern
 
 __all__ = ["ranks_in", "ranks_text", "stride_of"]
 
 _FEW = 16
 _MOST = 1 << 20
-_PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
+_PART = late_pattern(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?")
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stepscope.errors import StepscopeError
+from stepscope.patterns import late_pattern
 from stepscope.runs import MeasuredStep, Pass, PassName, RankRecord, Run
 from stepscope.writing import protect
 
 __all__ = ["RUN_FILE", "read_run", "run_folder"]
 
 RUN_FILE = "run.json"
-_RANK_FILE = re.compile(r"rank(\d{1,6})\.json")
+_RANK_FILE = late_pattern(r"rank(\d{1,6})\.json")
 _RUN_SCHEMA = "stepscope.run/1"
 _RANK_SCHEMA = "stepscope.rank/1"
-_OURS = re.compile(rb'"schema"\s*:\s*"stepscope\.(run|rank)/')
+_OURS = late_pattern(rb'"schema"\s*:\s*"stepscope\.(run|rank)/')
 _HEAD_BYTES = 1 << 16
 _MOST_BYTES = 256 << 20
 _MOST_RANKS = 100_000

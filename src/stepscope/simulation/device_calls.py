@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import re
-
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
 __all__ = ["WAITING_CALLS", "WAITING_READS", "CallNames", "call_names"]
 
-_COPIES = re.compile(r"^(cuda|hip|cu|musa)Memcpy(?!.*(Async|Peer|DtoD|Batch))|^hipMemcpyWithStream")
-_SYNCHRONISES = re.compile(r"Synchroni[sz]e|^(ur|pi)(QueueFinish|Events?Wait)$")
+_COPIES = late_pattern(r"^(cuda|hip|cu|musa)Memcpy(?!.*(Async|Peer|DtoD|Batch))|^hipMemcpyWithStream")
+_SYNCHRONISES = late_pattern(r"Synchroni[sz]e|^(ur|pi)(QueueFinish|Events?Wait)$")
 # A plain free waits until the device has done all its work.
-_FREES = re.compile(r"^(cuda|hip|musa)(Free(Host)?|HostFree|HostUnregister)(_spt)?$|^cuMemFree(Host)?(_v2)?$")
-_ALLOCATES = re.compile(
+_FREES = late_pattern(
+    r"^(cuda|hip|musa)(Free(Host)?|HostFree|HostUnregister)(_spt)?$|^cuMemFree(Host)?(_v2)?$"
+)
+_ALLOCATES = late_pattern(
     r"^(cuda|hip|musa)(Ext)?(Malloc|Free|HostAlloc|HostMalloc|HostFree|HostRegister|HostUnregister|MemPoolTrim)"
     r"|^(cu|hip)Mem(Alloc|Free|Create|Release|Map|Unmap|SetAccess|Address(Reserve|Free)|HostAlloc|HostRegister"
     r"|HostUnregister|PoolTrim)|^zeMem(Alloc|Free)|^ur(USM\w+Alloc|USMFree)|^aclrt(Malloc|Free)"
 )
-_LAUNCHES = re.compile(r"Launch|Memcpy|Memset|^ur?Enqueue|AppendMemory(Copy|Fill)")
-_SYNCHRONISES_DEVICE = re.compile(r"^(cuda|hip|musa)DeviceSynchronize$|^cuCtxSynchronize$")
+_LAUNCHES = late_pattern(r"Launch|Memcpy|Memset|^ur?Enqueue|AppendMemory(Copy|Fill)")
+_SYNCHRONISES_DEVICE = late_pattern(r"^(cuda|hip|musa)DeviceSynchronize$|^cuCtxSynchronize$")
 
 
 @dataclass(frozen=True, slots=True)

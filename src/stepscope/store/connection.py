@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from stepscope import interrupts
 from stepscope.errors import OutOfMemoryError, StepscopeError
 from stepscope.memory import address_space, is_lack_of_memory, not_enough, share_for_database
+from stepscope.patterns import late_pattern
 from stepscope.schema import DICTIONARIES
 from stepscope.store.layout import check_place
 from stepscope.store.leftovers import spill_folder
@@ -41,8 +42,6 @@ __all__ = [
 ]
 
 _EVERY_CURSOR: dict[str, str | bool | int | float | list[str]] = {
-    # For small traces too: which of several equally frequent values is taken depends on it.
-    "threads": 2,
     # Variables of the program are no tables.
     "python_enable_replacements": False,
     # Where it guesses that few events come, it would compare each with every step.
@@ -87,7 +86,7 @@ MANY_NAMES = 200_000
 FEW_ROWS = 4096
 """To hand over so many rows one by one costs less than to plan their query once more."""
 
-_INTERRUPTED = re.compile(r"^Query interrupted$|^INTERRUPT Error|(^|: )KeyboardInterrupt:")
+_INTERRUPTED = late_pattern(r"^Query interrupted$|^INTERRUPT Error|(^|: )KeyboardInterrupt:")
 """What DuckDB and Arrow make of a KeyboardInterrupt that a signal handler raised in them."""
 
 SMALL_BYTES = 4 << 20
@@ -102,7 +101,8 @@ def connect(
 
     folder = files.folder
     check_place(folder)
-    connection = unlocked()
+    # The same on every machine: which of several equally frequent values is taken depends on it.
+    connection = unlocked(threads=1 if small else 2)
     if small:
         with suppress(duckdb.ParserException):  # a version that knows one of them by another name: slower
             connection.execute(f"SET disabled_optimizers = '{','.join(_FOR_MANY_ROWS)}'")
@@ -121,11 +121,11 @@ def connect(
     return connection
 
 
-def unlocked() -> duckdb.DuckDBPyConnection:
+def unlocked(*, threads: int = 2) -> duckdb.DuckDBPyConnection:
     """An empty database in memory, which still takes settings."""
     import duckdb
 
-    config = {**_EVERY_CURSOR, "memory_limit": f"{share_for_database()}B"}
+    config = {**_EVERY_CURSOR, "threads": threads, "memory_limit": f"{share_for_database()}B"}
     connection = duckdb.connect(":memory:", config=config)
     connection.execute("SET autoinstall_known_extensions = false; SET autoload_known_extensions = false")
     connection.execute("SET preserve_insertion_order = false")

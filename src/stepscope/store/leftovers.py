@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import re
 import shutil
 import tempfile
 import threading
@@ -19,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+
+from stepscope.patterns import late_pattern
 
 __all__ = [
     "abandoned",
@@ -34,8 +35,8 @@ __all__ = [
 OWNER = ".owner"
 PARTIAL, REMOVED = ".partial", ".removed"
 _DAY = 86400
-_SCRATCH = re.compile(r"stepscope-[0-9a-f]{12}")
-_SPILL = re.compile(r"stepscope-spill-[0-9a-f]{12}")
+_SCRATCH = late_pattern(r"stepscope-[0-9a-f]{12}")
+_SPILL = late_pattern(r"stepscope-spill-[0-9a-f]{12}")
 """What releases before this one left; it has no lock."""
 
 

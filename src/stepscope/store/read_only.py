@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope import interrupts
 from stepscope.errors import StepscopeError
+from stepscope.patterns import late_pattern
 from stepscope.store import connection as fenced
 from stepscope.store.sums import StoreFiles
 from stepscope.store.views import VIEWS
@@ -35,7 +36,7 @@ TEMPORARY = "8GiB"
 
 _VIEWS = "views"
 _VIEW_NAMES = {view.name for view in VIEWS}
-_EXPLAIN = re.compile(r"^\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
+_EXPLAIN = late_pattern(r"^\s*EXPLAIN\s+(ANALYZE\s+)?", re.IGNORECASE)
 _NODES = {
     # queries
     *("SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"),

@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from stepscope.patterns import late_pattern
 from stepscope.store.marks import LEAST_SHARE, LEAST_TIMES, Mark, numbered
 from stepscope.store.periods import graph_launches, kernel_periods
 
@@ -46,11 +47,11 @@ ITERATION = (
 )
 """Names that vLLM, SGLang and ATOM give to an iteration."""
 
-_LIBRARIES = re.compile(
+_LIBRARIES = late_pattern(
     r"^(ProfilerStep|Optimizer\.|enumerate\(Data|nccl:|gloo:|mpi:|ucc:|## |Torch-Compiled|TorchDynamo"
     r"|CompiledF|AOT|Pregraph|FSDP|DDP|DistributedDataParallel|PyTorch Profiler|Iteration Start|Memcpy|cuda)"
 )
-_PARTS = re.compile(r"layer|block|stage|bucket|chunk|micro|expert", re.IGNORECASE)
+_PARTS = late_pattern(r"layer|block|stage|bucket|chunk|micro|expert", re.IGNORECASE)
 
 
 def found_marks(trace: Trace) -> list[Mark]:

@@ -7,7 +7,6 @@ of pages and the description at the end of the file, from which a reader takes w
 from __future__ import annotations
 
 import os
-import re
 import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from stepscope.errors import StepscopeError
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Seen = TypeVar("Seen")
 
 SUMS = "sums.txt"
 _HEAD = "stepscope sums 1"
-_LINE = re.compile(r"(\S+) (\d+) ([0-9a-f]{8}) (\d+) ([0-9a-f]{8})")
+_LINE = late_pattern(r"(\S+) (\d+) ([0-9a-f]{8}) (\d+) ([0-9a-f]{8})")
 _PIECE = 1 << 20
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args, g
 
 from stepscope import interrupts, registry
 from stepscope.errors import StepscopeError
+from stepscope.patterns import late_pattern
 from stepscope.schema import DERIVED, SIDE, STORED
 from stepscope.showing import InNotebook
 from stepscope.store import connection as fenced
@@ -36,10 +37,10 @@ Row = TypeVar("Row")
 Analyst = Callable[["Trace", str], "pa.Table"]
 """Answers for the tables `analyses.NAME` of a query."""
 
-_WORDS = re.compile(r"[a-z_]+")
-_IN_STORED = re.compile(r"\bstored\.[a-z_]+")
-_STORED = re.compile(r"\bstored\w*\"?\s*\.")
-_ANALYSES = re.compile(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
+_WORDS = late_pattern(r"[a-z_]+")
+_IN_STORED = late_pattern(r"\bstored\.[a-z_]+")
+_STORED = late_pattern(r"\bstored\w*\"?\s*\.")
+_ANALYSES = late_pattern(r"\banalyses\s*\.\s*\"?(\w+)", re.IGNORECASE)
 _DERIVED = tuple(name for tables in DERIVED for name in tables.names)
 _STORED_NAMES = tuple(table.name for table in (*STORED, *SIDE))
 _TABLES_OF = {view.name: tables_of(view) for view in VIEWS}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.schema import (
     COMMUNICATION_KERNEL,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VIEWS", "View"]
 
-_STORED_NAME = re.compile(r"\bstored\.(\w+)")
+_STORED_NAME = late_pattern(r"\bstored\.(\w+)")
 _NUMBERED = ("thread", "name", "skeleton", "start_ns", "dur_ns", "event")
 
 

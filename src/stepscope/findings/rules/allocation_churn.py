@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_classes import StepClass
@@ -14,18 +12,19 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["allocation_churn"]
 
 # Operators that create or fill tensors, as a program calls them.
-_MAKING = re.compile(
+_MAKING = late_pattern(
     r"aten::((new_)?(empty|zeros|ones|full)(_like|_strided)?|arange|linspace|eye|scalar_tensor|resize_|fill_|zero_|"
     r"full)"
 )
 # zero_grad(set_to_none=False), for single tensors or for lists.
-_CLEARING = re.compile(r"aten::(zero_|fill_|_foreach_zero_)")
+_CLEARING = late_pattern(r"aten::(zero_|fill_|_foreach_zero_)")
 LEAST_GAIN = 0.01
 LEAST_CALLS = 16
 """A few tensors a step cost next to nothing."""

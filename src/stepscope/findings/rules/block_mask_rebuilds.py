@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.python_frames import PythonFrame
@@ -12,11 +10,12 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["block_mask_rebuilds"]
 
-_BUILDS = re.compile(r"torch/nn/attention/flex_attention\.py\(\d+\): create_block_mask$")
+_BUILDS = late_pattern(r"torch/nn/attention/flex_attention\.py\(\d+\): create_block_mask$")
 KINDS_OF_MASK = 2
 """Models mix up to two masks, such as a sliding window and a full one, and may need both in each step."""
 _FIX = """\

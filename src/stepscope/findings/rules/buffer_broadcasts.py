@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.step_ops import StepOp
@@ -14,6 +12,7 @@ from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["buffer_broadcasts"]
@@ -21,7 +20,7 @@ __all__ = ["buffer_broadcasts"]
 BUFFERS_OF_A_NORM = 3
 """Running mean, running variance, and the number of batches."""
 _RANGE = "DistributedDataParallel.forward"
-_NORM = re.compile(r"aten::batch_norm")
+_NORM = late_pattern(r"aten::batch_norm")
 _FLATTENED = "aten::flatten_dense_tensors"
 _FIX = """\
 model = DistributedDataParallel(model, device_ids=[local_rank], broadcast_buffers=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
@@ -12,13 +10,14 @@ from stepscope.findings._products import off_device
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["costly_draws"]
 
 _DRAWING = "aten::multinomial"
 # What torch.multinomial does only if candidates are not put back: noise for each, divided, and the largest.
-_WITHOUT_REPLACEMENT = re.compile(r"aten::(exponential_|div_?|topk|argmax)")
+_WITHOUT_REPLACEMENT = late_pattern(r"aten::(exponential_|div_?|topk|argmax)")
 _FIX = fix_of(
     "cumulative = weights.cumsum(0)    # once, if all rows have the same weights",
     "drawn = torch.searchsorted(cumulative, torch.rand(rows, n, device='cuda') * cumulative[-1])",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 
 from stepscope import units
@@ -18,13 +17,14 @@ from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["dataloader_waits"]
 
 # torch.utils.data names the range after the class of its iterator; that tells whether there are workers.
-_LOADER = re.compile(r"enumerate\((DataLoader|DataPipe)\)")
+_LOADER = late_pattern(r"enumerate\((DataLoader|DataPipe)\)")
 _WORKERS = "_MultiProcessingDataLoaderIter"
 _LOADING = """\
 loader = DataLoader(dataset, ..., num_workers={workers}, prefetch_factor=4,

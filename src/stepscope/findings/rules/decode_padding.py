@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.iterations import Iteration
 from stepscope.findings import Advice, Category, NotKnown, Saving, rule
@@ -12,12 +10,13 @@ from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["decode_padding"]
 
 # ATOM writes the requests and the size of the graph into the name: decode[bs=5/8 tok=5 …].
-_PADDED = re.compile(r"decode\[bs=(\d+)/(\d+)\b")
+_PADDED = late_pattern(r"decode\[bs=(\d+)/(\d+)\b")
 _FIX = "--cudagraph-capture-sizes {sizes}    # one just above each usual number of requests"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
@@ -12,14 +10,15 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["deterministic_algorithms"]
 
 # Memory that is about to be written is filled first in no other case.
-_EMPTY = re.compile(r"aten::(new_)?empty(_strided|_like|_permuted)?")
+_EMPTY = late_pattern(r"aten::(new_)?empty(_strided|_like|_permuted)?")
 # What then sorts its indices, or adds one after the other.
-_ORDERED = re.compile(
+_ORDERED = late_pattern(
     r"aten::(_?index_put_impl_|index_put_?|index_add_?|index_copy_?|scatter(_add|_reduce)?_?|cumsum"
     r"|embedding_dense_backward|put_|gather_backward|repeat_interleave)"
 )

@@ -20,6 +20,7 @@ from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -28,7 +29,7 @@ __all__ = ["device_unfilled"]
 _MODEL = ("forward", "backward", "recomputation")
 """Phases whose work grows with the batch."""
 # Kernels that choose the next token, which the next pass needs.
-_CHOOSES = re.compile(r"arg_?max|multinomial|top_?k|top_?p|sampl", re.IGNORECASE)
+_CHOOSES = late_pattern(r"arg_?max|multinomial|top_?k|top_?p|sampl", re.IGNORECASE)
 _LAUNCH_NS = 200_000
 """No launch takes the host this long; compiling, waiting or reading does."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
 from stepscope.analyses.changed_steps import ChangedStep
@@ -16,6 +14,7 @@ from stepscope.findings._simulated import simulated
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["driver_allocations"]
@@ -23,7 +22,7 @@ __all__ = ["driver_allocations"]
 LEAST_CALLS = 1.0
 """In a step. A new block once in a while is normal: the allocator is warming up."""
 # Pinned host memory: cudaHostAlloc, hipHostMalloc, cuMemHostAlloc, cudaHostRegister …
-_PINNED = re.compile(r"Host(Alloc|Malloc|Register|Free|Unregister)|FreeHost|MallocHost")
+_PINNED = late_pattern(r"Host(Alloc|Malloc|Register|Free|Unregister)|FreeHost|MallocHost")
 _UNCACHED = "unset PYTORCH_NO_CUDA_MEMORY_CACHING   # while it is set, every tensor is a call to the driver"
 _LOADER = "DataLoader(..., pin_memory=True)                     # its thread pins memory and reuses it"
 _BUFFER = """\

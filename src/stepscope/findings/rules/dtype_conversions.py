@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.precision import Precision
@@ -24,6 +22,7 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Fix, fix_of, sixteen_bits
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["dtype_conversions"]
@@ -32,7 +31,7 @@ __all__ = ["dtype_conversions"]
 # ReduceOp<double, …>, {lambda(double)#1}, layer_norm_kernel<double, …>, and complex numbers alike. A bare
 # `double` is mostly a scalar argument: a learning rate, the bounds of a clamp. cuFFT's kernels take no
 # scalars: vector_fft_r2c<1024u, …, unsigned int, double>; older ones are called dpRadix, as against spRadix.
-_DOUBLE = re.compile(
+_DOUBLE = late_pattern(
     r"lambda\((?:c10::complex<)?double|(?:Functor\w*|Ops?|_t|[kK]ernel\w*)<(?:c10::complex<)?double\b"
     r"|\w_fft\w*<.*[ <]double[,>]|\bdp(?:Radix|Vector|RealComplex)"
 )

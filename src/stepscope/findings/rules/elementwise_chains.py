@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from stepscope import units
@@ -20,6 +19,7 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -32,8 +32,8 @@ LEAST_OF_ONE = 0.05
 """Part of the GPU's work in a step that such a chain takes, each time it runs."""
 # Differences, and right after them the sum of their squares or their norm; with weights in between it is an
 # error.
-_DISTANCES = re.compile(r"aten::sub, aten::(pow, aten::sum|square, aten::sum|linalg_vector_norm|norm)\b")
-_NEAR = re.compile(r"aten::(lt|le|nonzero)\b")
+_DISTANCES = late_pattern(r"aten::sub, aten::(pow, aten::sum|square, aten::sum|linalg_vector_norm|norm)\b")
+_NEAR = late_pattern(r"aten::(lt|le|nonzero)\b")
 _DISTANCES_TITLE = "Distances are computed by elementwise operators"
 _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product, not by x[:, None] - y"
 _RADIUS = "edges = radius_graph(x, r, batch=batch)    # torch_geometric: near pairs of a group, not all pairs"

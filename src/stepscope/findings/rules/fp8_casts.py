@@ -13,14 +13,15 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["fp8_casts"]
 
 # Kernels that convert or scale, by the types in their names, and those that look for the largest value. One
 # that also normalises, activates or writes a cache is fused with work that is needed anyway.
-_CASTS = re.compile(r"fp8|float8|e4m3|e5m2|amax", re.IGNORECASE)
-_FUSED = re.compile(r"norm|silu|gelu|glu|cache|rope|rotary|softmax|dropout|gemm|all_?reduce", re.IGNORECASE)
+_CASTS = late_pattern(r"fp8|float8|e4m3|e5m2|amax", re.IGNORECASE)
+_FUSED = late_pattern(r"norm|silu|gelu|glu|cache|rope|rotary|softmax|dropout|gemm|all_?reduce", re.IGNORECASE)
 _PLAIN = ("elementwise", "copy", "reduction", "other")
 _FIX = fix_of(
     line(Change.COMPILE, "model = torch.compile(model)    # fuses scaling, casting and the search"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
@@ -13,11 +11,12 @@ from stepscope.findings._products import off_device
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["full_sorts"]
 
-_SORTS = re.compile(r"aten::(sort|argsort|msort)")
+_SORTS = late_pattern(r"aten::(sort|argsort|msort)")
 _FIX = fix_of(
     "best, indices = scores.topk(10)    # instead of scores.sort(descending=True) and the first ten",
     "rank = (scores > scores.gather(1, target)).sum(1)    # the rank of one item: count what is above it",

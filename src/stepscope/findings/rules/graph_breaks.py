@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 
 from stepscope import units
@@ -18,6 +17,7 @@ from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -32,9 +32,9 @@ ENTRY_NS = 50_000
 """What guards and wrappers of one entry cost the host in a recording: 50 and 90 µs were measured. More than
 that may be Python that the program needs."""
 # As torch marks a run of compiled code.
-_REGION = re.compile(r"Torch-Compiled Region.*")
+_REGION = late_pattern(r"Torch-Compiled Region.*")
 # What reads a tensor's value back to Python, the usual reason for a graph break.
-_READ = re.compile(r"aten::(item|is_nonzero|_local_scalar_dense|nonzero|equal)")
+_READ = late_pattern(r"aten::(item|is_nonzero|_local_scalar_dense|nonzero|equal)")
 _FIX = """\
 TORCH_LOGS="graph_breaks" python train.py       # prints each line that breaks the graph, and why
 torch._dynamo.explain(model)(batch)             # the same for one call"""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from stepscope.analyses.copies import Copy
@@ -29,6 +28,7 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["implicit_syncs"]
@@ -59,7 +59,7 @@ _METRICS = line(
 )
 _SIZED = {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"}
 # Operators that take rows by index or put them back, and the nodes of autograd for them.
-_PICKS = re.compile(
+_PICKS = late_pattern(
     r"^aten::(index|index_put_?|index_add_?|index_select|index_copy_?|masked_select|nonzero|_unique2|unique_dim)$"
     r"|^autograd::engine::evaluate_function: (Index|MaskedSelect)\w*Backward\d*$"
 )

@@ -14,19 +14,20 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["layout_conversions"]
 
 # cuDNN's kernels (`nchwToNhwcKernel`, with several prefixes), and MIOpen's (`batched_transpose_…`).
-_TURNING = re.compile(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose", re.IGNORECASE)
+_TURNING = late_pattern(r"nchw_?to_?nhwc|nhwc_?to_?nchw|^batched_transpose", re.IGNORECASE)
 # torch's own kernels for channels first; those for channels last say so in their names.
-_NORM = re.compile(r"native::batch_norm_(?!.*channels_last)")
-_CONVOLUTION = re.compile(r"aten::(conv\d?d?|convolution|conv_transpose\dd)")
+_NORM = late_pattern(r"native::batch_norm_(?!.*channels_last)")
+_CONVOLUTION = late_pattern(r"aten::(conv\d?d?|convolution|conv_transpose\dd)")
 _BACKWARD = "aten::convolution_backward"
 # What a program calls to have a tensor in another order.
-_REORDERING = re.compile(r"aten::(contiguous|reshape|flatten)")
+_REORDERING = late_pattern(r"aten::(contiguous|reshape|flatten)")
 _CHANNELS_LAST = """\
 model = model.to(memory_format=torch.channels_last)
 images = images.to(device, memory_format=torch.channels_last)"""

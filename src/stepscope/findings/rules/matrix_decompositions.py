@@ -12,20 +12,21 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["matrix_decompositions"]
 
 # Those that something cheaper often replaces. To solve a system, or Cholesky, is the cheap way already.
-_VALUES = re.compile(
+_VALUES = late_pattern(
     r"aten::(_?linalg_(svd|svdvals|eigh?|eigvalsh?|pinv|matrix_exp)|svd|pinverse|matrix_exp)"
 )
-_INVERSES = re.compile(r"aten::(linalg_inv(_ex)?|inverse)")
-_DETERMINANTS = re.compile(r"aten::(_?linalg_(slogdet|det)|slogdet|logdet|det)")
-_AROUND = re.compile(f"({_VALUES.pattern})|({_INVERSES.pattern})|({_DETERMINANTS.pattern})")
+_INVERSES = late_pattern(r"aten::(linalg_inv(_ex)?|inverse)")
+_DETERMINANTS = late_pattern(r"aten::(_?linalg_(slogdet|det)|slogdet|logdet|det)")
+_AROUND = late_pattern(f"({_VALUES.pattern})|({_INVERSES.pattern})|({_DETERMINANTS.pattern})")
 _NODE = "autograd::engine::evaluate_function: "
-_BACKWARD = re.compile(_NODE + r"Linalg(Svd|Eigh?|InvEx|Inv|MatrixExp)Backward\d+")
-_OF_DETERMINANTS = re.compile(_NODE + r"Linalg(Slogdet|Det)Backward\d+")
+_BACKWARD = late_pattern(_NODE + r"Linalg(Svd|Eigh?|InvEx|Inv|MatrixExp)Backward\d+")
+_OF_DETERMINANTS = late_pattern(_NODE + r"Linalg(Slogdet|Det)Backward\d+")
 _HALF = 0.5
 """What an inverse takes beyond a solution: as many right sides as rows, and the product with the inverse."""
 _FIX_VALUES = fix_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 
 from stepscope import units
@@ -18,14 +17,15 @@ from stepscope.findings._products import heaviest, off_device
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["misaligned_matmuls"]
 
 # How many numbers a kernel for matrix units loads at once, as cuBLAS puts it into the names of its CUTLASS
 # kernels. Kernels that do not use matrix units (simt) read single numbers anyway.
-_ALIGNED_TO = re.compile(r"tensorop_\w*?align(\d+)")
-_SIXTEEN_BITS = re.compile(r"tensorop_(?:bf16|f16|h\d)|gemm_(?:\w+?_)?(?:bf16|f16)_")
+_ALIGNED_TO = late_pattern(r"tensorop_\w*?align(\d+)")
+_SIXTEEN_BITS = late_pattern(r"tensorop_(?:bf16|f16|h\d)|gemm_(?:\w+?_)?(?:bf16|f16)_")
 _AT_ONCE_BYTES = 16
 """What a thread can load at once if rows begin at multiples of it."""
 _COPIED_AHEAD = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from stepscope import units
@@ -17,13 +16,14 @@ from stepscope.findings._phrases import often, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["missing_no_sync"]
 
 # What the reducer of DistributedDataParallel does to each gradient before it reduces it: it copies it into a
 # bucket, or divides it in place if it is a view of one. Inside no_sync it does neither.
-_PUT_IN_BUCKET = re.compile(r"torch::distributed::reducer::(mul_out|copy_)|aten::div_")
+_PUT_IN_BUCKET = late_pattern(r"torch::distributed::reducer::(mul_out|copy_)|aten::div_")
 _COPIED_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
 _MOSTLY = 0.9
 _FIX = """\

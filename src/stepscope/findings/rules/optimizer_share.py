@@ -27,6 +27,7 @@ from stepscope.findings._optimizers import (
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -46,11 +47,11 @@ _PASSES = {
     "foreach": {"Adam": 18, "AdamW": 20, "Adagrad": 13, "SGD": 3},
 }
 # Look-ups of rows; and their dense gradient, a table of zeros to which the rows are added.
-_LOOK_UP = re.compile(r"aten::(embedding|embedding_bag)")
-_DENSE = re.compile(r"aten::(embedding_dense_backward|_embedding_bag_dense_backward)")
-_ZEROS = re.compile(r"aten::(zeros|new_zeros|zeros_like)")
-_NODE = re.compile(r"autograd::engine::evaluate_function: Embedding(Bag)?Backward\d*")
-_ADD = re.compile(r"aten::add_?")
+_LOOK_UP = late_pattern(r"aten::(embedding|embedding_bag)")
+_DENSE = late_pattern(r"aten::(embedding_dense_backward|_embedding_bag_dense_backward)")
+_ZEROS = late_pattern(r"aten::(zeros|new_zeros|zeros_like)")
+_NODE = late_pattern(r"autograd::engine::evaluate_function: Embedding(Bag)?Backward\d*")
+_ADD = late_pattern(r"aten::add_?")
 _ADD_PASSES = 3
 """Tensors that adding up two gradients reads and writes."""
 _SPARSE = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
@@ -12,6 +10,7 @@ from stepscope.findings._products import off_device
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["pairwise_cosines"]
@@ -19,8 +18,8 @@ __all__ = ["pairwise_cosines"]
 _COSINES = "aten::cosine_similarity"
 _NODE = "autograd::engine::evaluate_function: "
 # Gradients of its quotients and norms, of which a program has few others; and of its product.
-_OWN_GRADIENTS = re.compile(_NODE + r"(DivBackward0|LinalgVectorNormBackward0|ClampMinBackward\d)")
-_OTHER_GRADIENTS = re.compile(_NODE + r"(MulBackward0|SumBackward1|ExpandBackward0|UnsqueezeBackward0)")
+_OWN_GRADIENTS = late_pattern(_NODE + r"(DivBackward0|LinalgVectorNormBackward0|ClampMinBackward\d)")
+_OTHER_GRADIENTS = late_pattern(_NODE + r"(MulBackward0|SumBackward1|ExpandBackward0|UnsqueezeBackward0)")
 _BACKWARD = 8
 """How many times as long as the forward pass its gradients take at most: several kernels for each quotient,
 norm and product, of which each reads and writes a vector for each pair."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.idle_gaps import IdleGap
@@ -18,13 +16,14 @@ from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["python_between_ops"]
 
-_PROFILER = re.compile(r"torch/profiler/profiler\.py\(\d+\): step$")
+_PROFILER = late_pattern(r"torch/profiler/profiler\.py\(\d+\): step$")
 # Functions outside of torch; those that wait for other threads and processes do no work of their own.
-_OF_PROGRAM = re.compile(
+_OF_PROGRAM = late_pattern(
     r"(?!torch/|threading\.py|queue\.py|selectors\.py|socket\.py|multiprocessing/|concurrent/|asyncio/)"
     r"[^<].*\.py\(\d+\): "
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
@@ -14,6 +12,7 @@ from stepscope.findings._op_costs import OpCost, cost_of, places_of, waits_of
 from stepscope.findings._phrases import if_idle, often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -21,7 +20,7 @@ __all__ = ["scatter_heavy"]
 
 # Operators that read or write where an index says, and those that sort. Embedding look-ups are left out: they
 # belong to the model.
-_INDEXING = re.compile(
+_INDEXING = late_pattern(
     r"aten::(index(_put|_copy|_add|_fill|_reduce|_select)?_?|_index_put_impl_|scatter\w*|gather|take|put_|"
     r"take_along_dim|masked_(select|scatter_?)|sort|argsort|msort|topk|searchsorted|bucketize|_?unique\w*|"
     r"nonzero|bincount)"
@@ -30,16 +29,18 @@ _INDEXING = re.compile(
 )
 # index_put_ sorts its indices if it accumulates, or if torch must be deterministic; so does the backward of
 # an index. Then it takes a dozen kernels instead of one.
-_MAY_SORT = re.compile(r"aten::_?index_put(_impl)?_?|.*: Index(Put)?Backward0")
+_MAY_SORT = late_pattern(r"aten::_?index_put(_impl)?_?|.*: Index(Put)?Backward0")
 # These add where an index says with one kernel; where torch must be deterministic, by way of index_put_.
-_MUST_SORT = re.compile(r"aten::(index_add|scatter_add|index_copy)_?|.*: (IndexSelect|Gather)Backward0")
+_MUST_SORT = late_pattern(r"aten::(index_add|scatter_add|index_copy)_?|.*: (IndexSelect|Gather)Backward0")
 _SORTS_FROM = 4
 _ADDS_IN = 2
 """Kernels of index_add_, including the zeros that it adds to."""
 # Their results have sizes that only the GPU knows, so the host waits: implicit_syncs is about that.
-_WAITS = re.compile(r"aten::(nonzero|masked_select|_?unique\w*|bincount|item|is_nonzero|_local_scalar_dense)")
+_WAITS = late_pattern(
+    r"aten::(nonzero|masked_select|_?unique\w*|bincount|item|is_nonzero|_local_scalar_dense)"
+)
 _PRODUCTS = ("matmul", "convolution", "attention")
-_ATTENTION = re.compile(r"aten::scaled_dot_product_attention|.*unified_attention.*")
+_ATTENTION = late_pattern(r"aten::scaled_dot_product_attention|.*unified_attention.*")
 LOOP = 8
 """This many calls of one operator from one place in a step are a loop."""
 LEAST_GAIN = 0.01

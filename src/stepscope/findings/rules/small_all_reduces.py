@@ -15,13 +15,14 @@ from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["small_all_reduces"]
 
 # Of vLLM and SGLang it is cross_device_reduce_1stage, of torch multimem_all_reduce_kernel and
 # one_shot_all_reduce_kernel, of FlashInfer allreduce_fusion_kernel.
-_NCCL = re.compile(r"nccl|rccl", re.IGNORECASE)
+_NCCL = late_pattern(r"nccl|rccl", re.IGNORECASE)
 ONE_SHOT_NS = 5_000
 """What an all-reduce takes at least if it reads the memory of its peers."""
 _ANY = """\

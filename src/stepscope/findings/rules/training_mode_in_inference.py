@@ -15,14 +15,15 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["training_mode_in_inference"]
 
 _DROPS = ("aten::native_dropout", "aten::_fused_dropout", "aten::bernoulli_")
-_DROPOUT = re.compile(r"aten::(feature_|alpha_)?dropout_?")
-_NORMS = re.compile(r"aten::(native|cudnn|miopen)_batch_norm")
-_STATISTICS = re.compile(r"batch_norm_collect_statistics|bn_fw_tr|BatchNormFwdTrain", re.IGNORECASE)
+_DROPOUT = late_pattern(r"aten::(feature_|alpha_)?dropout_?")
+_NORMS = late_pattern(r"aten::(native|cudnn|miopen)_batch_norm")
+_STATISTICS = late_pattern(r"batch_norm_collect_statistics|bn_fw_tr|BatchNormFwdTrain", re.IGNORECASE)
 _LESS, _MORE = 0.3, 0.6
 """What a normalisation with known statistics saves: it reads its input once, not twice."""
 _FIX = fix_of("model.eval()    # once, before inference; model.train() before the next epoch")

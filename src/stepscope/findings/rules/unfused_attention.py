@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from stepscope import units
@@ -14,6 +13,7 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, Fix, FixLine, fix_of, line, sixteen_bits
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["unfused_attention"]
@@ -24,8 +24,8 @@ _FAST_PATH = "aten::_native_multi_head_attention"
 """Torch's fast path of nn.MultiheadAttention: it is fused only if the weights are not returned."""
 _TORCH_S = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math", _FAST_PATH)
 # What hand-written attention calls, forward and backward.
-_SOFTMAX = re.compile(r"aten::_softmax(_backward_data)?")
-_WEIGHTS = re.compile(r"aten::(_softmax|exp_?|exp2)")
+_SOFTMAX = late_pattern(r"aten::_softmax(_backward_data)?")
+_WEIGHTS = late_pattern(r"aten::(_softmax|exp_?|exp2)")
 """A softmax may be written as an exponential and a sum."""
 # Only a mask that is known to be causal may be replaced: for other models is_causal=True is another function.
 _BY_NAME = 'AutoModel.from_pretrained(name, attn_implementation="sdpa")    # with transformers'
@@ -35,13 +35,13 @@ _ARGUMENTS: dict[str | None, str] = {
     "some": ", attn_mask=mask",
     "causal": ", is_causal=True",
 }
-_CALLED = re.compile(
+_CALLED = late_pattern(
     r"aten::(matmul|bmm|baddbmm|einsum|_?softmax|masked_fill_?|where|(native_)?dropout"
     r"|scaled_dot_product_attention)"
 )
 """What hand-written attention calls, as far as the names tell."""
-_VIEW = re.compile(r"aten::(reshape|contiguous|matmul)")
-_PRODUCT = re.compile(r"aten::(badd)?bmm")
+_VIEW = late_pattern(r"aten::(reshape|contiguous|matmul)")
+_PRODUCT = late_pattern(r"aten::(badd)?bmm")
 _PASSES = 4
 """How often the scores go through memory at least: written and read again, once before and once after the
 softmax. Masks, scales and dropout add to that."""

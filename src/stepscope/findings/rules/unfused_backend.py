@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from stepscope import units
 from stepscope.analyses.kernel_chains import FUSED, JOINS, KernelChain
 from stepscope.analyses.kernels import Kernel
@@ -16,6 +14,7 @@ from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -23,9 +22,9 @@ __all__ = ["unfused_backend"]
 
 # What runs compiled code: the region as Dynamo marks it, and autograd's function of a traced graph, which
 # others than torch.compile make as well.
-_REGION = re.compile(r"Torch-Compiled Region.*")
-_COMPILED = re.compile(rf"{_REGION.pattern}|CompiledFunction(Backward)?")
-_INDUCTOR = re.compile(r"## Call CompiledFxGraph.*")
+_REGION = late_pattern(r"Torch-Compiled Region.*")
+_COMPILED = late_pattern(rf"{_REGION.pattern}|CompiledFunction(Backward)?")
+_INDUCTOR = late_pattern(r"## Call CompiledFxGraph.*")
 _FIX = fix_of(
     "model = torch.compile(model)    # the default backend, inductor, fuses; aot_eager and eager only trace",
     "TORCHDYNAMO_DISABLE=1 python train.py    # runs it without compiling, to debug",

@@ -14,6 +14,7 @@ from stepscope.findings._phrases import times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -21,14 +22,14 @@ __all__ = ["unfused_loss"]
 
 _NODE = "autograd::engine::evaluate_function: "
 # Cross entropy and divergence as a program calls them, as one operator or two, and their autograd nodes.
-_OWN = re.compile(
+_OWN = late_pattern(
     r"aten::(cross_entropy_loss|log_softmax|nll_loss|nll_loss_nd|nll_loss2d|kl_div)|"
     + _NODE
     + r"(LogSoftmaxBackward0|NllLossBackward0|NllLoss2DBackward0)"
 )
 # The kernels that must read all logits.
-_SOFTMAX = re.compile(r"aten::_log_softmax(_backward_data)?")
-_CAST = re.compile(rf"aten::(to|_to_copy|float)|{_NODE}ToCopyBackward0")
+_SOFTMAX = late_pattern(r"aten::_log_softmax(_backward_data)?")
+_CAST = late_pattern(rf"aten::(to|_to_copy|float)|{_NODE}ToCopyBackward0")
 # What hand-written losses do to logits: temperatures, masks, smoothing, sums. Layers rarely do that to
 # tensors of this size.
 _WORDS = (
@@ -39,9 +40,9 @@ _ARITHMETIC = frozenset(f"aten::{word}" for word in _WORDS.split())
 _FEW = 4
 """Calls of one operator for each log_softmax: layers call theirs more often."""
 # What makes tensors that may be as large as the logits: attention scores, feature maps.
-_AS_LARGE = re.compile(r"aten::(bmm|baddbmm|convolution|_softmax)")
+_AS_LARGE = late_pattern(r"aten::(bmm|baddbmm|convolution|_softmax)")
 # What is not part of a loss, although it may be called next to it.
-_HEAVY = re.compile(r"linear|matmul|mm\b|mm_?Backward|conv|attention|embedding|norm|Norm", re.IGNORECASE)
+_HEAVY = late_pattern(r"linear|matmul|mm\b|mm_?Backward|conv|attention|embedding|norm|Norm", re.IGNORECASE)
 _ONE_HOT = "aten::one_hot"
 _FILLS = {"forward": (3.5, 7.5), "backward": (1.0, 1.5)}
 """What dense targets take beyond classes, in fills of the one-hot rows, at least and at most.

@@ -20,16 +20,17 @@ from stepscope.findings._phrases import if_idle, times
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["weight_casts"]
 
-_WEIGHTED = re.compile(WEIGHTED)
+_WEIGHTED = late_pattern(WEIGHTED)
 _CAST = "aten::_to_copy"
 _INPUTS = 1.5
 """Casting the inputs of matrix products takes at most this many times as long as the products."""
-_SINGLE = re.compile(r"^(?!.*bfloat16).*\bfloat\b", re.IGNORECASE)
+_SINGLE = late_pattern(r"^(?!.*bfloat16).*\bfloat\b", re.IGNORECASE)
 """Kernels of fp32 alone, by the types in their names."""
 _HALVED = ("elementwise", "normalisation", "reduction")
 """Families of kernels that take half as long with half the bytes."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree as ET
 
 from stepscope.compare.check import CheckResult
+from stepscope.patterns import late_pattern
 from stepscope.present._printable import printable
 from stepscope.present.check._phrases import headline, told, why
 from stepscope.present.formats import format
 
 __all__ = ["junit"]
 
-_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_FORBIDDEN = late_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What no XML can hold."""
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from stepscope.glossary import WORDS
+from stepscope.patterns import late_pattern
 from stepscope.present._markup import Markup, el, joined
 
 __all__ = ["linked", "words"]
 
-_LINKED = re.compile(r"\b(unprofiled|exposed|starved|drained|idle|gain|certainty)\b", re.IGNORECASE)
+_LINKED = late_pattern(r"\b(unprofiled|exposed|starved|drained|idle|gain|certainty)\b", re.IGNORECASE)
 """Words that a reader may not know; those that everybody knows are defined, but not linked."""
 
 

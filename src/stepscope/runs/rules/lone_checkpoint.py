@@ -7,6 +7,7 @@ import re
 from stepscope import units
 from stepscope.findings import Advice, Category, Saving, rule
 from stepscope.findings.fixes import Change, fix_of, line
+from stepscope.patterns import late_pattern
 from stepscope.runs.analyses.rank_steps import RankStep
 from stepscope.runs.analyses.stragglers import Straggler
 from stepscope.runs.mean_step import RunMeanStep
@@ -16,7 +17,7 @@ from stepscope.tables import Table
 
 __all__ = ["lone_checkpoint"]
 
-_SAVES = re.compile(r"save|checkpoint|state_dict|serializ|pickle", re.IGNORECASE)
+_SAVES = late_pattern(r"save|checkpoint|state_dict|serializ|pickle", re.IGNORECASE)
 _ASYNC = """\
 future = dcp.async_save(state_dict, checkpoint_id=path)    # torch.distributed.checkpoint: every rank its part
 # waits for the copy to the host alone; the disk is written beside the next steps"""

@@ -75,6 +75,12 @@ from benchmarks.faults import (
     seventh_inference,
     seventh_inputs,
     seventh_training,
+    sixteenth_healthy,
+    sixteenth_serving,
+    sixteenth_signals,
+    sixteenth_tables,
+    sixteenth_text,
+    sixteenth_vision,
     sixth_fair,
     sixth_healthy,
     sixth_inputs,
@@ -235,6 +241,16 @@ FIFTEENTH = (
 )
 """The most common mistakes once more; by somebody else again who did not know the rules."""
 
+SIXTEENTH = (
+    sixteenth_text,
+    sixteenth_serving,
+    sixteenth_vision,
+    sixteenth_signals,
+    sixteenth_tables,
+    sixteenth_healthy,
+)
+"""Common mistakes of many fields; by somebody else again who did not know the rules."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
@@ -248,6 +264,7 @@ __all__ = [
     "PROGRAMS",
     "SETTINGS",
     "SEVENTH",
+    "SIXTEENTH",
     "SIXTH",
     "TENTH",
     "THIRD",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.analyses.test_code import analysed, opened
 from tests.drawing import Drawing
 
@@ -94,3 +95,13 @@ def test_without_stacks_there_is_nothing_to_name(tmp_path: Path) -> None:
     table = analysed("host_functions", opened(Drawing().mark(0, 0, 10).op("aten::mm", 1, 2), tmp_path))
     assert list(table) == []
     assert "with_stack=True" in table.notes[0]
+
+
+@pytest.mark.parametrize("folder", ["/tmp/torchinductor_me", "/mnt/cache"])
+def test_what_the_compiler_wrote_is_the_cost_of_launching(folder: str, tmp_path: Path) -> None:
+    drawing = working(0, 0)
+    written = f"{folder}/2m/c2mkao3otvkxy2dtseqm6twqx6rd5yoae5cdt3i4gvljlv6hzzrx.py(9): call"
+    for at in (20, 1_020):
+        drawing.frame("torch/autograd/function.py(5): apply", at, 600).frame(written, at + 10, 560)
+        drawing.frame("torch/_inductor/runtime/triton_heuristics.py(7): run", at + 20, 500)
+    assert rows_of(drawing, tmp_path) == []

@@ -15,6 +15,7 @@ from stepscope.records import dataclass
 from stepscope.simulation.recording_cost import DOUBT, FRAMES_SHARE, RECORDING_READS, Moment
 from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.columns import arrays, view
+from stepscope.store.phases import GENERATED
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
@@ -47,9 +48,10 @@ _WRAPPER = late_pattern(
     r"^<|: (__\w+__|<\w+>|_?wrap\w*|inner\w*|_fn|new_func|fetch|_next_data|decorat\w+|_?call\w*_impl)$"
     r"|^torch/|^threading\.py|^contextlib\.py|^functools\.py|(^|/)stepscope/capture/hooks\.py"
 )
-# What has findings of its own, or is not the program's: the recording, importing, compiling, collectives.
+# What has findings of its own, or is not the program's: the recording, importing, compiling, collectives, and
+# what the compiler wrote, whose own time is that of launching kernels.
 _ELSEWHERE = (
-    r"^torch/profiler/|^<frozen importlib|^torch/_dynamo/convert_frame|^torch/_inductor/compile_fx"
+    rf"^torch/profiler/|^<frozen importlib|^torch/_dynamo/convert_frame|^torch/_inductor/|{GENERATED}"
     r"|^triton/compiler|^(c10d::|gloo:|nccl:|mpi:)|(^|/)stepscope/capture/control\.py"
 )
 

@@ -14,6 +14,7 @@ from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import Length
 from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
+from stepscope.store.phases import GENERATED
 
 if TYPE_CHECKING:
     from stepscope.analyses.host_functions import HostFunction
@@ -174,7 +175,7 @@ _WAITS = late_pattern(
     r"^(threading|queue|selectors|socket|asyncio|concurrent|multiprocessing)(\.py|/)"
     r"|^<built-in (method|function) (acquire|poll|select|recv\w*|wait\w*|run_backward)\b"
 )
-_NAMELESS = late_pattern(r"^(<|torch/|triton/|nn\.Module|.*/torchinductor_)")
+_NAMELESS = late_pattern(rf"^(<|torch/|triton/|nn\.Module|.*(?:{GENERATED}))")
 _FRAME = late_pattern(r"(.+)\(\d+\): (.+)")
 _BUILT_IN = late_pattern(r"<built-in (?:method|function) (\w+)")
 

@@ -15,8 +15,8 @@ from stepscope.schema import DATALOADER_RANGE, OPTIMIZER_RANGE
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BACKWARD", "DATALOADER", "FORWARD", "OPTIMIZER", "OTHER", "PHASES", "RECOMPUTATION"]
-__all__ += ["is_library_frame", "is_module", "is_user_frame", "own_phases"]
+__all__ = ["BACKWARD", "DATALOADER", "FORWARD", "GENERATED", "OPTIMIZER", "OTHER", "PHASES"]
+__all__ += ["RECOMPUTATION", "is_library_frame", "is_module", "is_user_frame", "own_phases"]
 
 PHASES = ("dataloader", "optimizer", "backward", "recomputation", "forward", "other")
 """In the order in which they claim an instant that several share."""
@@ -38,13 +38,15 @@ _LIBRARIES = (
 _STANDARD = "|".join(
     sorted(sys.stdlib_module_names - {"code", "profile", "test", "this", "trace", "tty", "turtle"})
 )
-_PYTHON = rf"/lib(64)?/python3[^/]*/|/torchinductor_|^({_STANDARD})(\.py|/)"
+GENERATED = r"/torchinductor_|(?:^|/)[a-z2-7]{2}/c[a-z2-7]{51}\.py"
+"""Where torch's compiler keeps what it wrote: its own folder, or another one with names of its making."""
+_PYTHON = rf"/lib(64)?/python3[^/]*/|{GENERATED}|^({_STANDARD})(\.py|/)"
 _NOT_THE_USERS = (
     rf"{_PYTHON}|(site|dist)-packages/|/pytorch/torch/|/stepscope/capture/"
     rf"|^<(?:[^i]|i[^p])|^({_LIBRARIES})(\.py|/)"
 )
 _NOT_EVEN_A_LIBRARYS = (
-    r"/torch/|/torchinductor_|^<|^(torch|triton|functorch|numpy|typing_extensions)(\.py|/)"
+    rf"/torch/|{GENERATED}|^<|^(torch|triton|functorch|numpy|typing_extensions)(\.py|/)"
     r"|(^|/)stepscope/capture/"
     rf"|/lib(64)?/python3[^/]*/[^/]*$|^({_STANDARD})(\.py|/)"
 )

@@ -17,15 +17,17 @@ from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.patterns import late_pattern
+from stepscope.store.phases import GENERATED
 from stepscope.tables import Table
 
 __all__ = ["python_between_ops"]
 
 _PROFILER = late_pattern(r"torch/profiler/profiler\.py\(\d+\): step$")
-# Functions outside of torch; those that wait for other threads and processes do no work of their own.
+# Functions outside of torch; what its compiler wrote launches kernels, and what waits for other threads and
+# processes does no work of its own.
 _OF_PROGRAM = late_pattern(
-    r"(?!torch/|threading\.py|queue\.py|selectors\.py|socket\.py|multiprocessing/|concurrent/|asyncio/)"
-    r"[^<].*\.py\(\d+\): "
+    rf"(?!torch/|triton/|.*(?:{GENERATED})|threading\.py|queue\.py|selectors\.py|socket\.py|multiprocessing/"
+    r"|concurrent/|asyncio/)[^<].*\.py\(\d+\): "
 )
 _MOST = 0.5
 _LEAST_SHARE = 0.02

@@ -261,7 +261,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
     products = bool(names & _PRODUCTS)
     if passes >= _FEW_PASSES and passes == row.repeats:
         return _MICRO_BATCHES
-    if names & _CHOOSES and names & _GATHERS:
+    # What attends is a whole layer: it may choose rows, too, as printing a tensor does.
+    if names & _CHOOSES and names & _GATHERS and not any("attention" in name for name in names):
         return _EXPERTS if products else _GROUPS
     if row.repeats >= _LEAST_CALLS and _is_side_by_side(row):
         return _SIDE_BY_SIDE

@@ -226,3 +226,8 @@ def test_what_is_looked_up_again_may_stay_the_same() -> None:
     assert brought is not None
     assert "belongs before the loop" not in brought.because
     assert advised({**turn, "lookup": "chosen"}) is None
+
+
+def test_layers_that_print_are_no_experts() -> None:
+    printed = f"{EXPERTS}, aten::masked_select, aten::scaled_dot_product_attention"
+    assert advised(loop(printed, repeats=6)) is None

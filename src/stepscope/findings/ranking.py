@@ -20,7 +20,7 @@ from stepscope.findings import (
 from stepscope.findings.claims import overlap
 from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Weighing", "ranked", "severity_of", "together", "unweighed"]
+__all__ = ["Weighing", "overlapping", "ranked", "severity_of", "together", "unweighed"]
 
 HIGH_SHARE = 0.10
 MEDIUM_SHARE = 0.03
@@ -79,7 +79,7 @@ def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
     Findings that overlap save at least what the surest of them saves, and at most the sum of all, but no more
     than the time that there is.
     """
-    groups = _overlapping(findings)
+    groups = overlapping(findings)
     sure = [max(group, key=lambda one: one.gain.low_ns) for group in groups]
 
     def summed(name: str) -> Bounds:
@@ -93,7 +93,7 @@ def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
     )
 
 
-def _overlapping(findings: Sequence[Finding]) -> list[list[Finding]]:
+def overlapping(findings: Sequence[Finding]) -> list[list[Finding]]:
     """The findings in groups that have no time in common with one another."""
     groups: list[list[Finding]] = []
     for finding in findings:

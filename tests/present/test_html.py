@@ -15,7 +15,7 @@ from stepscope import registry
 from stepscope.findings import analysis_of
 from stepscope.present._charts import ticks
 from stepscope.present._markup import Markup, el, joined, shortened
-from stepscope.present._pieces import figure, title_of
+from stepscope.present._pieces import figure, title_of, worded
 from stepscope.present.formats import needs_of
 from stepscope.present.report.html import html
 
@@ -295,3 +295,9 @@ def test_markup_is_escaped_once() -> None:
     assert el("p", inner, None, hidden=True, id=None) == f"<p hidden>{inner}</p>\n"
     assert joined(["<", Markup("<")]) == "&lt;<"
     assert el("p", f"{inner}").startswith("<p>&lt;b"), "markup that was changed is text again"
+
+
+def test_what_rules_set_in_backticks_is_code() -> None:
+    assert worded("waits for `load()`") == "waits for <code>load()</code>"
+    assert worded("a name with ` in it, `<b>") == "a name with <code> in it, </code>&lt;b&gt;"
+    assert worded("only one ` here") == "only one ` here"

@@ -10,7 +10,7 @@ from stepscope import units
 from stepscope.present._markup import Markup, el, joined, lines
 from stepscope.tables import Table
 
-__all__ = ["COLOURS", "badge", "code", "figure", "grid", "notes", "panel", "title_of"]
+__all__ = ["COLOURS", "badge", "code", "figure", "grid", "notes", "panel", "title_of", "worded"]
 
 COLOURS = {
     "kernel": "device",
@@ -80,6 +80,14 @@ def figure(name: str, value: object) -> str:
     if name == "share" or name.endswith("_share"):
         return units.share(value)
     return units.count(value) if isinstance(value, int) else units.number(value)
+
+
+def worded(text: str) -> Markup:
+    """A sentence of a rule; what stands between backticks in it is code."""
+    pieces = text.split("`")
+    if len(pieces) % 2 == 0:  # one of them belongs to a name
+        return joined([text])
+    return joined(el("code", piece) if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 def title_of(name: str) -> str:

@@ -10,7 +10,7 @@ from stepscope.findings.report import Report
 from stepscope.present import _phrases as phrases
 from stepscope.present._charts import axis, interval, ticks
 from stepscope.present._markup import Markup, el
-from stepscope.present._pieces import badge, code, figure, grid, panel, title_of
+from stepscope.present._pieces import badge, code, figure, grid, panel, title_of, worded
 from stepscope.present.report._words import linked
 
 __all__ = ["findings"]
@@ -56,7 +56,7 @@ def _gains(found: Sequence[Finding]) -> Markup:
     cells: list[Markup] = []
     for rank, finding in enumerate(found, 1):
         gain = finding.gain
-        title = f"{rank}. {finding.advice.title}"
+        title = worded(f"{rank}. {finding.advice.title}")
         label = (badge(finding.severity, finding.severity), el("a", title, href=f"#{_anchor(finding)}"))
         says = f"{finding.advice.title}, {finding.severity}: {_gain(finding)}"
         cells += (
@@ -76,7 +76,7 @@ def _card(rank: int, finding: Finding, more: Markup, sharing: str) -> Markup:
     severity = finding.severity
     heading = (
         el("span", f"#{rank}", class_="rank"),
-        el("h3", advice.title),
+        el("h3", worded(advice.title)),
         badge(severity, severity),
         el("a", badge(advice.certainty, "other", plain=True), href="#word-certainty", class_="word"),
         badge("risk", "high", plain=True) if advice.risk else None,
@@ -88,10 +88,10 @@ def _card(rank: int, finding: Finding, more: Markup, sharing: str) -> Markup:
     return el(
         "article",
         el("div", *heading, class_="heading"),
-        el("p", advice.because, class_="because"),
+        el("p", worded(advice.because), class_="because"),
         _places(advice.locations) if advice.locations else None,
         fix if advice.fix else None,
-        el("div", el("h4", "How to see that it helped"), el("p", advice.check, class_="check")),
+        el("div", el("h4", "How to see that it helped"), el("p", worded(advice.check), class_="check")),
         _evidence(finding) if advice.evidence else None,
         el("p", *foot, class_="foot small muted"),
         class_=f"card {severity}",

@@ -14,10 +14,17 @@ namespace stepscope {
 
 // The order of rows by thread, then start, then the longest first; rows that are alike stay as they are.
 // Empty if they are in this order already. NULL is the smallest number.
-std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, const int64_t* length, size_t rows);
+std::vector<int64_t> row_order(const int32_t* thread, const int64_t* start, const int64_t* length, size_t rows);
 
 // How long each row took; false if some end before they start, or are not nearer than `far`.
 bool durations(const int64_t* start, const int64_t* end, int64_t far, size_t rows, int64_t* out);
+
+// Whether all numbers are at least and at most so much.
+bool within(const int64_t* numbers, size_t rows, int64_t least, int64_t most);
+
+// How many rows each group has, and the sum of what they have; groups are numbers from `first`. False if one is beyond the last.
+bool sum_groups(const int32_t* group, const int64_t* amount, size_t rows, int32_t first, std::vector<int64_t>& counts,
+                std::vector<int64_t>& sums);
 
 // A column of Arrow: numbers of 8, 16, 32 or 64 bits, or bits; which of them are there; the first row.
 struct BitsColumn {

@@ -16,7 +16,7 @@ from stepscope.schema import WHOLE_GRAPH
 from stepscope.sources._arrow_tables import shifted
 from stepscope.sources._nsys_events import NsysEvents
 from stepscope.sources._nsys_facts import gpus_of_processes
-from stepscope.store.rows import of_distinct, same
+from stepscope.store.rows import constant_of, of_distinct, same
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,7 +91,8 @@ class NsysRows:
                 0 if number is None else self._processes.setdefault(number >> 24, len(self._processes)) << 40
             )
 
-        return pc.add(given, of_distinct([process], place, pa.int64()))
+        places = of_distinct([process], place, pa.int64())
+        return given if constant_of(places) == (0,) else pc.add(given, places)
 
     def _on_device(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Times and place of something on a device."""

@@ -41,7 +41,7 @@ nb::list unpacked(const nb::object& content, size_t size, size_t columns, size_t
     const PackedHead& head = column.head;
     if (bits != 32 && bits != 64) throw std::invalid_argument("no such width");
     if (head.nothing) out.append(nb::none());
-    else if (!head.width && !head.counts && !head.nulls) out.append(head.least);
+    else if (!head.width && !head.counts && !head.nulls) out.append(static_cast<int64_t>(head.high));
     else out.append(bits == 32 ? column_of<int32_t>(column, rows) : column_of<int64_t>(column, rows));
   }
   return out;

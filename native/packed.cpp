@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
 #include <stdexcept>
+#include <type_traits>
 
 namespace stepscope {
 
@@ -18,16 +18,16 @@ Of value_at(const uint8_t* values, size_t row) {
 }
 
 template <class To, class Of>
-void narrow(const uint8_t* values, size_t rows, int64_t least, uint8_t* to) {
+void narrow(const uint8_t* values, size_t rows, uint8_t* to) {
   for (size_t i = 0; i < rows; ++i) {
-    const auto value = static_cast<To>(static_cast<uint64_t>(value_at<Of>(values, i)) - static_cast<uint64_t>(least));
+    const auto value = static_cast<To>(value_at<Of>(values, i));
     std::memcpy(to + i * sizeof value, &value, sizeof value);
   }
 }
 
 template <class Of, class T>
-void widen(const uint8_t* bytes, uint64_t least, Column<T>& out) {
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(least + value_at<Of>(bytes, i));
+void widen(const uint8_t* bytes, uint64_t high, Column<T>& out) {
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(high | value_at<Of>(bytes, i));
 }
 
 bool is_there(const WholeNumbers& of, size_t row) {
@@ -44,7 +44,8 @@ bool counts(const uint8_t* values, size_t rows) {
   return true;
 }
 
-uint8_t width_of(uint64_t range) { return range == 0 ? 0 : range <= 0xff ? 1 : range <= 0xffff ? 2 : range <= 0xffffffff ? 4 : 8; }
+// How many bytes have bits that differ.
+uint8_t width_of(uint64_t differing) { return differing == 0 ? 0 : differing <= 0xff ? 1 : differing <= 0xffff ? 2 : differing <= 0xffffffff ? 4 : 8; }
 
 // How many rows are there.
 size_t count_there(const WholeNumbers& of, size_t rows) {
@@ -64,19 +65,19 @@ PackedHead head_of(const WholeNumbers& of, const uint8_t* values, size_t rows) {
   head.nulls = there < rows;
   head.nothing = there == 0;
   if (head.nothing) return head;
-  head.least = value_at<Of>(values, 0);
-  if (!head.nulls && (rows == 1 || std::memcmp(values, values + sizeof(Of), (rows - 1) * sizeof(Of)) == 0)) return head;
-  head.counts = !head.nulls && counts<Of>(values, rows);
+  head.counts = !head.nulls && rows > 1 && counts<Of>(values, rows);
+  size_t row = 0;
+  while (!is_there(of, row)) ++row;
+  const Of first = value_at<Of>(values, row);
+  head.high = static_cast<uint64_t>(int64_t{first});
   if (head.counts) return head;
-  Of least = std::numeric_limits<Of>::max(), most = std::numeric_limits<Of>::min();
-  for (size_t i = 0; i < rows; ++i) {
-    if (head.nulls && !is_there(of, i)) continue;
-    const Of value = value_at<Of>(values, i);
-    least = std::min(least, value), most = std::max(most, value);
-  }
-  head.least = least;
+  Of differing = 0;
+  if (!head.nulls)
+    for (row = 0; row < rows; ++row) differing |= static_cast<Of>(value_at<Of>(values, row) ^ first);
+  for (; row < rows; ++row) differing |= is_there(of, row) ? static_cast<Of>(value_at<Of>(values, row) ^ first) : Of{0};
   // What stands where nothing is may be any number: as much of it is kept as there is room for.
-  head.width = width_of(static_cast<uint64_t>(int64_t{most}) - static_cast<uint64_t>(int64_t{least}));
+  head.width = width_of(static_cast<std::make_unsigned_t<Of>>(differing));
+  head.high = head.width == 8 ? 0 : head.high >> 8 * head.width << 8 * head.width;
   return head;
 }
 
@@ -84,10 +85,10 @@ template <class Of>
 void pack(const WholeNumbers& of, const uint8_t* values, size_t rows, const PackedHead& head, uint8_t* to) {
   switch (head.width) {
     case 0: break;
-    case 1: narrow<uint8_t, Of>(values, rows, head.least, to); break;
-    case 2: narrow<uint16_t, Of>(values, rows, head.least, to); break;
-    case 4: narrow<uint32_t, Of>(values, rows, head.least, to); break;
-    default: narrow<uint64_t, Of>(values, rows, head.least, to);
+    case 1: narrow<uint8_t, Of>(values, rows, to); break;
+    case 2: narrow<uint16_t, Of>(values, rows, to); break;
+    case 4: narrow<uint32_t, Of>(values, rows, to); break;
+    default: narrow<uint64_t, Of>(values, rows, to);
   }
   if (!head.nulls || head.nothing) return;
   uint8_t* bits = to + rows * head.width;
@@ -131,15 +132,14 @@ std::vector<PackedColumn> find_packed(const uint8_t* bytes, size_t size, size_t 
 
 template <class T>
 void unpack(const PackedColumn& column, Column<T>& out) {
-  const auto least = static_cast<uint64_t>(column.head.least);
   switch (column.head.width) {
     case 0:
-      for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(least + (column.head.counts ? i : 0));
+      for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<T>(column.head.high + (column.head.counts ? i : 0));
       break;
-    case 1: widen<uint8_t>(column.bytes, least, out); break;
-    case 2: widen<uint16_t>(column.bytes, least, out); break;
-    case 4: widen<uint32_t>(column.bytes, least, out); break;
-    case 8: widen<uint64_t>(column.bytes, least, out); break;
+    case 1: widen<uint8_t>(column.bytes, column.head.high, out); break;
+    case 2: widen<uint16_t>(column.bytes, column.head.high, out); break;
+    case 4: widen<uint32_t>(column.bytes, column.head.high, out); break;
+    case 8: widen<uint64_t>(column.bytes, column.head.high, out); break;
     default: throw std::invalid_argument("no such width");
   }
 }

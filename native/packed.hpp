@@ -16,10 +16,10 @@ struct WholeNumbers {
   int bits;
 };
 
-// How a column is kept: row i is `least`, and what is kept for it in `width` bytes; or `least` and i, if the rows count. Behind
-// the numbers is a bit for each row that is there, if some are not.
+// How a column is kept: each number is `high`, in which all have the same bits, and what is kept of it in `width` bytes; or
+// `high` and the number of its row, if the rows count. Behind the numbers is a bit for each row that is there, if some are not.
 struct PackedHead {
-  int64_t least = 0;
+  uint64_t high = 0;
   uint8_t width = 0, counts = 0, nulls = 0, nothing = 0;
   uint8_t unused[4] = {};
 

@@ -201,8 +201,6 @@ Distinct distinct_rows(const std::vector<BitsColumn>& columns, size_t rows) {
 
 namespace {
 
-constexpr int64_t kNone = kNull;
-
 bool begins_with(std::string_view text, std::string_view key) {
   return text.size() >= key.size() && same_bytes(text.data(), key.data(), key.size());
 }
@@ -242,11 +240,19 @@ std::string_view leading_list(std::string_view text) {
 
 }  // namespace
 
+int32_t ToldTexts::number_of(std::string_view text) {
+  if (last_ >= next_.size()) next_.resize(last_ + 1, -1);
+  int32_t& next = next_[last_];
+  if (next < 0 || !same_text(names.texts()[static_cast<size_t>(next)], text)) next = names.intern(text);
+  last_ = static_cast<size_t>(next);
+  return next;
+}
+
 void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const std::vector<std::string>& number_keys,
                     const std::vector<std::string>& text_keys) {
   const char* limit = text + (rows ? offsets[rows] : 0);
-  numbers.assign(number_keys.size(), std::vector<int64_t>(rows, kNone));
-  told.assign(text_keys.size(), std::vector<int32_t>(rows, -1));
+  numbers.assign(number_keys.size(), Column<int64_t>(rows));
+  told.assign(text_keys.size(), Column<int32_t>(rows));
   name.resize(rows);
   size_t row = 0;
   // What is told at the beginning of a text; false if nothing is, and nothing was taken.
@@ -273,6 +279,8 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
   };
   for (; row < rows; ++row) {
     const std::string_view whole(text + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row]));
+    for (auto& column : numbers) column[row] = kNull;
+    for (auto& column : told) column[row] = -1;
     std::string_view rest;
     size_t cut = whole.find(',');
     for (; cut != std::string_view::npos; cut = whole.find(',', cut + 1)) {  // a name may have commas in it
@@ -280,7 +288,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
       if (take_number(rest)) break;
       rest = {};
     }
-    name[row] = names.intern(whole.substr(0, cut));
+    name[row] = number_of(whole.substr(0, cut));
     while (!rest.empty() && (take_number(rest) || take_list(rest))) {}
   }
 }

@@ -46,11 +46,17 @@ struct ToldTexts {
   void add(const int32_t* offsets, const char* text, size_t rows, const std::vector<std::string>& numbers,
            const std::vector<std::string>& texts);
 
-  std::vector<int32_t> name;                  // place in `names`
+  Column<int32_t> name;                  // place in `names`
   Interner names;
-  std::vector<std::vector<int64_t>> numbers;  // by key; the smallest number where it is not told
-  std::vector<std::vector<int32_t>> told;     // by key: place in `told_texts`, or -1
+  std::vector<Column<int64_t>> numbers;  // by key; the smallest number where it is not told
+  std::vector<Column<int32_t>> told;     // by key: place in `told_texts`, or -1
   Interner told_texts;
+
+ private:
+  int32_t number_of(std::string_view text);
+
+  std::vector<int32_t> next_;  // by a name's number, the one that followed it last: names mostly come in the same order
+  size_t last_ = 0;
 };
 
 }  // namespace stepscope

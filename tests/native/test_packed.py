@@ -37,13 +37,16 @@ class TestWidths:
             ([5, 6, 7], 0),  # they count
             ([MOST - 1, MOST, MOST], 1),
             ([0, 255, 1], 1),
-            ([-1, 255, 1], 2),
+            ([256, 511, 300], 1),
+            ([255, 256, 255], 2),
+            ([-1, -256, -2], 1),
             ([1 << 40, (1 << 40) + 65536, 1 << 40], 4),
+            ([-1, 1, -1], 8),
             ([LEAST, MOST, 0], 8),
             ([None, None, None], 0),
         ],
     )
-    def test_follows_from_the_least_and_the_greatest(self, values: list[int | None], width: int) -> None:
+    def test_follows_from_the_bits_that_differ(self, values: list[int | None], width: int) -> None:
         column = pa.array(values, pa.int64())
         head = 16
         found = packed(column)

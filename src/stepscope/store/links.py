@@ -204,11 +204,11 @@ def _write_host(
 
     def flush(least: int = ROW_GROUP) -> None:
         if sweep.rows(_OPS) >= least:
-            operators = _ops_rows(sweep.take(_OPS, _NARROW, _timed(ops)), ops)
+            operators = _ops_rows(sweep.take(_OPS, _NARROW, _is_whole(ops)), ops)
             written["ops"].add_sorted(operators)
             aside.run(partial(ops_file.write_batch, operators, row_group_size=ROW_GROUP))
         if sweep.rows(_LAUNCHES) >= least:
-            calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW, _timed(launches)), launches, linker)
+            calls = _launch_rows(sweep.take(_LAUNCHES, _NARROW, _is_whole(launches)), launches, linker)
             written["launches"].add_sorted(calls)
             aside.run(partial(launches_file.write_batch, calls, row_group_size=ROW_GROUP))
 
@@ -242,8 +242,9 @@ def _swept_whole(staged: Staged) -> set[str]:
     return staged.whole & {"name", "start_ns", "dur_ns"}
 
 
-def _timed(staged: Staged) -> bool:
-    return {"start_ns", "dur_ns"} <= staged.whole
+def _is_whole(staged: Staged) -> bool:
+    """Whether all rows have times and a name; they always have a thread and a skeleton."""
+    return {"name", "start_ns", "dur_ns"} <= staged.whole
 
 
 def _payload(table: StoredTable) -> list[str]:

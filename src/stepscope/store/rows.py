@@ -29,6 +29,7 @@ __all__ = [
     "batches_of",
     "cast_column",
     "constant_of",
+    "each_of_distinct",
     "of_distinct",
     "same",
     "shown",
@@ -194,7 +195,7 @@ class PlainRows:
         whole = frozenset(filled) - frozenset(partly)
 
         def number(category: str | None, phase: str, args: str | None, *there: bool) -> int:
-            has = whole | {name for name, one in zip(partly, there, strict=True) if one}
+            has = whole | {name for name, one in zip(partly, there, strict=True) if one} if partly else whole
             key = (table.name, category, phase, args, has)
             if key not in self.skeletons:
                 text = _skeleton_text(table, category, phase, args, has)
@@ -229,22 +230,38 @@ def _scalar_json(text: str) -> str:
 
 def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.DataType) -> pa.Array:
     """What `tell` says of each row; it is asked once for every distinct one. Texts are given by number."""
+    return each_of_distinct(columns, (tell, kind))[0]
+
+
+def each_of_distinct(
+    columns: list[pa.Array], *tellers: tuple[Callable[..., Any], pa.DataType]
+) -> list[pa.Array]:
+    """What several say of the same columns, which are looked at once."""
+    import pyarrow as pa
+
+    told, which = _told_apart(columns)
+    checked = pa.types.is_dictionary(columns[0].type)  # numbers of ours need no check
+    return [_spread([tell(*row) for row in told], which, kind, checked=checked) for tell, kind in tellers]
+
+
+def _spread(found: list[Any], which: pa.Array, kind: pa.DataType, *, checked: bool) -> pa.Array:
+    """For each row the value at its place."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    told, which = _told_apart(columns)
-    found = [tell(*row) for row in told]
-    given = pa.types.is_dictionary(columns[0].type)  # numbers of ours need no check
+    alike = bool(found) and found.count(found[0]) == len(found)
     if not pa.types.is_string(kind):
-        only = found[0] if found and found.count(found[0]) == len(found) else None
-        if isinstance(only, int) and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            return repeated(only, len(which), kind)
-        return pc.take(pa.array(found, kind), which, boundscheck=given)
+        if alike and isinstance(found[0], int) and not pa.types.is_floating(kind):
+            return repeated(found[0], len(which), kind)
+        return pc.take(pa.array(found, kind), which, boundscheck=checked)
+    if alike:
+        return same(found[0], len(which))
     texts = [text for text in dict.fromkeys(found) if text is not None]
     number = {text: place for place, text in enumerate(texts)}
     if len(texts) < len(found):
-        places = pa.array([number.get(text) for text in found], pa.int32())
-        which = pc.take(places, which, boundscheck=given)
+        which = pc.take(
+            pa.array([number.get(text) for text in found], pa.int32()), which, boundscheck=checked
+        )
     return pa.DictionaryArray.from_arrays(which, pa.array(texts, pa.string()), safe=False)
 
 

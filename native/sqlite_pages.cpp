@@ -23,6 +23,7 @@ constexpr size_t kMostColumns = 2000;       // as SQLite itself allows
 constexpr size_t kMostRecord = 4 << 20;     // what is looked at of one row
 constexpr size_t kMostText = 1 << 16;       // what is kept of one text
 constexpr size_t kMostBatchText = 64 << 20;  // then a batch ends early
+constexpr size_t kApart = 67;  // numbers: columns that lie whole pages apart would share the same places of the cache
 constexpr size_t kFirstText = 1 << 16;       // room for those of a batch, at first
 constexpr size_t kDeepest = 64;
 
@@ -238,6 +239,7 @@ size_t SqliteScan::next(size_t most) {
   batch_ = text_bytes_ = 0;
   ints_.clear();
   for (SqliteColumn& column : columns) {
+    if (column.kind == SqliteKind::kInt) column.ints.reserve(most + kApart);
     column.ints.resize(column.kind == SqliteKind::kInt ? most : 0);
     column.doubles.resize(column.kind == SqliteKind::kDouble ? most : 0);
     column.offsets.resize(column.kind == SqliteKind::kText ? most + 1 : 0);

@@ -488,8 +488,7 @@ def _values(column: pa.Array) -> list[Any]:
     """What is in a column, each value once."""
     import pyarrow.compute as pc
 
-    only = constant_of(column)
-    return list(only) if only is not None else pc.unique(column).to_pylist()
+    return list(constant_of(column) or pc.unique(column).to_pylist())
 
 
 def _check_kinds(table: StoredTable, given: dict[str, pa.Array]) -> None:

@@ -1,6 +1,7 @@
 #include "bindings.hpp"
 #include "plain_rows.hpp"
 
+#include <cstring>
 #include <numeric>
 
 namespace stepscope {
@@ -9,7 +10,7 @@ namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-nb::object order_of(const Ints& thread, const Ints& start, const Ints& length) {
+nb::object order_of(const Shorts& thread, const Ints& start, const Ints& length) {
   same_length(thread, start, length);
   std::vector<int64_t> order;
   {
@@ -31,19 +32,20 @@ nb::object durations_of(const Ints& start, const Ints& end, int64_t far) {
   return fit ? to_buffer(std::move(out)) : nb::none();
 }
 
-// How many rows each group has, and the sum of what they have; groups are numbers from 0.
-nb::tuple sums_of(const Ints& group, const Ints& amount, size_t groups) {
+// How many rows each group has, and the sum of what they have; groups are numbers from `first`.
+nb::tuple sums_of(const Shorts& group, const Ints& amount, int32_t first, size_t groups) {
   same_length(group, amount);
-  std::vector<int64_t> counts(groups);
-  std::vector<uint64_t> sums(groups);
-  for (size_t i = 0; i < group.shape(0); ++i) {
-    const auto at = static_cast<uint64_t>(group.data()[i]);
-    if (at >= groups) throw std::invalid_argument("a group beyond the last");
-    ++counts[at];
-    if (amount.data()[i] != INT64_MIN) sums[at] += static_cast<uint64_t>(amount.data()[i]);
-  }
-  std::vector<int64_t> summed(sums.begin(), sums.end());
-  return nb::make_tuple(counts, summed);
+  std::vector<int64_t> counts(groups), sums(groups);
+  if (!sum_groups(group.data(), amount.data(), group.shape(0), first, counts, sums)) throw std::invalid_argument("a group beyond the last");
+  return nb::make_tuple(counts, sums);
+}
+
+// Whether all values of a column of Arrow, of 32 or 64 bits, are the same.
+bool all_alike(const nb::object& values, size_t offset, size_t rows, int bits) {
+  if (bits != 32 && bits != 64) throw std::invalid_argument("no such width");
+  const auto width = static_cast<size_t>(bits / 8);
+  const auto* from = static_cast<const uint8_t*>(held(values, (offset + rows) * width)) + offset * width;
+  return rows < 2 || std::memcmp(from, from + width, (rows - 1) * width) == 0;
 }
 
 // Columns as (values, validity or None, first row, bits of a value): the number of each row, and the first row of each
@@ -110,7 +112,10 @@ nb::tuple told_texts(const Shorts& offsets, const Bytes& text, const std::vector
 void bind_plain_rows(nb::module_& m) {
   m.def("order_of", &order_of, nb::arg("thread"), nb::arg("start"), nb::arg("length"));
   m.def("durations_of", &durations_of, nb::arg("start"), nb::arg("end"), nb::arg("far"));
-  m.def("sums_of", &sums_of, nb::arg("group"), nb::arg("amount"), nb::arg("groups"));
+  m.def("sums_of", &sums_of, nb::arg("group"), nb::arg("amount"), nb::arg("first"), nb::arg("groups"));
+  m.def("all_alike", &all_alike, nb::arg("values"), nb::arg("offset"), nb::arg("rows"), nb::arg("bits"));
+  m.def("all_within", [](const Ints& numbers, int64_t least, int64_t most) { return within(numbers.data(), numbers.shape(0), least, most); },
+        nb::arg("numbers"), nb::arg("least"), nb::arg("most"));
   m.def("counted", &counted, nb::arg("first"), nb::arg("rows"));
   m.def("distinct", &distinct, nb::arg("columns"), nb::arg("rows"));
   m.def("told_texts", &told_texts, nb::arg("offsets"), nb::arg("text"), nb::arg("numbers"), nb::arg("texts"));

@@ -33,14 +33,15 @@ void give(ThreadSweep& self, size_t run, const Ints& event, const Ints& start, c
 }
 
 // The rows of a table, sorted, by name of column: (values, validity bitmap or None). Payload columns come as a list, the
-// first `narrow` of them as int32, each None if nothing is in it.
-nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
+// first `narrow` of them as int32, each None if nothing is in it. `whole` says that all rows have times and those narrow columns.
+nb::dict take(ThreadSweep& self, size_t table, size_t narrow, bool whole) {
   Nested n;
   std::vector<std::vector<uint8_t>> bits;
   {
     nb::gil_scoped_release release;
     n = self.take(table, narrow);
-    for (auto* column : {&n.event, &n.start, &n.dur, &n.inside, &n.marked, &n.node}) bits.push_back(validity(*column, kNull));
+    for (auto* column : {&n.event, &n.start, &n.dur, &n.inside, &n.marked, &n.node})
+      bits.push_back(whole && bits.size() < 3 ? std::vector<uint8_t>{} : validity(*column, kNull));
     for (const auto& column : n.payload) bits.push_back(validity(column, kNull));
   }
   const size_t rows = n.event.size();
@@ -61,7 +62,7 @@ nb::dict take(ThreadSweep& self, size_t table, size_t narrow) {
   out["late"] = to_column(std::move(n.late), {});
   nb::list payload;
   for (auto& column : n.narrow) {
-    auto present = validity(column, kNarrowNull);
+    auto present = whole ? std::vector<uint8_t>{} : validity(column, kNarrowNull);
     if (column.size() < rows) payload.append(nb::none());
     else payload.append(to_column(std::move(column), std::move(present)));
   }
@@ -145,7 +146,7 @@ void bind_sweeps(nb::module_& m) {
       .def("advance", &ThreadSweep::advance, nb::arg("horizon"), nb::call_guard<nb::gil_scoped_release>())
       .def("finish_thread", &ThreadSweep::finish_thread, nb::call_guard<nb::gil_scoped_release>())
       .def("rows", &ThreadSweep::rows, nb::arg("table"))
-      .def("take", &take, nb::arg("table"), nb::arg("narrow"));
+      .def("take", &take, nb::arg("table"), nb::arg("narrow"), nb::arg("whole") = false);
   nb::class_<Linker>(m, "Linker")
       .def(nb::init<size_t>(), nb::arg("launches"))
       .def("add", [](Linker& self, const Ints& correlation, const Ints& start, const Ints& event) {

@@ -77,6 +77,7 @@ nb::tuple to_column(Values&& values, std::vector<uint8_t>&& bits) {
   return nb::make_tuple(to_buffer(std::move(values)), mask);
 }
 
+void bind_packed(nb::module_& m);
 void bind_plain_rows(nb::module_& m);
 void bind_priority(nb::module_& m);
 void bind_call_tree(nb::module_& m);

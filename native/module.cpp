@@ -5,6 +5,7 @@
 
 NB_MODULE(core, m) {
   m.doc() = "Reading and sweeping of traces; no policy and no names of torch operators live here.";
+  stepscope::bind_packed(m);
   stepscope::bind_plain_rows(m);
   stepscope::bind_priority(m);
   stepscope::bind_call_tree(m);

@@ -12,7 +12,7 @@
 
 namespace stepscope {
 
-std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, const int64_t* length, size_t rows) {
+std::vector<int64_t> row_order(const int32_t* thread, const int64_t* start, const int64_t* length, size_t rows) {
   const auto before = [&](int64_t a, int64_t b) {
     if (thread[a] != thread[b]) return thread[a] < thread[b];
     if (start[a] != start[b]) return start[a] < start[b];
@@ -34,6 +34,28 @@ bool durations(const int64_t* start, const int64_t* end, int64_t far, size_t row
     odd |= (start[i] <= -far) | (end[i] >= far) | (end[i] < start[i]);
   }
   return !odd;
+}
+
+bool within(const int64_t* numbers, size_t rows, int64_t least, int64_t most) {
+  const auto from = static_cast<uint64_t>(least);
+  bool outside = false;
+  for (size_t i = 0; i < rows; ++i) outside |= static_cast<uint64_t>(numbers[i]) - from > static_cast<uint64_t>(most) - from;
+  return !outside;
+}
+
+bool sum_groups(const int32_t* group, const int64_t* amount, size_t rows, int32_t first, std::vector<int64_t>& counts,
+                std::vector<int64_t>& sums) {
+  for (size_t i = 0; i < rows;) {
+    const int32_t of = group[i];
+    const size_t begin = i;
+    uint64_t sum = 0;  // of those that follow one another, which are mostly of one group or each of another
+    for (; i < rows && group[i] == of; ++i) sum += amount[i] == kNull ? 0 : static_cast<uint64_t>(amount[i]);
+    const auto at = static_cast<uint64_t>(int64_t{of} - first);
+    if (at >= counts.size()) return false;
+    counts[at] += static_cast<int64_t>(i - begin);
+    sums[at] = static_cast<int64_t>(static_cast<uint64_t>(sums[at]) + sum);
+  }
+  return true;
 }
 
 namespace {
@@ -179,24 +201,27 @@ Distinct distinct_rows(const std::vector<BitsColumn>& columns, size_t rows) {
 
 namespace {
 
-constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
-
 bool begins_with(std::string_view text, std::string_view key) {
   return text.size() >= key.size() && same_bytes(text.data(), key.data(), key.size());
 }
 
-// A whole number at the beginning of a text; false if there is none that fits.
-bool leading_number(std::string_view& text, int64_t& value) {
+// A whole number at the beginning of a text; false if there is none that fits. Up to `limit` anything may be read.
+bool leading_number(std::string_view& text, const char* limit, int64_t& value) {
+  static constexpr uint64_t kTens[] = {1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000};
   const bool negative = !text.empty() && text[0] == '-';
-  size_t at = negative ? 1 : 0;
-  const size_t first = at;
+  const size_t first = negative ? 1 : 0;
+  size_t at = first;
   uint64_t found = 0;
-  if (text.size() >= at + 8 && leading_digits(load64(text.data() + at)) == 8) {
-    found = eight_digits(load64(text.data() + at));
-    at += 8;
+  for (size_t here = 8; here == 8 && at - first <= 18 && at < text.size(); at += here) {
+    const char* from = text.data() + at;
+    if (limit - from >= 8) {
+      here = std::min<size_t>(leading_digits(load64(from)), text.size() - at);
+      if (here) found = found * kTens[here] + eight_digits(load64(from) << (64 - 8 * here));
+    } else {
+      for (here = 0; at + here < text.size() && is_digit(from[here]); ++here) found = found * 10 + static_cast<uint64_t>(from[here] - '0');
+    }
   }
-  while (at < text.size() && is_digit(text[at]) && at - first < 18) found = found * 10 + static_cast<uint64_t>(text[at++] - '0');
-  if (at == first || (at < text.size() && is_digit(text[at]))) return false;
+  if (at == first || at - first > 18) return false;
   value = negative ? -static_cast<int64_t>(found) : static_cast<int64_t>(found);
   text.remove_prefix(at);
   return true;
@@ -215,10 +240,19 @@ std::string_view leading_list(std::string_view text) {
 
 }  // namespace
 
+int32_t ToldTexts::number_of(std::string_view text) {
+  if (last_ >= next_.size()) next_.resize(last_ + 1, -1);
+  int32_t& next = next_[last_];
+  if (next < 0 || !same_text(names.texts()[static_cast<size_t>(next)], text)) next = names.intern(text);
+  last_ = static_cast<size_t>(next);
+  return next;
+}
+
 void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const std::vector<std::string>& number_keys,
                     const std::vector<std::string>& text_keys) {
-  numbers.assign(number_keys.size(), std::vector<int64_t>(rows, kNone));
-  told.assign(text_keys.size(), std::vector<int32_t>(rows, -1));
+  const char* limit = text + (rows ? offsets[rows] : 0);
+  numbers.assign(number_keys.size(), Column<int64_t>(rows));
+  told.assign(text_keys.size(), Column<int32_t>(rows));
   name.resize(rows);
   size_t row = 0;
   // What is told at the beginning of a text; false if nothing is, and nothing was taken.
@@ -226,7 +260,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
     for (size_t key = 0; key < number_keys.size(); ++key) {
       if (!begins_with(rest, number_keys[key])) continue;
       std::string_view after = rest.substr(number_keys[key].size());
-      if (!leading_number(after, numbers[key][row])) continue;
+      if (!leading_number(after, limit, numbers[key][row])) continue;
       rest = after;
       return true;
     }
@@ -245,6 +279,8 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
   };
   for (; row < rows; ++row) {
     const std::string_view whole(text + offsets[row], static_cast<size_t>(offsets[row + 1] - offsets[row]));
+    for (auto& column : numbers) column[row] = kNull;
+    for (auto& column : told) column[row] = -1;
     std::string_view rest;
     size_t cut = whole.find(',');
     for (; cut != std::string_view::npos; cut = whole.find(',', cut + 1)) {  // a name may have commas in it
@@ -252,7 +288,7 @@ void ToldTexts::add(const int32_t* offsets, const char* text, size_t rows, const
       if (take_number(rest)) break;
       rest = {};
     }
-    name[row] = names.intern(whole.substr(0, cut));
+    name[row] = number_of(whole.substr(0, cut));
     while (!rest.empty() && (take_number(rest) || take_list(rest))) {}
   }
 }

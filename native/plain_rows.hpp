@@ -14,10 +14,17 @@ namespace stepscope {
 
 // The order of rows by thread, then start, then the longest first; rows that are alike stay as they are.
 // Empty if they are in this order already. NULL is the smallest number.
-std::vector<int64_t> row_order(const int64_t* thread, const int64_t* start, const int64_t* length, size_t rows);
+std::vector<int64_t> row_order(const int32_t* thread, const int64_t* start, const int64_t* length, size_t rows);
 
 // How long each row took; false if some end before they start, or are not nearer than `far`.
 bool durations(const int64_t* start, const int64_t* end, int64_t far, size_t rows, int64_t* out);
+
+// Whether all numbers are at least and at most so much.
+bool within(const int64_t* numbers, size_t rows, int64_t least, int64_t most);
+
+// How many rows each group has, and the sum of what they have; groups are numbers from `first`. False if one is beyond the last.
+bool sum_groups(const int32_t* group, const int64_t* amount, size_t rows, int32_t first, std::vector<int64_t>& counts,
+                std::vector<int64_t>& sums);
 
 // A column of Arrow: numbers of 8, 16, 32 or 64 bits, or bits; which of them are there; the first row.
 struct BitsColumn {
@@ -39,11 +46,17 @@ struct ToldTexts {
   void add(const int32_t* offsets, const char* text, size_t rows, const std::vector<std::string>& numbers,
            const std::vector<std::string>& texts);
 
-  std::vector<int32_t> name;                  // place in `names`
+  Column<int32_t> name;                  // place in `names`
   Interner names;
-  std::vector<std::vector<int64_t>> numbers;  // by key; the smallest number where it is not told
-  std::vector<std::vector<int32_t>> told;     // by key: place in `told_texts`, or -1
+  std::vector<Column<int64_t>> numbers;  // by key; the smallest number where it is not told
+  std::vector<Column<int32_t>> told;     // by key: place in `told_texts`, or -1
   Interner told_texts;
+
+ private:
+  int32_t number_of(std::string_view text);
+
+  std::vector<int32_t> next_;  // by a name's number, the one that followed it last: names mostly come in the same order
+  size_t last_ = 0;
 };
 
 }  // namespace stepscope

@@ -23,6 +23,7 @@ constexpr size_t kMostColumns = 2000;       // as SQLite itself allows
 constexpr size_t kMostRecord = 4 << 20;     // what is looked at of one row
 constexpr size_t kMostText = 1 << 16;       // what is kept of one text
 constexpr size_t kMostBatchText = 64 << 20;  // then a batch ends early
+constexpr size_t kApart = 67;  // numbers: columns that lie whole pages apart would share the same places of the cache
 constexpr size_t kFirstText = 1 << 16;       // room for those of a batch, at first
 constexpr size_t kDeepest = 64;
 
@@ -85,11 +86,13 @@ double big_double(const unsigned char* p) {
 // A number for the types at the beginning of a row, which mostly tells those of different rows apart.
 size_t place_of_types(const unsigned char* record, size_t size) {
   const size_t head = std::min<size_t>(record[0] < 0x80 ? record[0] : 0x7f, size);
-  uint64_t mixed = head;
-  for (size_t at = 0; at + 8 <= head; at += 8) mixed = (mixed ^ load64(reinterpret_cast<const char*>(record + at))) * 0x9e3779b97f4a7c15u;
-  if (head >= 8) mixed = (mixed ^ load64(reinterpret_cast<const char*>(record + head - 8))) * 0x9e3779b97f4a7c15u;
+  // Products that do not wait for one another; different factors tell apart what stands at different places.
+  constexpr std::array<uint64_t, 4> kFactors = {0x9e3779b97f4a7c15u, 0xbf58476d1ce4e5b9u, 0x94d049bb133111ebu, 0xd6e8feb86659fd93u};
+  uint64_t mixed = head * kFactors[3];
+  for (size_t at = 0; at + 8 <= head; at += 8) mixed += load64(reinterpret_cast<const char*>(record + at)) * kFactors[at / 8 % 4];
+  if (head >= 8) mixed += std::rotl(load64(reinterpret_cast<const char*>(record + head - 8)) * kFactors[1], 32);
   else
-    for (size_t at = 0; at < head; ++at) mixed = (mixed ^ record[at]) * 0x9e3779b97f4a7c15u;
+    for (size_t at = 0; at < head; ++at) mixed = (mixed ^ record[at]) * kFactors[0];
   return static_cast<size_t>(mixed >> 48);
 }
 
@@ -236,6 +239,7 @@ size_t SqliteScan::next(size_t most) {
   batch_ = text_bytes_ = 0;
   ints_.clear();
   for (SqliteColumn& column : columns) {
+    if (column.kind == SqliteKind::kInt) column.ints.reserve(most + kApart);
     column.ints.resize(column.kind == SqliteKind::kInt ? most : 0);
     column.doubles.resize(column.kind == SqliteKind::kDouble ? most : 0);
     column.offsets.resize(column.kind == SqliteKind::kText ? most + 1 : 0);

@@ -29,7 +29,7 @@ class SqlitePages {
   uint64_t bytes = 0;
 
  private:
-  static constexpr size_t kChunk = 1 << 18;
+  static constexpr size_t kChunk = 1 << 16;  // the largest page; what was copied is still near when it is read
   static constexpr size_t kKept = 8;
   struct Chunk {
     uint64_t number = ~uint64_t{0}, used = 0;

@@ -160,7 +160,7 @@ class ThreadSweep {
 // their number in the order of adding, 0, 1, 2, ...
 class Linker {
  public:
-  explicit Linker(size_t launches) { keys_.reserve(launches), event_.reserve(launches); }
+  explicit Linker(size_t launches);
 
   void add(const int64_t* correlation, const int64_t* start, const int64_t* event, size_t rows);
   void build();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Lookup", "ParquetFolder", "ProfileTables", "Texts", "Times", "shifted"]
 
 _FAR = 1 << 60
+_KEPT_TEXTS = 1 << 10
 
 
 class ProfileTables(Protocol):
@@ -137,9 +139,10 @@ class Texts:
             self._places.update(zip(numbers, range(before, before + len(numbers)), strict=True))
             found.append(batch.column(1))
         self._texts = pa.chunked_array(found, pa.string())
-
-    def one(self, number: int | None) -> str | None:
+        self.one = lru_cache(maxsize=_KEPT_TEXTS)(self._one)  # batches have the same ones again
         """The text of that number."""
+
+    def _one(self, number: int | None) -> str | None:
         place = None if number is None else self._places.get(number)
         return None if place is None else self._texts[place].as_py()
 

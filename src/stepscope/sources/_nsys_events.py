@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stepscope.sources._arrow_tables import ProfileTables, Texts, Times
-from stepscope.store.rows import of_distinct, same
+from stepscope.store.rows import each_of_distinct, same
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,11 +58,12 @@ class NsysEvents:
         def of_it(number: int | None) -> str:
             return "unknown" if number is None else str(number & _WHOLE)
 
+        told = each_of_distinct([thread], (process, pa.string()), (of_it, pa.string()))
         return {
             "start_ns": batch.column("start"),
             "dur_ns": batch.column("dur"),
-            "process": of_distinct([thread], process, pa.string()),
-            "thread": of_distinct([thread], of_it, pa.string()),
+            "process": told[0],
+            "thread": told[1],
         }
 
     def other(self, batch: pa.RecordBatch, names: pa.Array, category: str) -> dict[str, pa.Array]:

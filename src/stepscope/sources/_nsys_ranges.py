@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from stepscope import _native
 from stepscope.sources._nsys_events import NsysEvents
 from stepscope.store.columns import texts
-from stepscope.store.rows import of_distinct, same
+from stepscope.store.rows import constant_of, of_distinct, same
 from stepscope.threads import BackgroundWorker
 
 if TYPE_CHECKING:
@@ -147,9 +147,9 @@ def _of_kind(batch: pa.RecordBatch, kinds: tuple[int, ...]) -> pa.RecordBatch:
     import pyarrow.compute as pc
 
     types = batch.column("eventType")
-    ends = pc.min_max(types)
-    if not types.null_count and ends["min"] == ends["max"]:
-        return batch if ends["min"].as_py() in kinds else batch.slice(0, 0)
+    only = constant_of(types)
+    if only is not None:
+        return batch if only[0] in kinds else batch.slice(0, 0)
     return _chosen(batch, pc.is_in(types, pa.array(kinds)))
 
 

@@ -16,7 +16,7 @@ from stepscope.schema import WHOLE_GRAPH
 from stepscope.sources._arrow_tables import shifted
 from stepscope.sources._nsys_events import NsysEvents
 from stepscope.sources._nsys_facts import gpus_of_processes
-from stepscope.store.rows import of_distinct, same
+from stepscope.store.rows import constant_of, each_of_distinct, of_distinct, same
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,14 +91,27 @@ class NsysRows:
                 0 if number is None else self._processes.setdefault(number >> 24, len(self._processes)) << 40
             )
 
-        return pc.add(given, of_distinct([process], place, pa.int64()))
+        places = of_distinct([process], place, pa.int64())
+        return given if constant_of(places) == (0,) else pc.add(given, places)
 
     def _on_device(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Times and place of something on a device."""
         import pyarrow as pa
 
         process, stream = batch.column("globalPid"), batch.column("streamId")
-        device = of_distinct([batch.column("deviceId"), process], self._device, pa.int64())
+
+        def lane(number: int | None, process: int | None, stream: int | None) -> str:
+            return self._lane(self._device(number, process), stream, process)
+
+        def name(number: int | None, process: int | None, _: int | None) -> str:
+            return _number_text(self._device(number, process))
+
+        device, of_it, thread = each_of_distinct(
+            [batch.column("deviceId"), process, stream],
+            (lambda number, process, _: self._device(number, process), pa.int64()),
+            (name, pa.string()),
+            (lane, pa.string()),
+        )
         return {
             "start_ns": batch.column("start"),
             "dur_ns": batch.column("dur"),
@@ -106,8 +119,8 @@ class NsysRows:
             "stream": stream,
             "context": batch.column("contextId"),
             "correlation": self._correlation(batch, process),
-            "process": of_distinct([device], _number_text, pa.string()),
-            "thread": of_distinct([device, stream, process], self._lane, pa.string()),
+            "process": of_it,
+            "thread": thread,
         }
 
     def _device(self, number: int | None, process: int | None) -> int | None:

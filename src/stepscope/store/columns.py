@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Collection, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
@@ -11,18 +12,22 @@ from stepscope import _native
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from typing_extensions import Buffer
 
     from stepscope.schema import Column
 
 __all__ = [
     "ROW_GROUP",
+    "array_of",
     "arrays",
     "arrow_schema",
+    "bits_of",
     "chosen",
     "nulls",
     "parquet_writer",
     "record_batch",
     "repeated",
+    "shorts",
     "texts",
     "view",
 ]
@@ -50,15 +55,7 @@ def record_batch(
     import pyarrow as pa
 
     rows = next((len(column[0]) for column in columns if column is not None), 0)
-
-    def array(kind: pa.DataType, column: tuple[memoryview, memoryview | None] | None) -> pa.Array:
-        if column is None:
-            return nulls(rows, kind)
-        values, valid = column
-        buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(values)]
-        return pa.Array.from_buffers(kind, len(values), buffers)
-
-    arrays = [array(field.type, column) for field, column in zip(schema, columns, strict=True)]
+    arrays = [array_of(field.type, column, rows) for field, column in zip(schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -117,6 +114,35 @@ def repeated(value: int, rows: int, kind: pa.DataType) -> pa.Array:
         if rows <= ROW_GROUP
         else pa.repeat(pa.scalar(value, kind), rows)
     )
+
+
+def bits_of(array: pa.Array) -> tuple[Buffer, Buffer | None, int, int]:
+    """Numbers as native code looks at them: values, which are there, the first row, bits of a value."""
+    valid, values = array.buffers()
+    return values, valid if array.null_count else None, array.offset, array.type.bit_width
+
+
+def array_of(
+    kind: pa.DataType, found: tuple[memoryview, memoryview | None] | int | None, rows: int
+) -> pa.Array:
+    """A column that was unpacked: its buffers, the bits that all rows have, or None for a column of NULLs."""
+    import pyarrow as pa
+
+    if found is None:
+        return nulls(rows, kind)
+    if isinstance(found, int):
+        if pa.types.is_integer(kind):
+            return repeated(found, rows, kind)
+        (value,) = struct.unpack("d", struct.pack("q", found))
+        return pa.repeat(pa.scalar(value, kind), rows)
+    values, valid = found
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(values)]
+    return pa.Array.from_buffers(kind, len(values), buffers)
+
+
+def shorts(array: pa.Array) -> memoryview:
+    """An Arrow column of int32 in which nothing is NULL, for native code."""
+    return memoryview(array.buffers()[1]).cast("b").cast("i")[array.offset : array.offset + len(array)]
 
 
 def view(array: pa.Array | pa.ChunkedArray) -> memoryview:

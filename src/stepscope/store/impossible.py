@@ -38,6 +38,7 @@ BEYOND_EQUALS = 100
 LIKE_EQUALS = 10
 """Work that its equals resemble so far is not impossible, however it overlaps."""
 MOST_SUSPECTS = 512
+_LINKED = ("start_ns", "dur_ns", "correlation")
 
 
 @dataclass(slots=True)
@@ -109,10 +110,7 @@ def _is_beyond(one: _Suspect, usual_ns: int) -> bool:
 def _only_few(clips: dict[_Suspect, int], work: Staged) -> dict[_Suspect, int]:
     """Without those of streams that have too many."""
     threads = [one.thread for one in clips]
-    rows = {
-        thread: sum(work.piece(number).num_rows for number in _numbers(work, thread))
-        for thread in set(threads)
-    }
+    rows = {thread: sum(work.rows_of(number) for number in _numbers(work, thread)) for thread in set(threads)}
     return {
         one: length
         for one, length in clips.items()
@@ -131,7 +129,7 @@ def _suspects(work: Staged, thread: int) -> Iterator[_Suspect]:
         (number, row)
         for number in _numbers(work, thread)
         if work.longest_ns[number] >= LEAST_NS
-        for row in _long_and_overlapping(work.piece(number))
+        for row in _long_and_overlapping(work.piece(number, "start_ns", "dur_ns"))
     ]
     if len(places) > MOST_SUSPECTS:
         return
@@ -139,7 +137,7 @@ def _suspects(work: Staged, thread: int) -> Iterator[_Suspect]:
         piece = work.piece(number)
         start, dur = piece["start_ns"][row].as_py(), piece["dur_ns"][row].as_py()
         later = [
-            _done_meanwhile(work.piece(other), start, start + dur, piece["correlation"][row])
+            _done_meanwhile(work.piece(other, *_LINKED), start, start + dur, piece["correlation"][row])
             for other in _numbers(work, thread)
         ]
         done = sum(count for count, _ in later)
@@ -186,7 +184,7 @@ def _usual(work: Staged, looks: set[Any]) -> dict[Any, int | None]:
     alike = (
         pa.concat_tables(
             pa.table({name: rows[name] for name in columns})
-            for piece in work.pieces()
+            for piece in work.pieces(*columns)
             if (rows := piece.filter(pc.is_in(piece["name"], names))).num_rows
         )
         if looks

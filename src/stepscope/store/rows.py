@@ -17,7 +17,7 @@ from stepscope import _native
 from stepscope.errors import StepscopeError
 from stepscope.records import dataclass
 from stepscope.schema import EVERY_EVENT, SIDE, STORED, StoredTable
-from stepscope.store.columns import arrow_schema, nulls, repeated, view
+from stepscope.store.columns import arrow_schema, bits_of, nulls, repeated, shorts, view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,7 @@ __all__ = [
     "batches_of",
     "cast_column",
     "constant_of",
+    "each_of_distinct",
     "of_distinct",
     "same",
     "shown",
@@ -159,12 +160,15 @@ class PlainRows:
         rows = batches[0]
         if len(batches) > 1:  # putting together copies, also what is in one piece
             (rows,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
-        order = _native.order_of(view(rows["thread"]), view(rows["start_ns"]), view(rows["dur_ns"]))
+        order = _native.order_of(shorts(rows["thread"]), view(rows["start_ns"]), view(rows["dur_ns"]))
         if order is not None:
             rows = rows.take(_from_native(pa.int64(), order))
-        stretches = pc.run_end_encode(rows["thread"])
+        threads, ends = [rows["thread"][0].as_py()], [rows.num_rows]
+        if threads[0] != rows["thread"][-1].as_py():  # they are sorted by it
+            stretches = pc.run_end_encode(rows["thread"])
+            threads, ends = stretches.values.to_pylist(), stretches.run_ends.to_pylist()
         runs, first = [], 0
-        for thread, end in zip(stretches.values.to_pylist(), stretches.run_ends.to_pylist(), strict=True):
+        for thread, end in zip(threads, ends, strict=True):
             start = rows["start_ns"][first].as_py()
             runs.append((thread, first, end - first, _EARLIEST if start is None else start))
             first = end
@@ -191,7 +195,7 @@ class PlainRows:
         whole = frozenset(filled) - frozenset(partly)
 
         def number(category: str | None, phase: str, args: str | None, *there: bool) -> int:
-            has = whole | {name for name, one in zip(partly, there, strict=True) if one}
+            has = whole | {name for name, one in zip(partly, there, strict=True) if one} if partly else whole
             key = (table.name, category, phase, args, has)
             if key not in self.skeletons:
                 text = _skeleton_text(table, category, phase, args, has)
@@ -203,11 +207,8 @@ class PlainRows:
         return _numbers([*told, *(pc.is_valid(given[name]) for name in partly)], number)
 
     def _count(self, skeletons: pa.Array, durations: pa.Array) -> None:
-        import pyarrow.compute as pc
-
         known = list(self.skeletons.values())
-        places = view(pc.subtract(skeletons, self.first_skeleton) if self.first_skeleton else skeletons)
-        counts, sums = _native.sums_of(places, view(durations), len(known))
+        counts, sums = _native.sums_of(shorts(skeletons), view(durations), self.first_skeleton, len(known))
         for skeleton, count, total in zip(known, counts, sums, strict=True):
             skeleton.events += count
             skeleton.total_ns += total
@@ -229,19 +230,38 @@ def _scalar_json(text: str) -> str:
 
 def of_distinct(columns: list[pa.Array], tell: Callable[..., Any], kind: pa.DataType) -> pa.Array:
     """What `tell` says of each row; it is asked once for every distinct one. Texts are given by number."""
+    return each_of_distinct(columns, (tell, kind))[0]
+
+
+def each_of_distinct(
+    columns: list[pa.Array], *tellers: tuple[Callable[..., Any], pa.DataType]
+) -> list[pa.Array]:
+    """What several say of the same columns, which are looked at once."""
     import pyarrow as pa
 
     told, which = _told_apart(columns)
-    found = [tell(*row) for row in told]
+    checked = pa.types.is_dictionary(columns[0].type)  # numbers of ours need no check
+    return [_spread([tell(*row) for row in told], which, kind, checked=checked) for tell, kind in tellers]
+
+
+def _spread(found: list[Any], which: pa.Array, kind: pa.DataType, *, checked: bool) -> pa.Array:
+    """For each row the value at its place."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    alike = bool(found) and found.count(found[0]) == len(found)
     if not pa.types.is_string(kind):
-        only = found[0] if found and found.count(found[0]) == len(found) else None
-        if isinstance(only, int) and (pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
-            return repeated(only, len(which), kind)
-        return pa.array(found, kind).take(which)
+        if alike and isinstance(found[0], int) and not pa.types.is_floating(kind):
+            return repeated(found[0], len(which), kind)
+        return pc.take(pa.array(found, kind), which, boundscheck=checked)
+    if alike:
+        return same(found[0], len(which))
     texts = [text for text in dict.fromkeys(found) if text is not None]
     number = {text: place for place, text in enumerate(texts)}
     if len(texts) < len(found):
-        which = pa.array([number.get(text) for text in found], pa.int32()).take(which)
+        which = pc.take(
+            pa.array([number.get(text) for text in found], pa.int32()), which, boundscheck=checked
+        )
     return pa.DictionaryArray.from_arrays(which, pa.array(texts, pa.string()), safe=False)
 
 
@@ -257,7 +277,6 @@ def same(text: str | None, rows: int) -> pa.Array:
 def constant_of(column: pa.Array) -> tuple[Any] | None:
     """The value that all rows have, where that is cheaper to see than which values there are."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if not len(column):
         return None
@@ -271,10 +290,10 @@ def constant_of(column: pa.Array) -> tuple[Any] | None:
         return None
     if pa.types.is_boolean(column.type):
         return (column[0].as_py(),) if column.true_count in (0, len(column)) else None
-    if not pa.types.is_integer(column.type):
+    if not pa.types.is_integer(column.type) or column.type.bit_width < 32:
         return None
-    least = pc.min_max(column)
-    return (least["min"].as_py(),) if least["min"] == least["max"] else None
+    values, _, offset, bits = bits_of(column)
+    return (column[0].as_py(),) if _native.all_alike(values, offset, len(column), bits) else None
 
 
 def _told_apart(columns: list[pa.Array]) -> tuple[list[tuple[Any, ...]], pa.Array]:
@@ -313,10 +332,7 @@ def _bits(column: pa.Array) -> tuple[Any, Any, int, int]:
 
     if not (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)):
         column = column.dictionary_encode()
-    if pa.types.is_dictionary(column.type):
-        column = column.indices
-    valid, values = column.buffers()
-    return values, valid if column.null_count else None, column.offset, column.type.bit_width
+    return bits_of(column.indices if pa.types.is_dictionary(column.type) else column)
 
 
 def _taken(column: pa.Array, rows: pa.Array) -> list[Any]:
@@ -457,10 +473,14 @@ def _check_times(table: StoredTable, given: dict[str, pa.Array]) -> None:
     if table.categories and table.phase == "X" and "dur_ns" not in given:
         raise wrong(table.name, "dur_ns", "is missing")
     for name in [*times, "dur_ns"]:
-        if name not in given or given[name].null_count == len(given[name]):
+        least = 0 if name == "dur_ns" else -_FAR
+        column = given.get(name)
+        if column is None or column.null_count == len(column):
             continue
-        first, last = pc.min_max(given[name]).as_py().values()
-        if first < (0 if name == "dur_ns" else -_FAR) or last > _FAR:
+        if not column.null_count and _native.all_within(view(column), least, _FAR):
+            continue  # mostly, and cheaper to see
+        first, last = pc.min_max(column).as_py().values()
+        if first < least or last > _FAR:
             raise wrong(table.name, name, f"goes from {first:,} to {last:,}: that is no time")
 
 
@@ -468,8 +488,7 @@ def _values(column: pa.Array) -> list[Any]:
     """What is in a column, each value once."""
     import pyarrow.compute as pc
 
-    only = constant_of(column)
-    return list(only) if only is not None else pc.unique(column).to_pylist()
+    return list(constant_of(column) or pc.unique(column).to_pylist())
 
 
 def _check_kinds(table: StoredTable, given: dict[str, pa.Array]) -> None:

@@ -7,6 +7,7 @@ import pkgutil
 import re
 
 import pytest
+
 import stepscope
 from stepscope.patterns import late_pattern
 

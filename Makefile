@@ -18,7 +18,7 @@ TOOLS := $(if $(shell command -v cmake),,cmake) $(if $(shell command -v ninja),,
 TYPESCRIPT := 5.9.3
 TSC := build/typescript-$(TYPESCRIPT)/node_modules/.bin/tsc
 
-.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz fuzz-packets attack bench bench-findings manifest docs clean
+.PHONY: demo build develop test test-all lint unit exhaustive quick test-pythons test-duckdbs fuzz fuzz-packets fuzz-sqlite attack bench bench-findings manifest docs clean
 .DELETE_ON_ERROR:
 
 demo: build
@@ -94,6 +94,18 @@ PACKETS := fuzz/fuzz_packets pftrace pftrace_events pftrace_gpu pftrace_learn pf
 
 fuzz-packets: build/fuzz/packets build/fuzz/files
 	cd build/fuzz && ./packets $(SEED) $(SECONDS) 0 files/*.pftrace files/*.pb
+
+# And for SQLite files.
+SQLITE := fuzz/fuzz_sqlite sqlite_pages
+
+fuzz-sqlite: build/fuzz/sqlite build/fuzz/databases
+	cd build/fuzz && ./sqlite $(SEED) $(SECONDS) 0 databases/*.sqlite
+
+build/fuzz/sqlite: $(SQLITE:%=build/fuzz/plain/%.o)
+	$(CXX) $(FUZZ_FLAGS) $^ -o $@
+
+build/fuzz/databases: tests/sqlite_files.py
+	$(PYTHON) $< $@
 
 build/fuzz/packets: $(PACKETS:%=build/fuzz/plain/%.o)
 	$(CXX) $(FUZZ_FLAGS) $^ -o $@

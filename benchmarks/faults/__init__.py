@@ -71,6 +71,12 @@ from benchmarks.faults import (
     ninth_training,
     serving,
     settings,
+    seventeenth_fields,
+    seventeenth_healthy,
+    seventeenth_inputs,
+    seventeenth_serving,
+    seventeenth_text,
+    seventeenth_vision,
     seventh_healthy,
     seventh_inference,
     seventh_inputs,
@@ -251,6 +257,16 @@ SIXTEENTH = (
 )
 """Common mistakes of many fields; by somebody else again who did not know the rules."""
 
+SEVENTEENTH = (
+    seventeenth_text,
+    seventeenth_vision,
+    seventeenth_inputs,
+    seventeenth_serving,
+    seventeenth_fields,
+    seventeenth_healthy,
+)
+"""Mistakes as people make them most often; by somebody else again who did not know the rules."""
+
 __all__ = [
     "EIGHTH",
     "ELEVENTH",
@@ -263,6 +279,7 @@ __all__ = [
     "NINTH",
     "PROGRAMS",
     "SETTINGS",
+    "SEVENTEENTH",
     "SEVENTH",
     "SIXTEENTH",
     "SIXTH",

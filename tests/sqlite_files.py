@@ -1,4 +1,4 @@
-"""Writes small SQLite files for `make fuzz-sqlite`: pages of several sizes, long texts, trees of several levels."""
+"""Writes small SQLite files for `make fuzz-sqlite`: several sizes of pages, long texts, trees of some levels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def write(path: Path, *, page_size: int, rows: int) -> None:
     opened.execute("CREATE INDEX by_start ON kernels (start)")
     for i in range(rows):
         text = "gemm é" * (i % 7) + "x" * (3_000 if i % 50 == 9 else i % 30)
-        given = (i * 1_000 ** (i % 6), None if i % 5 == 0 else -i, i / 3, text, b"\xff\x00" if i % 11 == 0 else i)
+        left = b"\xff\x00" if i % 11 == 0 else i
+        given = (i * 1_000 ** (i % 6), None if i % 5 == 0 else -i, i / 3, text, left)
         opened.execute("INSERT INTO kernels VALUES (?, ?, ?, ?, ?)", given)
         opened.execute("INSERT INTO names VALUES (?, ?)", (3 * i + 1, text[:40]))
     opened.commit()

@@ -41,7 +41,9 @@ def test_an_iterator_for_each_batch(tmp_path: Path) -> None:
         drawing.step(step).batch(1000 * step + 100, fresh=True)
     # From the seed, 50 µs before, to the first operator after the list, 320 µs into it, or to the next one
     # of the program, 430 µs after its begin.
-    wanted = LoaderStart("_SingleProcessDataLoaderIter", None, 3, 3, 3, 3 * 370_000, 3 * 480_000)
+    wanted = LoaderStart(
+        "_SingleProcessDataLoaderIter", None, 3, 3, 3, 3 * 370_000, 3 * 480_000, 3 * 50_000, 0
+    )
     assert drawing.rows(tmp_path) == [wanted]
 
 
@@ -73,3 +75,18 @@ def test_random_numbers_of_the_program_are_no_start(tmp_path: Path) -> None:
     drawing.op("aten::random_", 20, 5).op("aten::stack", 30, 5)
     (row,) = drawing.batch(100, fresh=False).rows(tmp_path)
     assert row.starts == 0
+
+
+def test_workers_are_started_between_two_seeds(tmp_path: Path) -> None:
+    drawing = Loading()
+    for step in range(2):
+        at = 1000 * step
+        drawing.step(step).op("aten::empty", at + 20, 2).op("aten::random_", at + 30, 5)
+        drawing.op("aten::item", at + 40, 5)
+        # 200 µs for the workers, then the sampler's seed, and five calls, the last of which is in vain.
+        drawing.batch(at + 300, fresh=True, shuffles=False)
+        for later in range(4):
+            drawing.batch(at + 420 + 120 * later, fresh=False)
+    (row,) = drawing.rows(tmp_path)
+    assert (row.batches, row.starts, row.making_ns, row.whole_ns) == (10, 2, 2 * 270_000, 2 * 400_000)
+    assert row.ending_ns == 2 * 100_000

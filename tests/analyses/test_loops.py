@@ -114,3 +114,58 @@ def test_the_first_module_of_a_repetition_counts(tmp_path: Path) -> None:
 def test_what_a_repetition_looks_up(names: tuple[str, ...], lookup: str | None, tmp_path: Path) -> None:
     rows = analysed("loops", opened(looping(names), tmp_path))
     assert next(row for row in rows if row.ops == len(names)).lookup == lookup
+
+
+def critics(updates: int, turns: int = 5) -> Drawing:
+    """A step with some updates of an optimizer; before each, small networks are called in turn."""
+    drawing = Drawing().mark(0, 0, 4_000 * updates)
+    layers = (
+        ("aten::linear", [[4, 6], [8, 6]]),
+        ("aten::relu", [[4, 8]]),
+        ("aten::linear", [[4, 8], [1, 8]]),
+    )
+    for update in range(updates):
+        at = 4_000 * update + 10
+        for _ in range(turns):
+            for name, dims in (*layers, ("aten::squeeze", [[4, 1]])):
+                drawing.op(name, at, 8, args={"Input Dims": dims})
+                at += 10
+        drawing.op("aten::stack", at, 8)
+        drawing.op("autograd::engine::evaluate_function: MeanBackward0", at + 100, 50, tid=2)
+        drawing.annotation("Optimizer.step#AdamW.step", at + 400, 100).op("aten::_fused_adamw_", at + 410, 50)
+    return drawing
+
+
+def test_no_loop_goes_on_after_an_update_of_the_weights(tmp_path: Path) -> None:
+    rows = analysed("loops", opened(critics(5), tmp_path))
+    assert [(row.repeats, row.ops, row.narrows, row.stacked, row.has_backward) for row in rows] == [
+        (5, 4, True, True, True)
+    ] * 5
+
+
+def test_with_one_update_the_loop_is_the_same(tmp_path: Path) -> None:
+    (row,) = analysed("loops", opened(critics(1), tmp_path))
+    assert (row.repeats, row.ops, row.narrows, row.stacked) == (5, 4, True, True)
+
+
+@pytest.mark.parametrize(
+    "last, narrows",
+    [
+        (("aten::linear", [[8, 4], [4, 4]]), False),
+        (("aten::linear", [[8, 4], [2, 4]]), True),
+        (("aten::sum", [[8, 4]]), False),
+        (("aten::add", [[8, 4], [8, 4]]), None),
+        (("aten::mean", [[2, 4]]), True),
+        (("aten::mean", []), None),
+    ],
+)
+def test_whether_a_repetition_narrows(
+    last: tuple[str, list[list[int]]], narrows: bool | None, tmp_path: Path
+) -> None:
+    drawing = Drawing().mark(0, 0, 2_000)
+    for turn in range(8):
+        drawing.op("aten::linear", 100 + 20 * turn, 8, args={"Input Dims": [[8, 4], [4, 4]]})
+        drawing.op("aten::relu", 110 + 20 * turn, 3, args={"Input Dims": [[8, 4]]})
+        drawing.op(last[0], 114 + 20 * turn, 4, args={"Input Dims": last[1]})
+    rows = analysed("loops", opened(drawing, tmp_path))
+    assert [row.narrows for row in rows] == [narrows]

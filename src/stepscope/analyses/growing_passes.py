@@ -14,7 +14,7 @@ from stepscope.tables import Table
 __all__ = ["GrowingPasses", "growing_passes"]
 
 MOST_TABLES = 3
-"""Embeddings of a pass: of tokens, of positions and of kinds of tokens."""
+"""Embeddings of a pass: of tokens, of positions and of kinds of tokens, or those of an encoder."""
 LEAST_PASSES = 4
 """Shorter runs may be chance: batches of different lengths, one after the other."""
 
@@ -34,7 +34,8 @@ class GrowingPasses:
     dur_ns: Annotated[int, "From there until the last began."]
 
 
-# The indices of an embedding are its second input, and the length of the sequences is its last dimension.
+# The indices of an embedding are its second input, the length of the sequences is their last dimension. Where
+# an encoder shares the table, its lookups stand between those that grow.
 _SQL = f"""
     WITH looked_up AS (
         SELECT event, thread, start_ns,
@@ -45,13 +46,19 @@ _SQL = f"""
         SELECT event, thread, start_ns, dims.size AS size, dims.batch AS batch,
                try_cast(dims.length AS BIGINT) AS length
         FROM looked_up WHERE dims.length <> ''),
+    numbered AS (
+        SELECT *, row_number() OVER (PARTITION BY thread, size, batch ORDER BY start_ns, event) AS number
+        FROM sized),
     placed AS (
-        SELECT *, length - row_number() OVER calls AS run FROM sized
-        WINDOW calls AS (PARTITION BY thread, size, batch ORDER BY start_ns, event))
+        SELECT n.*, tables.range AS tables, n.number % tables.range AS place,
+               length - row_number() OVER calls AS run
+        FROM numbered n, range(1, {MOST_TABLES + 1}) tables
+        WINDOW calls AS (
+            PARTITION BY thread, size, batch, tables.range, n.number % tables.range ORDER BY number))
     SELECT thread, size, batch, count(*) AS passes, min(length) AS first_length, max(length) AS last_length,
            sum(length)::BIGINT AS lengths, min(start_ns) AS start_ns,
            max(start_ns) - min(start_ns) AS dur_ns
-    FROM placed GROUP BY thread, size, batch, run HAVING count(*) >= {LEAST_PASSES}
+    FROM placed GROUP BY thread, size, batch, tables, place, run HAVING count(*) >= {LEAST_PASSES}
     ORDER BY min(start_ns), size
 """
 

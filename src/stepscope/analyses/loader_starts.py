@@ -18,6 +18,10 @@ _SHUFFLE = "aten::randperm"
 _OF_LISTS = ("aten::resolve_conj", "aten::resolve_neg")
 """Called by tolist() before it makes the list."""
 _APART_NS = 200_000
+_OF_SEED = 3
+"""Operators that draw a seed: so many from one that is read to the next that is read right after."""
+_AN_EPOCH = 2
+"""Where an iterator is asked so often, the last call finds that it is at its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,30 +39,45 @@ class LoaderStart:
         int, "Time from the making of these iterators to their batch, without loading it: workers, shuffling."
     ]
     whole_ns: Annotated[int, "Time from their making to the next operator of the program: the list is freed."]
+    making_ns: Annotated[int, "The part of it before the first call of each: with workers, they are started."]
+    ending_ns: Annotated[
+        int,
+        "Time of the last call of as many iterators, which ends their workers; 0 where each gives one batch.",
+    ]
 
 
-# A new iterator draws a seed at once. With its first batch, a sampler that shuffles draws another, permutes
-# all indices and makes a list of them.
+# A new iterator draws a seed at once. With its first batch, or once its workers are started, a sampler that
+# shuffles draws another, permutes all indices and makes a list of them.
 _SQL = f"""
     WITH loads AS (
         SELECT s.step, a.thread, split_part(split_part(a.name, '#', 2), '.', 1) AS loader, a.start_ns,
                a.start_ns + coalesce(a.dur_ns, 0) AS end_ns,
                lag(a.start_ns + coalesce(a.dur_ns, 0)) OVER (PARTITION BY a.thread ORDER BY a.start_ns)
-                   AS before_ns
+                   AS before_ns,
+               lag(coalesce(a.dur_ns, 0)) OVER (PARTITION BY a.thread ORDER BY a.start_ns) AS last_ns
         FROM annotations a JOIN steps s ON a.start_ns >= s.host_start_ns AND a.start_ns < s.host_end_ns
         WHERE starts_with(a.name, '{_RANGE}')),
     called AS (
-        SELECT event, thread, name, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns FROM ops
+        SELECT event, thread, name, start_ns, start_ns + coalesce(dur_ns, 0) AS end_ns,
+               row_number() OVER (PARTITION BY thread ORDER BY start_ns, event) AS number FROM ops
         WHERE depth = 0 AND thread IN (SELECT thread FROM loads)),
     drawn AS (
-        SELECT event, thread, name, start_ns, lag(start_ns) OVER near AS since,
+        SELECT event, thread, name, number, lag(start_ns) OVER near AS since,
                lag(name) OVER near = '{_SEED}' AND start_ns - lag(end_ns) OVER near <= {_APART_NS} AS seeds
         FROM called WHERE name IN ('{_SEED}', '{_READ}')
         WINDOW near AS (PARTITION BY thread ORDER BY start_ns)),
+    seeded AS (
+        SELECT *, start_ns AS drawn_ns,
+               CASE WHEN number - lag(number) OVER after <= {_OF_SEED}
+                    THEN lag(since) OVER after END AS first_ns
+        FROM (SELECT d.*, c.start_ns FROM drawn d JOIN called c USING (event)
+              WHERE d.seeds AND d.name = '{_READ}')
+        WINDOW after AS (PARTITION BY thread ORDER BY number)),
     started AS (
-        SELECT l.*, CASE WHEN d.since > coalesce(l.before_ns, 0) THEN d.since END AS since, d.event AS seed
-        FROM loads l ASOF LEFT JOIN (SELECT * FROM drawn WHERE seeds AND name = '{_READ}') d
-          ON d.thread = l.thread AND d.start_ns <= l.start_ns),
+        SELECT l.*, d.event AS seed,
+               CASE WHEN d.first_ns > coalesce(l.before_ns, 0) THEN d.first_ns
+                    WHEN d.since > coalesce(l.before_ns, 0) THEN d.since END AS since
+        FROM loads l ASOF LEFT JOIN seeded d ON d.thread = l.thread AND d.drawn_ns <= l.start_ns),
     shuffled AS (
         SELECT t.*, CASE WHEN r.end_ns <= t.end_ns THEN r.end_ns END AS shuffled_ns
         FROM started t ASOF LEFT JOIN (SELECT * FROM called WHERE name = '{_SHUFFLE}') r
@@ -74,7 +93,10 @@ _SQL = f"""
            count(*) AS batches, count(since) AS starts,
            count(DISTINCT f.step) FILTER (since IS NOT NULL) AS steps,
            coalesce(sum(coalesce(fetch_ns, start_ns) - since), 0)::BIGINT AS start_up_ns,
-           coalesce(sum(until - since), 0)::BIGINT AS whole_ns
+           coalesce(sum(until - since), 0)::BIGINT AS whole_ns,
+           coalesce(sum(f.start_ns - since), 0)::BIGINT AS making_ns,
+           coalesce(CASE WHEN batches >= {_AN_EPOCH} * starts
+                         THEN starts * avg(last_ns) FILTER (since IS NOT NULL) END, 0)::BIGINT AS ending_ns
     FROM followed f LEFT JOIN call_sites p ON p.event = f.seed LEFT JOIN call_tree c ON c.node = p.user_frame
     GROUP BY loader ORDER BY whole_ns DESC, loader
 """

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
@@ -26,6 +29,7 @@ _LEAST_TIMES = 4
 _LEAST_OPS = 16
 """Shorter stretches are no cost worth a row."""
 _MOST = 5
+_MOST_IN_ALL = 64
 _MOST_OPS = 1 << 18
 _NAMED = 8
 _SELDOM_FILLS_NS = 50_000
@@ -46,6 +50,10 @@ _MOSTLY = 0.5
 """Part of a repetition that its layers take, if it is a network."""
 _SAME = 0.9
 """Part of the operators that must agree: by chance, what stands before may have the names of a repetition."""
+
+
+_Stretch = tuple[int, int, int]
+"""The first operator, how many a repetition has, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,7 @@ class Loop:
     host_ns: Annotated[int, "From the first operator to the end of the last."]
     host_share: Annotated[float, "The same as a part of the step on this thread."]
     op_share: Annotated[float, "Part of the operators of the step outside of backward and optimizer."]
-    has_backward: Annotated[bool, "Whether a backward pass of the step begins after it does."]
+    has_backward: Annotated[bool, "Whether a backward pass follows, before weights are updated."]
     idle_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
     launches: Annotated[int, "Launches of device work in it."]
     launch_share: Annotated[float, "The same as a part of the launches of the step on this thread."]
@@ -79,6 +87,12 @@ class Loop:
     tiny_ns: Annotated[int, "The part of that in work of less than 10 µs, most of which is latency."]
     short_ns: Annotated[int, "The part of that in work of less than 50 µs, which seldom fills a device."]
     inputs: Annotated[int, "Copies from the host to the device in it, of more than 64 bytes."]
+    narrows: Annotated[
+        bool | None,
+        "Whether the last operator of a repetition gives fewer numbers than the first one takes, so that "
+        "none goes on with the result of the one before; NULL if shapes do not tell.",
+    ]
+    stacked: Annotated[bool, "Whether aten::stack comes right after the last repetition."]
     lookup: Annotated[
         str | None,
         "Which rows of tables (nn.Embedding) a repetition looks up: chosen by one before, with no product or "
@@ -92,6 +106,11 @@ _CHOICE = late_pattern(
     r"aten::(argmax|argmin|multinomial|topk|sort|argsort|nonzero|randint|randperm|max|min)$"
 )
 _PRODUCT = late_pattern(r"aten::(linear|addmm|mm|bmm|baddbmm|matmul|einsum|conv\d?d?|scaled_dot_product)")
+_LAYER = late_pattern(r"aten::(linear|conv[123]d|matmul|mm|bmm)$")
+# What gives no more numbers than its first input has.
+_KEEPS = late_pattern(
+    r"aten::(squeeze|view|reshape|flatten|transpose|t|select|slice|mean|sum|sigmoid|tanh|relu|softmax|float|to)$"
+)
 # What an optimizer, a loader and autograd do in their loops has findings of its own.
 _CALLED = f"""
     WITH one AS ({MIDDLE_STEP}),
@@ -101,13 +120,18 @@ _CALLED = f"""
         FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
         WHERE o.depth = 0 AND o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
           AND p.phase IN ('forward', 'other')),
-    most AS (SELECT mode(thread ORDER BY thread) AS thread FROM called),
-    back AS (
-        SELECT min(o.start_ns) AS backward_ns
-        FROM ops o JOIN call_sites p ON p.event = o.event JOIN one s ON p.step = s.step
-        WHERE p.phase = 'backward')
-    SELECT c.*, b.backward_ns FROM called c JOIN most m ON m.thread = c.thread CROSS JOIN back b
-    ORDER BY c.start_ns, c.event LIMIT $most
+    most AS (SELECT mode(thread ORDER BY thread) AS thread FROM called)
+    SELECT c.* FROM called c JOIN most m ON m.thread = c.thread ORDER BY c.start_ns, c.event LIMIT $most
+"""
+# Stretches of time in which nothing but one of the two begins: backward passes, and updates of an optimizer.
+_TURNS = """
+    WITH done AS (
+        SELECT o.start_ns, p.phase, p.phase <> lag(p.phase) OVER (ORDER BY o.start_ns, o.event) AS turns
+        FROM ops o JOIN call_sites p ON p.event = o.event
+        WHERE p.step = $step AND o.depth = 0 AND p.phase IN ('backward', 'optimizer')),
+    numbered AS (SELECT *, count(*) FILTER (turns) OVER (ORDER BY start_ns) AS turn FROM done)
+    SELECT phase, min(start_ns) AS start_ns, max(start_ns) AS last_ns FROM numbered
+    GROUP BY turn, phase ORDER BY start_ns
 """
 _RANGES = """
     WITH ranges AS (
@@ -169,24 +193,67 @@ def loops(trace: Trace) -> Table[Loop]:
     """Finds operators that a step calls again and again in the same order: loops in Python, and layers.
 
     One step is looked at, the forward pass and what surrounds it. With Python frames, repetitions that come
-    from the same place are a loop; where each is another `nn.Module`, they are layers.
+    from the same place are a loop; where each is another `nn.Module`, they are layers. No repetition lies on
+    both sides of an optimizer's update: what comes after it needs the new weights.
     """
     if not trace.has("ops"):
         return Table.of(Loop, [], ["No operators in the profile."])
     called = trace.arrow(_CALLED, most=_MOST_OPS).combine_chunks()
-    found = [
-        one
-        for one in _native.find_loops(view(called["name_id"]), _MOST_PERIOD, _LEAST_TIMES, _MOST)
-        if one[2] >= _LEAST_OPS
-    ]
-    rows = list(_rows(trace, called, found)) if found else []
+    found = _found(called)
+    rows: list[Loop] = []
+    if found:
+        turns = _Turns.of(trace, called["step"][0].as_py())
+        found = _between_updates(called, turns) if len(turns.updates) > 1 else found
+        rows = list(_rows(trace, called, found, turns)) if found else []
     rows.sort(key=lambda row: (-row.launches, -row.host_ns))
     nothing = [] if rows else ["No operators come again and again in the same order."]
     return Table.of(Loop, rows, nothing + how_steps_were_found(trace))
 
 
-def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> Iterator[Loop]:
-    """What is known about each stretch: (first operator, operators of a repetition, operators)."""
+@dataclass(frozen=True, slots=True)
+class _Turns:
+    """When a step goes backward, and when it updates weights."""
+
+    backward: list[tuple[int, int]]
+    """From its first operator to the begin of its last."""
+    updates: list[int]
+
+    @classmethod
+    def of(cls, trace: Trace, step: int) -> _Turns:
+        """Those of one step."""
+        rows = trace.rows(_TURNS, step=step)
+        return cls(
+            [(row["start_ns"], row["last_ns"]) for row in rows if row["phase"] == "backward"],
+            [row["start_ns"] for row in rows if row["phase"] == "optimizer"],
+        )
+
+    def goes_back(self, since: int) -> bool:
+        """Whether a backward pass begins after that, before weights are updated."""
+        until = next((at for at in self.updates if at > since), None)
+        return any(last >= since and (until is None or first < until) for first, last in self.backward)
+
+
+def _found(called: pa.Table) -> list[_Stretch]:
+    loops = _native.find_loops(view(called["name_id"]), _MOST_PERIOD, _LEAST_TIMES, _MOST)
+    return [one for one in loops if one[2] >= _LEAST_OPS]
+
+
+def _between_updates(called: pa.Table, turns: _Turns) -> list[_Stretch]:
+    """The stretches that repeat between two updates of an optimizer, before the first or after the last."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    updates = pa.array(turns.updates, pa.int64())
+    ends = [pc.sum(pc.less(called["start_ns"], at)).as_py() for at in updates]
+    found: list[_Stretch] = []
+    for first, end in pairwise([0, *ends, len(called)]):
+        inside = _found(called.slice(first, end - first))
+        found += [(first + begin, period, rows) for begin, period, rows in inside]
+    return sorted(found, key=lambda one: -one[2])[:_MOST_IN_ALL]
+
+
+def _rows(trace: Trace, called: pa.Table, found: list[_Stretch], turns: _Turns) -> Iterator[Loop]:
+    """What is known about each stretch."""
     starts, durs = called["start_ns"], called["dur_ns"]
     ends = [(starts[first + rows - 1].as_py() + durs[first + rows - 1].as_py()) for first, _, rows in found]
     ranges = {
@@ -195,9 +262,7 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
         "ends": ends,
         "firsts": [starts[first + period].as_py() for first, period, _ in found],
     }
-    step, thread, since, until, backward = (
-        called[name][0].as_py() for name in ("step", "thread", "since", "until", "backward_ns")
-    )
+    step, thread, since, until = (called[name][0].as_py() for name in ("step", "thread", "since", "until"))
     limits = {"tiny": SHORT_NS, "short": _SELDOM_FILLS_NS, "inputs": _INPUTS, "least": _LEAST_INPUT}
     asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **limits, **ranges)
     launched = {row.pop("number"): row for row in asked}
@@ -216,17 +281,18 @@ def _rows(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> 
             first_ops=", ".join(name or "" for name in of_first),
             layers=_layers(repetition),
             lookup=_lookup(repetition["name"].to_pylist()),
+            stacked=called["name"].slice(first + length, 1).to_pylist() == ["aten::stack"],
             same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
             host_ns=host_ns,
             host_share=min(1.0, host_ns / max(1, until - since)),
             op_share=length / len(called),
-            has_backward=backward is not None and ranges["starts"][number] < backward,
+            has_backward=turns.goes_back(ranges["starts"][number]),
             **launched.get(number, _NO_LAUNCHES),
             **_told(inside, number, period),
         )
 
 
-def _names_of(trace: Trace, called: pa.Table, found: list[tuple[int, int, int]]) -> dict[int | None, str]:
+def _names_of(trace: Trace, called: pa.Table, found: list[_Stretch]) -> dict[int | None, str]:
     """The functions that call the first operators, and the first modules that call some."""
     nodes = {called["user_frame"][first].as_py() for first, _, _ in found}
     nodes |= {_first_module(called.slice(first, period)) for first, period, _ in found}
@@ -278,9 +344,35 @@ def _told(inside: pa.Table, number: int, period: int) -> dict[str, Any]:
 
     of_loop = inside.filter(pc.equal(inside["number"], number))
     first = of_loop.filter(of_loop["is_first"])
-    outer = of_loop.filter(pc.equal(of_loop["depth"], 0))["dims"]
-    shapes = _agrees(outer, period) if outer.null_count < len(outer) else None
+    outer = of_loop.filter(pc.equal(of_loop["depth"], 0))
+    known = outer["dims"].null_count < len(outer)
     return {
         "contains": ", ".join(sorted({name for name in first["name"].to_pylist() if name})),
-        "same_shapes": shapes,
+        "same_shapes": _agrees(outer["dims"], period) if known else None,
+        "narrows": _narrows(outer.slice(0, period).to_pylist()) if known and len(outer) else None,
     }
+
+
+def _narrows(ops: list[dict[str, Any]]) -> bool | None:
+    """Whether the last of some operators gives fewer numbers than the first takes; None where not known."""
+    first, last = ops[0]["name"] or "", ops[-1]["name"] or ""
+    takes, given = _shapes(ops[0]["dims"]), _shapes(ops[-1]["dims"])
+    if not _LAYER.match(first) or not takes or not given:
+        return None
+    if last == "aten::linear" and len(given) > 1:
+        gives = prod(given[0][:-1]) * given[1][0]
+    elif _KEEPS.match(last):
+        gives = prod(given[0])
+    else:
+        return None
+    return gives < prod(takes[0])
+
+
+def _shapes(dims: str | None) -> list[list[int]]:
+    """The shapes of the first inputs, as long as these are tensors."""
+    shapes: list[list[int]] = []
+    for one in json.loads(dims or "[]"):
+        if not isinstance(one, list) or not one or not all(isinstance(size, int) for size in one):
+            break
+        shapes.append(one)
+    return shapes

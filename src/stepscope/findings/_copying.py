@@ -9,7 +9,17 @@ from stepscope.analyses.host_syncs import HostSync
 from stepscope.findings.facts import DeviceFacts
 from stepscope.records import dataclass
 
-__all__ = ["LARGE_BYTES", "Bus", "Trips", "bus_of", "large", "moving", "starved_by", "trips_of"]
+__all__ = [
+    "LARGE_BYTES",
+    "MANY_COPIES",
+    "Bus",
+    "Trips",
+    "bus_of",
+    "large",
+    "moving",
+    "starved_by",
+    "trips_of",
+]
 
 LARGE_BYTES = 1 << 16
 """A smaller copy costs its call rather than its bytes: drivers stage it without waiting."""
@@ -62,6 +72,10 @@ def moving(copies: Iterable[Copy], direction: str, host_memory: str | None = Non
         for row in copies
         if row.direction == direction and (host_memory is None or row.host_memory == host_memory)
     ]
+
+
+MANY_COPIES = 16
+"""In a step: if they are small, their calls cost more than their bytes."""
 
 
 def large(row: Copy) -> bool:

@@ -46,6 +46,8 @@ _VIEWS = late_pattern(
     r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
     r"|contiguous|alias|detach)"
 )
+_OF_NETWORKS = late_pattern(r"aten::(\w*norm|add_?$|cat$|\w*attention|embedding|item|bernoulli)")
+"""What layers of one network have, or loops of other kinds."""
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
 _FOREACH = {
     f"aten::{name}"
@@ -116,6 +118,15 @@ y = torch.baddbmm(biases[:, None], parts, weights)    # all in one call; parts i
 y = nn.Linear(inputs, layers * outputs)(x).chunk(layers, -1)    # or so, if all get the same input
 y = layer(x)    # or so, if it is the same layer for every part""",
 )
+_NETWORKS = LoopKind(
+    "{repeats} networks side by side could be one call",
+    """\
+weights, buffers = torch.func.stack_module_state(networks)    # all of one shape
+def call(weights, buffers, x): return torch.func.functional_call(networks[0], (weights, buffers), (x,))
+y = torch.vmap(call, in_dims=(0, 0, None))(weights, buffers, x)    # each layer of all in one product
+y = torch.baddbmm(biases, x, weights)    # or by hand, with weights of [networks, inputs, outputs]""",
+)
+_PERHAPS_NETWORKS = _NETWORKS._replace(can_merge=False)
 _TENSORS = LoopKind(
     "A loop over {repeats} tensors could be one call",
     """\
@@ -266,6 +277,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _EXPERTS if products else _GROUPS
     if row.repeats >= _LEAST_CALLS and _is_side_by_side(row):
         return _SIDE_BY_SIDE
+    if products and row.same_place is not True and (networks := _networks(row, names)):
+        return networks
     if row.same_place is False or _changes_in_place(row) or (names & _MAKES and not products):
         return None
     if names & _SAMPLES and names & _READS and products:
@@ -304,6 +317,18 @@ def _is_side_by_side(row: Loop) -> bool:
     views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
     only_views = layers == 1 and layers + views == len(names) == row.ops  # of longer ones not all are named
     return only_views and row.same_shapes is not False
+
+
+def _networks(row: Loop, names: set[str]) -> LoopKind | None:
+    """Whether each repetition is a small network of its own, and none goes on with what another gives.
+
+    Without shapes their results tell it, which are stacked; a network's own layers would add to what came in.
+    """
+    if row.same_shapes is False or any(_OF_NETWORKS.match(name) for name in names):
+        return None
+    if row.narrows:
+        return _NETWORKS
+    return _PERHAPS_NETWORKS if row.stacked and row.narrows is None and row.ops > 1 else None
 
 
 def _goes_over_tensors(row: Loop) -> bool:

@@ -12,6 +12,7 @@ __all__ = ["NEEDED", "SEES_MORE", "needed_by_analysis", "needed_by_sql"]
 
 NEEDED: Mapping[str, str] = {
     "allocations": "memory",
+    "encoder_reruns": "shapes",
     "growing_passes": "shapes",
     "host_functions": "stacks",
     "library_functions": "stacks",
@@ -30,9 +31,12 @@ SEES_MORE: Mapping[str, str] = {
     "block_mask_rebuilds": "stacks",
     "decode_bandwidth": "shapes",
     "misaligned_matmuls": "shapes",
+    "multiplied_adapters": "shapes",
     "python_between_ops": "stacks",
+    "recomputed_encoder": "shapes",
     "recomputed_tokens": "shapes",
     "weight_casts": "shapes",
+    "written_pairs": "shapes",
 }
 """Rules that may find in a full pass what they cannot see in a light one, though they do not say so. What the
 others find in a full pass alone is a doing of the full pass, which slows the host."""

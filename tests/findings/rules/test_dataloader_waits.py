@@ -199,3 +199,12 @@ def test_samples_that_are_taken_one_by_one() -> None:
     assert "num_workers" not in advice.fix
     few = {**taken, "per_step": 8.0}
     assert "BatchSampler" not in assert_bounded(judged([4.0] * 5, ops=(few, stacked)), STEP).fix
+
+
+def test_samples_that_the_loader_sends_to_the_gpu() -> None:
+    sent = {"name": "aten::to", "phase": "dataloader", "per_step": 600.0, "calls": 3000, "launches": 2560}
+    advice = assert_bounded(judged([4.0] * 5, ops=(sent,)), STEP)
+    assert "It copies 512 tensors a step to the GPU, one by one" in advice.because
+    assert advice.fix.index("__getitem__") < advice.fix.index("num_workers")
+    few = sent | {"launches": 40}
+    assert "__getitem__" not in assert_bounded(judged([4.0] * 5, ops=(few,)), STEP).fix

@@ -18,6 +18,7 @@ RESTARTED = {
     "steps": 10,
     "start_up_ns": 20 * MS,
     "whole_ns": 30 * MS,
+    "ending_ns": 0,
 }
 
 
@@ -38,6 +39,15 @@ def test_workers_are_started_as_well() -> None:
     advice = assert_bounded(found(loader="_MultiProcessingDataLoaderIter", starts=20), STEP)
     assert "starts its workers" in advice.because
     assert "makes 2 new iterators" in advice.because
+
+
+def test_workers_that_are_not_kept_are_started_for_each_epoch() -> None:
+    epochs = {"loader": "_MultiProcessingDataLoaderIter", "batches": 170, "ending_ns": 10 * MS}
+    advice = assert_bounded(found(**epochs), STEP)
+    assert advice.saving.waited_ns == pytest.approx((2.0 * MS, 4.0 * MS))
+    assert "for 16 batches each" in advice.because
+    assert "Ending it takes 1.00 ms more." in advice.because
+    assert "persistent_workers=True" in advice.fix
 
 
 def test_it_is_silent_at_the_end_of_an_epoch_and_where_it_is_little() -> None:

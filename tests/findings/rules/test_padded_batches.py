@@ -6,6 +6,7 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
 from stepscope.analyses.attention import Attention
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.launch_patterns import LaunchPattern
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
@@ -23,14 +24,17 @@ def found(
     *attention: dict[str, Any],
     patterns: tuple[dict[str, Any], ...] = (WHOLE,),
     look_up: dict[str, Any] = LOOK_UP,
+    more: tuple[dict[str, Any], ...] = (),
+    sent: int = 0,
     **thresholds: float,
 ) -> Advice | None:
     return padded_batches(
         STEP,
         drawn(Attention, *attention),
         drawn(LaunchPattern, *patterns),
-        drawn(StepOp, look_up),
+        drawn(StepOp, look_up, *more),
         drawn(StarvingPhase, OPTIMIZER),
+        drawn(Copy, {"direction": "HtoD", "calls": 10 * sent}),
         **thresholds,
     )
 
@@ -46,9 +50,17 @@ def test_all_steps_have_one_length_and_a_mask() -> None:
 
 def test_without_shapes_the_length_is_not_known() -> None:
     unknown = MASKED | {"query_length": None, "key_length": None}
-    advice = assert_bounded(found(unknown), STEP)
+    compared = {"name": "aten::ne", "phase": "forward"}
+    advice = assert_bounded(found(unknown, more=(compared,)), STEP)
     assert "gets a mask. If" in advice.because
-    assert found(unknown | {"backend": "hand-written"}) is None, "it may be causal"
+    assert found(unknown | {"backend": "hand-written"}, more=(compared,)) is None, "it may be causal"
+
+
+def test_without_shapes_a_mask_that_is_kept_may_be_causal() -> None:
+    unknown = MASKED | {"query_length": None, "key_length": None}
+    assert found(unknown, sent=1) is None
+    assert found(unknown, more=({"name": "aten::ne", "phase": "optimizer"},)) is None
+    assert found(unknown, sent=2), "ids, and their mask"
 
 
 @pytest.mark.parametrize("mask", ["none", "shared", "causal", None])

@@ -95,3 +95,10 @@ def test_tensors_that_went_out_before_are_not_meant() -> None:
 
 def test_the_threshold_works() -> None:
     assert judged(PAGEABLE, least_share=0.5) is None
+
+
+def test_many_small_copies_are_no_batches() -> None:
+    small = PAGEABLE | {"calls": 5000, "bytes": 20_000_000}
+    assert judged(small) is None
+    assert judged(small, PAGEABLE) is not None
+    assert judged(small | {"calls": 150, "bytes": 1_500_000}) is not None, "a few beside the batch"

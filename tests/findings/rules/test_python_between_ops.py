@@ -8,6 +8,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.lines import Line
+from stepscope.analyses.loader_starts import LoaderStart
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.findings import Advice, NotKnown
 from stepscope.findings.rules.python_between_ops import python_between_ops
@@ -41,6 +42,7 @@ def advised(
     functions: tuple[dict[str, Any], ...] = (),
     told: dict[str, Any] | None = None,
     longest_ns: int = 0,
+    making_ns: int = 0,
     **thresholds: float,
 ) -> Advice | None:
     gaps = (gap("Python between ops", python_ns, longest_ns=longest_ns), gap("host op", dispatch_ns))
@@ -51,8 +53,21 @@ def advised(
         drawn(Line, *lines),
         drawn(PythonFrame, *frames),
         drawn(HostFunction, *functions),
+        drawn(LoaderStart, {"making_ns": making_ns}),
         **thresholds,
     )
+
+
+def test_iterators_of_loaders_have_a_finding_of_their_own() -> None:
+    light = {"stacks": False}
+    told = advised(told=light)
+    less = advised(told=light, making_ns=10 * MS)
+    assert told
+    assert less
+    assert mean_step().gain(less.saving).low_share < mean_step().gain(told.saving).low_share
+    assert advised(told=light, making_ns=30 * MS) is None
+    makes = RESIZE | {"outer": "torch/utils/data/dataloader.py(487): __iter__"}
+    assert advised(functions=(makes,)) == advised()
 
 
 def test_with_stacks_it_names_the_function() -> None:

@@ -231,3 +231,25 @@ def test_what_is_looked_up_again_may_stay_the_same() -> None:
 def test_layers_that_print_are_no_experts() -> None:
     printed = f"{EXPERTS}, aten::masked_select, aten::scaled_dot_product_attention"
     assert advised(loop(printed, repeats=6)) is None
+
+
+CRITIC = "aten::linear, aten::relu, aten::linear, aten::squeeze"
+
+
+def test_networks_side_by_side() -> None:
+    told = loop(CRITIC, narrows=True, same_place=False, same_shapes=True, module="nn.Module: Linear_2")
+    advice = assert_bounded(advised(told), STEP)
+    assert advice.title == "48 networks side by side could be one call"
+    assert "torch.func.stack_module_state" in advice.fix
+    assert advice.certainty == "likely"
+    for other in ({"narrows": False}, {"narrows": None}, {"same_shapes": False}):
+        assert advised(told | other) is None, "layers, one after the other"
+
+
+def test_networks_without_shapes_are_told_by_their_stacked_results() -> None:
+    told = loop(CRITIC, stacked=True)
+    advice = assert_bounded(advised(told), STEP)
+    assert advice.title == "48 networks side by side could be one call"
+    assert (advice.certainty, STEP.gain(advice.saving).low_share) == ("possible", 0.0)
+    assert advised(told | {"stacked": False}) is None
+    assert advised(loop(f"aten::add, {CRITIC}", stacked=True)) is None, "layers that add to what came in"

@@ -12,6 +12,7 @@ from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Figure, Location, Saving, locations_of, rule
+from stepscope.findings._copying import MANY_COPIES
 from stepscope.findings._host_work import FAST_PROCESSOR, HostWork, host_works
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Part, Time
@@ -32,6 +33,9 @@ loader = DataLoader(dataset, ..., num_workers={workers}, prefetch_factor=4,
 _WHOLE_BATCHES = """\
 batches = BatchSampler(RandomSampler(dataset), batch_size, drop_last=True)
 loader = DataLoader(dataset, sampler=batches, batch_size=None)    # dataset[indices]: one index for a batch"""
+_ON_HOST = """\
+return torch.as_tensor(wave), label    # in __getitem__: no .to("cuda"), which a worker cannot do either"""
+_SENDS = ("aten::to", "aten::_to_copy", "aten::copy_")
 _TAKES = ("aten::select", "aten::index", "aten::slice", "aten::narrow", "aten::unbind")
 _MANY_TAKEN = 64
 """Operators of a step that each take one sample from a tensor."""
@@ -68,20 +72,32 @@ class _Samples:
     """In a step."""
     on_device: bool
     """Whether the tensors are on a GPU: then no worker can load them."""
+    sent: float
+    """Tensors of a step that the loader copies to the GPU or from there."""
 
     @classmethod
     def of(cls, step_ops: Iterable[StepOp]) -> _Samples:
         ops = [op for op in step_ops if op.phase == "dataloader" and op.within is None]
         taken = sum(op.per_step for op in ops if op.name in _TAKES)
-        return cls(taken, any(op.launches for op in ops))
+        sent = sum(op.calls and op.launches * op.per_step / op.calls for op in ops if op.name in _SENDS)
+        return cls(taken, any(op.launches for op in ops) and sent < MANY_COPIES, sent)
 
     @property
     def many(self) -> bool:
         return self.taken >= _MANY_TAKEN
 
     @property
+    def sends(self) -> bool:
+        return self.sent >= MANY_COPIES
+
+    @property
     def story(self) -> str:
         """A sentence about them, with a space before it; nothing where they are few."""
+        if self.sends:
+            sent = units.count(round(self.sent))
+            return (
+                f" It copies {sent} tensors a step to the GPU, one by one, which worker processes cannot do."
+            )
         if not self.many:
             return ""
         where = "tensors on the GPU" if self.on_device else "tensors"
@@ -248,6 +264,7 @@ def _fix(needed: int, work: HostWork | None, samples: _Samples, *, workers: bool
             "# if all cores are busy: make items cheaper (decode and resize beforehand, augment on the GPU)",
         )
     lines: list[str | FixLine] = [
+        *([_ON_HOST] if samples.sends else []),
         *([_WHOLE_BATCHES] if samples.many else []),
         line(Change.WORKERS, _LOADING.format(workers=needed), workers=needed),
         line(Change.PINNED, "batch = batch.to(device, non_blocking=True)"),

@@ -11,7 +11,7 @@ from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Saving, locations_of, rule
-from stepscope.findings._copying import Trips, large, moving, starved_by, trips_of
+from stepscope.findings._copying import MANY_COPIES, Trips, large, moving, starved_by, trips_of
 from stepscope.findings._op_costs import cost_of, python_beside
 from stepscope.findings._phrases import if_idle, often, times
 from stepscope.findings.claims import Claim, Part, Time
@@ -41,7 +41,7 @@ def needless_transfers(  # noqa: PLR0913  # one parameter for each table
     step_ops: Table[StepOp],
     starving_phases: Table[StarvingPhase],
     *,
-    least_copies: int = 16,
+    least_copies: int = MANY_COPIES,
     least_share: float = 0.01,
 ) -> Advice | None:
     """Tensors go to the CPU and back, or are made on the CPU and sent to the GPU one by one.

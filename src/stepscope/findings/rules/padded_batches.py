@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.attention import WITH_MASK, Attention
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.launch_patterns import LaunchPattern
 from stepscope.analyses.starving_phases import StarvingPhase
 from stepscope.analyses.step_ops import StepOp
@@ -14,6 +15,7 @@ from stepscope.findings._optimizers import cost_of_phase
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import fix_of
 from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["padded_batches"]
@@ -24,6 +26,9 @@ _SHORT = 64
 """Shorter sequences have little to pad."""
 _LEAST_STEPS = 2
 _LOOK_UP = "aten::embedding"
+_MAKES = late_pattern(r"aten::(ne|eq|lt|le|gt|ge|rsub|logical_not|bitwise_not|(__|logical_|bitwise_)and_*)")
+_WITH_MASK = 2
+"""Copies of a step's inputs to the GPU: ids, and their mask."""
 _FIX = fix_of(
     'tokenizer(texts, padding="longest", pad_to_multiple_of=8)    # not "max_length"; truncation may stay',
     "texts.sort(key=len)    # like lengths in a batch, then batches in any order: less padding still",
@@ -31,12 +36,13 @@ _FIX = fix_of(
 
 
 @rule(category=Category.INPUT)
-def padded_batches(
+def padded_batches(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     attention: Table[Attention],
     launch_patterns: Table[LaunchPattern],
     step_ops: Table[StepOp],
     starving_phases: Table[StarvingPhase],
+    copies: Table[Copy],
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
@@ -54,6 +60,8 @@ def padded_batches(
     if not any(op.name == _LOOK_UP and op.phase == "forward" for op in step_ops):
         return None
     if (lengths := _lengths(attention)) is None:
+        return None
+    if not lengths and not _comes_with_ids(mean_step, step_ops, copies):
         return None
     steps = [row.steps for row in launch_patterns]
     if len(steps) != 1 or steps[0] < _LEAST_STEPS:
@@ -79,6 +87,15 @@ def padded_batches(
         },
         claims=frozenset({Claim(Time.DEVICE)}),
     )
+
+
+def _comes_with_ids(mean_step: MeanStep, step_ops: Iterable[StepOp], copies: Iterable[Copy]) -> bool:
+    """Whether a step makes a mask from its ids, or gets one beside them; one that is kept may be causal."""
+    makes = any(
+        _MAKES.fullmatch(op.name or "") and op.within is None and op.phase == "forward" for op in step_ops
+    )
+    sent = sum(row.calls for row in copies if row.direction == "HtoD")
+    return makes or mean_step.per_step(sent) >= _WITH_MASK
 
 
 def _lengths(attention: Iterable[Attention]) -> set[int] | None:

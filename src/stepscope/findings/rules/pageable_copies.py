@@ -6,7 +6,7 @@ from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.findings import Advice, Category, locations_of, rule
-from stepscope.findings._copying import moving
+from stepscope.findings._copying import MANY_COPIES, large, moving
 from stepscope.findings._pageable import CLAIMS, LOADER, OWN, pageable
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
@@ -37,8 +37,12 @@ def pageable_copies(
     - at least: the time of these copies, less the slow rate. None of the idle time, because other waits may
       follow right after.
 
-    Tensors that went to the host before belong to needless-transfers.
+    Tensors that went to the host before belong to needless-transfers, and so do many small ones.
     """
+    moved = moving(copies_by_frame, "HtoD", "pageable")
+    many = mean_step.per_step(sum(row.calls for row in moved)) >= MANY_COPIES
+    if many and not any(map(large, moved)):
+        return None
     found = pageable(mean_step, facts, copies, host_syncs, least_share)
     if found is None:
         return None
@@ -52,7 +56,6 @@ def pageable_copies(
         evidence=found.evidence,
         claims=CLAIMS,
         locations=locations_of(
-            (row.place, f"{units.size(mean_step.per_step(row.bytes or 0))} a step")
-            for row in moving(copies_by_frame, "HtoD", "pageable")
+            (row.place, f"{units.size(mean_step.per_step(row.bytes or 0))} a step") for row in moved
         ),
     )

@@ -6,6 +6,7 @@ from stepscope import units
 from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.lines import Line
+from stepscope.analyses.loader_starts import LoaderStart
 from stepscope.analyses.python_frames import PythonFrame
 from stepscope.findings import Advice, Bounds, Category, Location, NotKnown, Saving, rule
 from stepscope.findings._fewer_calls import run_ahead
@@ -29,6 +30,7 @@ _OF_PROGRAM = late_pattern(
     rf"(?!torch/|triton/|.*(?:{GENERATED})|threading\.py|queue\.py|selectors\.py|socket\.py|multiprocessing/"
     r"|concurrent/|asyncio/)[^<].*\.py\(\d+\): "
 )
+_LOADER = "torch/utils/data/"
 _MOST = 0.5
 _LEAST_SHARE = 0.02
 """Functions that hold less of the steps are left out."""
@@ -39,13 +41,14 @@ threading.Thread(target=write, args=(records,)).start()    # or a process, for s
 
 
 @rule(category=Category.HOST, yields_to=("anomaly_mode",))
-def python_between_ops(  # noqa: PLR0913  # one parameter for each table
+def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
     idle_gaps: Table[IdleGap],
     lines: Table[Line],
     python_frames: Table[PythonFrame],
     host_functions: Table[HostFunction],
+    loader_starts: Table[LoaderStart],
     *,
     least_share: float = 0.05,
     ordinary_ns: float = 5_000,
@@ -69,15 +72,18 @@ def python_between_ops(  # noqa: PLR0913  # one parameter for each table
     """
     starved = starvation_of(mean_step, idle_gaps)
     works = _works(host_functions, mean_step)
+    # Iterators of loaders that are made in each step have a finding of their own.
+    making_ns = mean_step.per_step(sum(row.making_ns for row in loader_starts))
     named_ns = mean_step.per_step(sum(work.row.outer_idle_ns for work in works))
     if mean_step.device is not None and named_ns > _MOST * starved.python_ns:
         advice = _named(mean_step, starved, works)
         return advice if mean_step.gain(advice.saving).low_share >= least_share else None
-    most = starved.python_ns - starved.python_parts * ordinary_ns
+    most = starved.python_ns - making_ns - starved.python_parts * ordinary_ns
     if facts.stacks:
         bounds = _seen(starved, most, python_frames, mean_step)
     else:
-        low = starved.python_ns - ordinary_share * starved.dispatch_ns - starved.longest_python_ns
+        longest = max(making_ns, starved.longest_python_ns)
+        low = starved.python_ns - ordinary_share * starved.dispatch_ns - longest
         bounds = max(0.0, low), max(0.0, low, most)
     known = mean_step.device is not None and facts.host_ops
     if not known or mean_step.share(bounds[0]) < least_share:
@@ -99,6 +105,7 @@ def _works(rows: Table[HostFunction], mean_step: MeanStep) -> list[HostWork]:
         work
         for work in host_works(rows)
         if work.row.phase != "dataloader"
+        and not (work.row.outer or "").startswith(_LOADER)
         and work.row.share >= _LEAST_SHARE
         and not work.occasional(mean_step)
     ]

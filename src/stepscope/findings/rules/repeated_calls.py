@@ -24,7 +24,7 @@ _LEAST = 0.85
 _FALLBACK = "model = torch.compile(model)    # if they cannot become one: fewer kernels, less Python"
 
 
-@rule(category=Category.HOST, yields_to=("eager_decode", "recomputed_tokens"))
+@rule(category=Category.HOST, yields_to=("eager_decode", "recomputed_encoder", "recomputed_tokens"))
 def repeated_calls(
     mean_step: MeanStep,
     loops: Table[Loop],

@@ -11,7 +11,7 @@ from stepscope.analyses.summed_gradients import SummedGradients
 from stepscope.findings import Advice, Bounds, Category, rule
 from stepscope.findings._fewer_calls import fewer_calls
 from stepscope.findings.claims import Claim, Time
-from stepscope.findings.fixes import fix_of
+from stepscope.findings.fixes import Fix, fix_of
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -28,6 +28,10 @@ _FIX = fix_of(
 _REFERENCE = fix_of(
     "reference.requires_grad_(False)    # once, before training",
     "with torch.no_grad(): known = reference(x)    # a reference or a teacher; keeps no activations either",
+)
+_SHARED = fix_of(
+    "features.requires_grad_(False)    # once, before training; gradients still pass through it",
+    "with torch.no_grad(): wanted = features(target)    # or so, if nothing before it is trained",
 )
 _DETACH = fix_of(
     "loss = criterion(discriminator(fake.detach()))    # cut the graph where nothing behind it is updated",
@@ -60,6 +64,13 @@ def unused_gradients(
     - at most: all of that work.
     - at least: nothing.
 
+    Gain, if the same weights are used several times in a pass, as those of a perceptual loss for a prediction
+    and for its target, and some of these uses compute no gradient of their input: those go.
+
+    - at most: all of their work, half of that of the other uses, and of what comes before in the pass, such
+      as the loss, their share of the uses: it computes gradients for all of them.
+    - at least: nine tenths of theirs.
+
     Gain, if they are mixed: gradients must still pass through these layers.
 
     - at most: half of that work, because only the gradients of the weights go.
@@ -72,10 +83,11 @@ def unused_gradients(
     added = _cleared(summed_gradients) if several else _kept(summed_gradients)
     if added is None or not added.fresh or added.steps < mean_step.steps - 1:
         return None
-    low, high = _parts(added)
-    part = min(1.0, mean_step.share(mean_step.per_step(added.host_ns)))
+    (least_host, most_host), (least_device, most_device) = _going(added)
+    parts = [min(1.0, mean_step.share(mean_step.per_step(host))) for host in (least_host, most_host)]
+    goes = [min(mean_step.per_step(device), mean_step.busy_ns) for device in (least_device, most_device)]
     device_ns = min(mean_step.per_step(added.device_ns), mean_step.busy_ns)
-    saving = fewer_calls(mean_step, (low * part, high * part), (low * device_ns, high * device_ns))
+    saving = fewer_calls(mean_step, (parts[0], parts[1]), (goes[0], goes[1]))
     if mean_step.gain(saving).high_share < least_share:
         return None
     return Advice(
@@ -84,23 +96,42 @@ def unused_gradients(
         f"{units.duration(device_ns)} of GPU time.",
         saving=saving,
         certainty="likely",
-        fix=_DETACH if several else _REFERENCE if added.of_a_copy else _FIX,
+        fix=_DETACH if several else _fix(added),
         check="stepscope show summed_gradients: nothing is added.",
         evidence={
             "added_per_step": mean_step.per_step(added.added),
             "fresh_per_step": mean_step.per_step(added.fresh),
             "fresh_first": added.fresh_first,
             "of_a_copy": added.of_a_copy,
+            "uses": added.uses,
+            "uses_that_end": added.ended,
             "device_ns": round(device_ns),
         },
         claims=frozenset({Claim(Time.STARVED), Claim(Time.DEVICE)}),
     )
 
 
-def _parts(added: SummedGradients) -> Bounds:
-    """The part of the backward pass with them that goes, at least and at most."""
-    least = _SURE if added.fresh_first or added.of_a_copy else 0.0
-    return least, 1.0 if added.fresh_first or added.added_first else _WEIGHTS
+def _going(added: SummedGradients) -> tuple[Bounds, Bounds]:
+    """The time on the host that goes, at least and at most, and that of the GPU."""
+    through = 1.0 if added.added_first and not added.ended else _WEIGHTS
+    before = added.ended / added.uses if _shared(added) else 0.0
+    host, device = (
+        (_SURE * ended, ended + through * (whole - ended) + before * earlier)
+        for whole, ended, earlier in (
+            (added.host_ns, added.ended_host_ns, added.before_host_ns),
+            (added.device_ns, added.ended_device_ns, added.before_device_ns),
+        )
+    )
+    return host, device
+
+
+def _shared(added: SummedGradients) -> bool:
+    """Whether gradients must pass through some uses of the weights, but through others none need to."""
+    return 0 < added.ended < added.uses
+
+
+def _fix(added: SummedGradients) -> Fix:
+    return _SHARED if _shared(added) else _REFERENCE if added.of_a_copy else _FIX
 
 
 def _why(mean_step: MeanStep, added: SummedGradients, *, several: bool) -> str:
@@ -111,9 +142,15 @@ def _why(mean_step: MeanStep, added: SummedGradients, *, several: bool) -> str:
             "cleared before the next pass: no optimizer uses what it computes for these weights."
         )
     of_them = units.count(round(mean_step.per_step(added.added + added.fresh)))
+    used = (
+        f" They are used {added.uses} times in the pass, and nothing else needs a gradient "
+        f"behind {added.ended} of these uses."
+        if _shared(added)
+        else ""
+    )
     return (
         f"In each step {kept} of {of_them} gradients are added to those of earlier steps: no optimizer "
-        "clears them, so none updates these weights."
+        f"clears them, so none updates these weights.{used}"
     )
 
 

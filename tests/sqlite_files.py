@@ -1,4 +1,4 @@
-"""Writes small SQLite files for `make fuzz-sqlite`: several sizes of pages, long texts, trees of some levels."""
+"""Writes small SQLite files for `make fuzz-sqlite`: several sizes of pages, long texts, deep trees."""
 
 from __future__ import annotations
 

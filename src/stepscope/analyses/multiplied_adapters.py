@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
+from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -55,8 +56,20 @@ class MultipliedAdapters:
     ]
 
 
-# To plan the whole question takes longer, and most programs have no such product outside of a layer.
-_CALLED_ALONE = f"SELECT 1 AS found FROM ops WHERE depth = 0 AND name IN {_PRODUCTS} LIMIT 1"
+# In one step, which is asked first: most programs have no such order of operators.
+_IN_ONE = f"""
+    WITH one AS ({MIDDLE_STEP}),
+    called AS (
+        SELECT o.name, lead(o.name) OVER after AS second, lead(o.name, 2) OVER after AS third,
+               lead(o.name, 3) OVER after AS fourth
+        FROM ops o JOIN one s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
+        WHERE o.depth = 0 AND o.name NOT IN {_VIEWS}
+        WINDOW after AS (PARTITION BY o.thread ORDER BY o.start_ns, o.event))
+    SELECT 1 AS found FROM called
+    WHERE name IN {_PRODUCTS} AND (second IN {_ADDS} AND third IN {_LAYERS}
+                                   OR second = 'aten::mul' AND third IN {_ADDS} AND fourth IN {_LAYERS})
+    LIMIT 1
+"""
 # W + (B A) · scale, and then a layer with that: a product, perhaps a scale, a sum and a product. An adapter
 # beside its layer has two products before its sum, and that of the layer itself before these.
 _SQL = f"""
@@ -134,7 +147,7 @@ _SQL = f"""
 
 @analysis(
     reads={
-        "steps": ("source",),
+        "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
         "ops": (
             "event",
             "thread",
@@ -158,8 +171,6 @@ def multiplied_adapters(trace: Trace) -> Table[MultipliedAdapters]:
     """
     if not trace.may_have_name(r"^aten::(matmul|mm)$"):
         return Table.of(MultipliedAdapters, [], ["No matrix products in the profile."])
-    if not trace.rows(_CALLED_ALONE):
-        return Table.of(MultipliedAdapters, [], ["No product is called outside of other operators."])
-    rows = trace.query(MultipliedAdapters, _SQL)
-    nothing = [] if len(rows) else ["No product of low rank is added to what a layer multiplies with."]
+    rows = list(trace.query(MultipliedAdapters, _SQL)) if trace.rows(_IN_ONE) else []
+    nothing = [] if rows else ["No product of low rank is added to what a layer multiplies with."]
     return Table.of(MultipliedAdapters, rows, nothing + how_steps_were_found(trace))

@@ -57,16 +57,18 @@ _SHOWN = (
     "iteration_kinds",
     "iterations",
     "kernels",
-    "library_functions",
     "measured_kernels",
     "memory",
-    "phases",
     "rooflines_by_family",
-    "rooflines_by_step",
     "start_ups",
     "step_classes",
-    "throughput",
+    # They look at the call tree, which the idle time of a first report makes.
+    "phases",
+    "library_functions",
     "trust",
+    # They look at what others of these work out: next to them, one thread would wait for the other.
+    "rooflines_by_step",
+    "throughput",
 )
 """What verdict, overview, checklist and next steps look at beside the mean step."""
 

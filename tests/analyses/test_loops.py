@@ -169,3 +169,24 @@ def test_whether_a_repetition_narrows(
         drawing.op(last[0], 114 + 20 * turn, 4, args={"Input Dims": last[1]})
     rows = analysed("loops", opened(drawing, tmp_path))
     assert [row.narrows for row in rows] == [narrows]
+
+
+@pytest.mark.parametrize(
+    "last, narrows",
+    [
+        (("aten::add", [[], []]), True),
+        (("aten::add", [[4], []]), None),
+        (("aten::mean", [[]]), True),
+        (("aten::mean", [[4]]), None),
+    ],
+)
+def test_parts_of_a_tensor_that_give_single_numbers(
+    last: tuple[str, list[list[int]]], narrows: bool | None, tmp_path: Path
+) -> None:
+    drawing = Drawing().mark(0, 0, 2_000)
+    for turn in range(8):
+        drawing.op("aten::select", 100 + 20 * turn, 8, args={"Input Dims": [[8, 4], [], []]})
+        drawing.op("aten::sum", 110 + 20 * turn, 3, args={"Input Dims": [[4], []]})
+        drawing.op(last[0], 114 + 20 * turn, 4, args={"Input Dims": last[1]})
+    rows = analysed("loops", opened(drawing, tmp_path))
+    assert [row.narrows for row in rows] == [narrows]

@@ -107,6 +107,9 @@ _CHOICE = late_pattern(
 )
 _PRODUCT = late_pattern(r"aten::(linear|addmm|mm|bmm|baddbmm|matmul|einsum|conv\d?d?|scaled_dot_product)")
 _LAYER = late_pattern(r"aten::(linear|conv[123]d|matmul|mm|bmm)$")
+# What chooses a part of a tensor: results of parts that are single numbers can only be summed up.
+_PART = "aten::select"
+_BINARY = late_pattern(r"aten::(add|sub|rsub|mul|div)_?$")
 # What gives no more numbers than its first input has.
 _KEEPS = late_pattern(
     r"aten::(squeeze|view|reshape|flatten|transpose|t|select|slice|mean|sum|sigmoid|tanh|relu|softmax|float|to)$"
@@ -357,22 +360,29 @@ def _narrows(ops: list[dict[str, Any]]) -> bool | None:
     """Whether the last of some operators gives fewer numbers than the first takes; None where not known."""
     first, last = ops[0]["name"] or "", ops[-1]["name"] or ""
     takes, given = _shapes(ops[0]["dims"]), _shapes(ops[-1]["dims"])
-    if not _LAYER.match(first) or not takes or not given:
+    if not takes or not takes[0] or not given:
         return None
-    if last == "aten::linear" and len(given) > 1:
+    taken = prod(takes[0])
+    if first == _PART:
+        taken //= max(1, *takes[0])  # of the largest dimension at most one is selected
+    elif not _LAYER.match(first):
+        return None
+    if last == "aten::linear" and len(given) > 1 and given[0] and given[1]:
         gives = prod(given[0][:-1]) * given[1][0]
-    elif _KEEPS.match(last):
+    elif _KEEPS.match(last) and (first != _PART or not given[0]):
         gives = prod(given[0])
+    elif _BINARY.match(last) and not any(given[:2]):
+        gives = 1
     else:
         return None
-    return gives < prod(takes[0])
+    return gives < taken
 
 
 def _shapes(dims: str | None) -> list[list[int]]:
-    """The shapes of the first inputs, as long as these are tensors."""
+    """The shapes of the first inputs, as long as these are tensors; numbers have no dimensions either."""
     shapes: list[list[int]] = []
     for one in json.loads(dims or "[]"):
-        if not isinstance(one, list) or not one or not all(isinstance(size, int) for size in one):
+        if not isinstance(one, list) or not all(isinstance(size, int) for size in one):
             break
         shapes.append(one)
     return shapes

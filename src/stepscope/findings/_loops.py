@@ -46,6 +46,7 @@ _VIEWS = late_pattern(
     r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
     r"|contiguous|alias|detach)"
 )
+_TAKES_PART = "aten::select"
 _OF_NETWORKS = late_pattern(r"aten::(\w*norm|add_?$|cat$|\w*attention|embedding|item|bernoulli)")
 """What layers of one network have, or loops of other kinds."""
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
@@ -125,6 +126,13 @@ weights, buffers = torch.func.stack_module_state(networks)    # all of one shape
 def call(weights, buffers, x): return torch.func.functional_call(networks[0], (weights, buffers), (x,))
 y = torch.vmap(call, in_dims=(0, 0, None))(weights, buffers, x)    # each layer of all in one product
 y = torch.baddbmm(biases, x, weights)    # or by hand, with weights of [networks, inputs, outputs]""",
+)
+_PARTS = LoopKind(
+    "A loop over {repeats} parts of a tensor could be one call",
+    """\
+sums = (x * y).sum((-2, -1))    # of all parts at once, not (x[i, j] * y[i, j]).sum() for each
+total = f(sums).mean()    # what follows works on all sums as well
+total = torch.vmap(f)(x).sum()    # or so, if f takes one part""",
 )
 _PERHAPS_NETWORKS = _NETWORKS._replace(can_merge=False)
 _TENSORS = LoopKind(
@@ -277,6 +285,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _EXPERTS if products else _GROUPS
     if row.repeats >= _LEAST_CALLS and _is_side_by_side(row):
         return _SIDE_BY_SIDE
+    if row.narrows and row.first_ops.startswith(_TAKES_PART):
+        return _PARTS
     if products and row.same_place is not True and (networks := _networks(row, names)):
         return networks
     if row.same_place is False or _changes_in_place(row) or (names & _MAKES and not products):

@@ -253,3 +253,11 @@ def test_networks_without_shapes_are_told_by_their_stacked_results() -> None:
     assert (advice.certainty, STEP.gain(advice.saving).low_share) == ("possible", 0.0)
     assert advised(told | {"stacked": False}) is None
     assert advised(loop(f"aten::add, {CRITIC}", stacked=True)) is None, "layers that add to what came in"
+
+
+def test_parts_of_a_tensor() -> None:
+    told = loop("aten::select, aten::mul, aten::sum, aten::add", narrows=True, same_place=True)
+    advice = assert_bounded(advised(told), STEP)
+    assert advice.title == "A loop over 48 parts of a tensor could be one call"
+    assert advice.certainty == "likely"
+    assert assert_bounded(advised(told | {"narrows": None}), STEP).certainty == "possible"

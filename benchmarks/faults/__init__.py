@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from benchmarks.faults import (
     compiler,
+    eighteenth_fields,
+    eighteenth_healthy,
+    eighteenth_serving,
+    eighteenth_text,
+    eighteenth_training,
+    eighteenth_vision,
     eighth_fair,
     eighth_inference,
     eighth_inputs,
@@ -267,7 +273,18 @@ SEVENTEENTH = (
 )
 """Mistakes as people make them most often; by somebody else again who did not know the rules."""
 
+EIGHTEENTH = (
+    eighteenth_text,
+    eighteenth_vision,
+    eighteenth_training,
+    eighteenth_serving,
+    eighteenth_fields,
+    eighteenth_healthy,
+)
+"""Common mistakes on real libraries; by somebody else again who did not know the rules."""
+
 __all__ = [
+    "EIGHTEENTH",
     "EIGHTH",
     "ELEVENTH",
     "FIFTEENTH",

@@ -29,6 +29,9 @@ MISSED = {
 
 
 GAINS = (
+    "eighteenth_exam_grader",
+    "eighteenth_frost_warner",
+    "eighteenth_ticket_router",
     "eighth_scoring_service",
     "eighth_smoothed_labels",
     "eighth_super_resolution",

@@ -300,7 +300,7 @@ def saving_of(mean_step: MeanStep, works: Iterable[HostWork]) -> Saving:
     # A step is short without the profiler if recording it cost much, and so did recording these.
     recorded = {Length.SHORT: "recording_high_ns", Length.LONG: "recording_low_ns"}
     for length, column in recorded.items():
-        own = mean_step.per_step(whole - sum(getattr(row, column) for row in rows))
+        own = max(0.0, mean_step.per_step(whole - sum(getattr(row, column) for row in rows)))
         step, starved = mean_step.unprofiled_ns[length] or 1.0, mean_step.unprofiled_starved_ns[length]
         shares.append((min(_LEAST * own, starved) / step, min(own, starved) / step))
     return of_shares(mean_step, min(low for low, _ in shares), max(high for _, high in shares))

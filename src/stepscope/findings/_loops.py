@@ -47,6 +47,7 @@ _VIEWS = late_pattern(
     r"|contiguous|alias|detach)"
 )
 _TAKES_PART = "aten::select"
+_CHOSEN = ("aten::select", "aten::slice", "aten::narrow")
 _OF_NETWORKS = late_pattern(r"aten::(\w*norm|add_?$|cat$|\w*attention|embedding|item|bernoulli)")
 """What layers of one network have, or loops of other kinds."""
 _LEAST_CELLS, _LEAST_CALLS = 8, 16
@@ -133,6 +134,14 @@ _PARTS = LoopKind(
 sums = (x * y).sum((-2, -1))    # of all parts at once, not (x[i, j] * y[i, j]).sum() for each
 total = f(sums).mean()    # what follows works on all sums as well
 total = torch.vmap(f)(x).sum()    # or so, if f takes one part""",
+)
+_ROWS = LoopKind(
+    "A loop over {repeats} rows of a tensor could be one call",
+    """\
+weights = torch.linspace(0, 1, rows, device=x.device)[:, None]    # a number for each row
+x[:rows] = before[-rows:] * (1 - weights) + x[:rows] * weights    # all rows in one assignment
+vae.disable_tiling()    # diffusers, where it blends tiles: they are for pictures that do not fit""",
+    can_merge=False,
 )
 _PERHAPS_NETWORKS = _NETWORKS._replace(can_merge=False)
 _TENSORS = LoopKind(
@@ -285,8 +294,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _EXPERTS if products else _GROUPS
     if row.repeats >= _LEAST_CALLS and _is_side_by_side(row):
         return _SIDE_BY_SIDE
-    if row.narrows and row.first_ops.startswith(_TAKES_PART):
-        return _PARTS
+    if of_parts := _of_parts(row):
+        return of_parts
     if products and row.same_place is not True and (networks := _networks(row, names)):
         return networks
     if row.same_place is False or _changes_in_place(row) or (names & _MAKES and not products):
@@ -345,6 +354,21 @@ def _goes_over_tensors(row: Loop) -> bool:
     """Whether it does little for each of many tensors, all of which torch can do for a list."""
     names = set(row.first_ops.split(", "))
     return row.ops <= _MOST_FOREACH and names <= _FOREACH | _READS and bool(names & _FOREACH)
+
+
+def _of_parts(row: Loop) -> LoopKind | None:
+    """Whether each repetition takes its own part of a tensor, to sum it up or to write it."""
+    if row.narrows and row.first_ops.startswith(_TAKES_PART):
+        return _PARTS
+    return _ROWS if row.repeats >= _LEAST_CALLS and _writes_rows(row) else None
+
+
+def _writes_rows(row: Loop) -> bool:
+    """Whether each repetition chooses parts of tensors, does some arithmetic, and writes one of the parts."""
+    names = row.first_ops.split(", ")
+    chosen = sum(name in _CHOSEN for name in names)
+    plain = all(name in _CHOSEN or name in _FOREACH or name == "aten::copy_" for name in names)
+    return plain and chosen > 1 and names.count("aten::copy_") == 1 and len(names) == row.ops
 
 
 def _changes_in_place(row: Loop) -> bool:

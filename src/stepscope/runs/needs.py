@@ -35,6 +35,7 @@ SEES_MORE: Mapping[str, str] = {
     "python_between_ops": "stacks",
     "recomputed_encoder": "shapes",
     "recomputed_tokens": "shapes",
+    "tiled_decoding": "stacks",
     "weight_casts": "shapes",
     "written_pairs": "shapes",
 }

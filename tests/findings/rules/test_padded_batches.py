@@ -63,6 +63,13 @@ def test_without_shapes_a_mask_that_is_kept_may_be_causal() -> None:
     assert found(unknown, sent=2), "ids, and their mask"
 
 
+def test_a_mask_of_a_decoder_that_is_written_out_may_be_causal() -> None:
+    written = MASKED | {"backend": "math"}
+    assert found(written) is not None
+    assert found(written, more=({"name": "aten::le", "phase": "forward"},)) is None
+    assert found(MASKED, more=({"name": "aten::le", "phase": "forward"},)) is not None
+
+
 @pytest.mark.parametrize("mask", ["none", "shared", "causal", None])
 def test_no_mask_or_one_for_all_is_no_padding(mask: str | None) -> None:
     assert found(MASKED | {"mask": mask}) is None

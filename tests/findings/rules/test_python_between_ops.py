@@ -70,6 +70,14 @@ def test_iterators_of_loaders_have_a_finding_of_their_own() -> None:
     assert advised(functions=(makes,)) == advised()
 
 
+def test_work_of_the_host_is_named_where_the_rest_of_python_is_ordinary() -> None:
+    part = RESIZE | {"outer_idle_ns": 12 * MS}
+    advice = assert_bounded(advised(functions=(part,), frames=()), mean_step())
+    assert advice.title.startswith("The GPU waits for ")
+    assert "between operators" not in advice.title
+    assert advised(functions=(part | {"outer_idle_ns": 3 * MS},), frames=()) is None
+
+
 def test_with_stacks_it_names_the_function() -> None:
     advice = assert_bounded(advised(), mean_step())
     # 3.5 ms of Python a step, 1 ms of operators, 0.1 ms of the profiler; the program's own time is 2.4 ms.

@@ -261,3 +261,14 @@ def test_parts_of_a_tensor() -> None:
     assert advice.title == "A loop over 48 parts of a tensor could be one call"
     assert advice.certainty == "likely"
     assert assert_bounded(advised(told | {"narrows": None}), STEP).certainty == "possible"
+
+
+BLEND = "aten::select, aten::mul, aten::select, aten::mul, aten::add, aten::select, aten::copy_"
+
+
+def test_rows_that_are_written_one_by_one() -> None:
+    advice = assert_bounded(advised(loop(BLEND, same_place=True)), STEP)
+    assert advice.title == "A loop over 48 rows of a tensor could be one call"
+    assert (advice.certainty, STEP.gain(advice.saving).low_share) == ("possible", 0.0)
+    assert advised(loop("aten::mul_, aten::add_, aten::copy_", same_place=True)) is None, "weights"
+    assert advised(loop(f"{BLEND}, aten::linear", same_place=True)) is None, "more than rows"

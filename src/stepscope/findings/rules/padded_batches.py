@@ -27,6 +27,7 @@ _SHORT = 64
 _LEAST_STEPS = 2
 _LOOK_UP = "aten::embedding"
 _MAKES = late_pattern(r"aten::(ne|eq|lt|le|gt|ge|rsub|logical_not|bitwise_not|(__|logical_|bitwise_)and_*)")
+_CAUSAL = late_pattern(r"aten::(le|lt|tril|triu)_?")
 _WITH_MASK = 2
 """Copies of a step's inputs to the GPU: ids, and their mask."""
 _FIX = fix_of(
@@ -59,7 +60,8 @@ def padded_batches(  # noqa: PLR0913  # one parameter for each table
     """
     if not any(op.name == _LOOK_UP and op.phase == "forward" for op in step_ops):
         return None
-    if (lengths := _lengths(attention)) is None:
+    causal = any(_CAUSAL.fullmatch(op.name or "") and op.phase == "forward" for op in step_ops)
+    if (lengths := _lengths(attention, causal=causal)) is None:
         return None
     if not lengths and not _comes_with_ids(mean_step, step_ops, copies):
         return None
@@ -98,11 +100,14 @@ def _comes_with_ids(mean_step: MeanStep, step_ops: Iterable[StepOp], copies: Ite
     return makes or mean_step.per_step(sent) >= _WITH_MASK
 
 
-def _lengths(attention: Iterable[Attention]) -> set[int] | None:
+def _lengths(attention: Iterable[Attention], *, causal: bool) -> set[int] | None:
     """How long the sequences with a mask are, as far as that is known; None if there are none."""
-    # Torch's fused ones know a causal mask by themselves; of others a mask without shapes may be causal.
+    # Torch's fused ones know a causal mask by themselves; of others a mask without shapes may be causal, and
+    # one that is made by comparing places may hide nothing else.
     masked = [
-        row for row in attention if row.mask == "some" and (row.query_length or row.backend in WITH_MASK)
+        row
+        for row in attention
+        if row.mask == "some" and (row.backend in WITH_MASK or (row.query_length and not causal))
     ]
     known = {row.query_length for row in masked if row.query_length and row.query_length == row.key_length}
     if not masked or (known and max(known) < _SHORT):

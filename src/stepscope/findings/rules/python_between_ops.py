@@ -57,7 +57,7 @@ def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     """The GPU waits for Python functions outside of operators, or for Python between operators.
 
     Gain, where stacks name functions that do little else than work of the host, such as preparing data,
-    logging or metrics, if these hold most of such waiting:
+    logging or metrics, if these hold most of such waiting, or the rest of it is ordinary:
 
     - at most: the GPU's waiting for them, less the cost of recording them. The host then launches the next
       step while the GPU works on this one, so the step takes as long as the slower of the two.
@@ -75,9 +75,11 @@ def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     # Iterators of loaders that are made in each step have a finding of their own.
     making_ns = mean_step.per_step(sum(row.making_ns for row in loader_starts))
     named_ns = mean_step.per_step(sum(work.row.outer_idle_ns for work in works))
+    named = _named(mean_step, starved, works) if works and mean_step.device is not None else None
+    if named and mean_step.gain(named.saving).low_share < least_share:
+        named = None
     if mean_step.device is not None and named_ns > _MOST * starved.python_ns:
-        advice = _named(mean_step, starved, works)
-        return advice if mean_step.gain(advice.saving).low_share >= least_share else None
+        return named
     most = starved.python_ns - making_ns - starved.python_parts * ordinary_ns
     if facts.stacks:
         bounds = _seen(starved, most, python_frames, mean_step)
@@ -87,7 +89,7 @@ def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
         bounds = max(0.0, low), max(0.0, low, most)
     known = mean_step.device is not None and facts.host_ops
     if not known or mean_step.share(bounds[0]) < least_share:
-        return None
+        return named
     if not facts.stacks and (facts.world_size or 1) > 1:
         raise NotKnown(
             "the GPU waits while nothing is recorded on the host: it runs Python, or waits for other ranks",
@@ -95,7 +97,7 @@ def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
         )
     places = _places(lines, mean_step, starved)
     if facts.stacks and not places:
-        return None
+        return named
     return _advice(mean_step, starved, bounds, places, stacks=facts.stacks)
 
 

@@ -139,6 +139,8 @@ def _loss(step_ops: Table[StepOp], mean_step: MeanStep, moved_ns: float) -> _Los
     if 2 * moved_ns > sum(op.device_ns for op in casts):
         casts = []
     frames = {op.user_frame for op in own} - {None}
+    if _calls_model(outer, frames, forward):
+        frames = set()
     largest = not any(_AS_LARGE.fullmatch(op.name or "") and _large(op, forward, 0.25) for op in step_ops)
     arithmetic = [op for op in outer if largest and _is_arithmetic(op, forward, frames) and op not in own]
     sized = [*casts, *arithmetic]
@@ -158,6 +160,12 @@ def _loss(step_ops: Table[StepOp], mean_step: MeanStep, moved_ns: float) -> _Los
         is_cast=bool(casts) or any(op.device_ns for op in inside),
         fill_ns=_filled_ns(step_ops, forward, mean_step),
     )
+
+
+def _calls_model(outer: list[StepOp], frames: set[str | None], forward: OpCost) -> bool:
+    """Whether these functions call the whole model, too, as where a library computes the loss."""
+    heavy = (op for op in outer if op.user_frame in frames and _HEAVY.search(op.name or ""))
+    return sum(op.per_step for op in heavy if op.phase != "backward") > _FEW * forward.calls
 
 
 def _filled_ns(step_ops: Table[StepOp], forward: OpCost, mean_step: MeanStep) -> float:

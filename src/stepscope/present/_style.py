@@ -121,6 +121,7 @@ nav { display: flex; flex-wrap: wrap; gap: 4px 18px; margin-top: 12px; font-size
 .doubts details p { max-width: 90ch; }
 .panel { background: var(--panel); border: 1px solid var(--line); border-radius: 8px; padding: 16px 18px; }
 .panel > h3 { margin-bottom: 10px; }
+.panel > ul:not([class]) { padding-left: 18px; }
 .panel + *, .pair + * { margin-top: 14px; }
 .pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 14px; align-items: start; }
 .pair > .panel + .panel { margin-top: 0; }

@@ -1,38 +1,21 @@
 // Mutated protobuf files against their readers: nothing may crash, and the size of the pieces may not change what is read.
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <iterator>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "../pftrace.hpp"
 #include "../xplane.hpp"
+#include "tries.hpp"
 
 namespace stepscope {
 
 namespace {
-
-using Dice = std::mt19937_64;
-
-size_t draw(Dice& dice, size_t below) { return below ? dice() % below : 0; }
 
 ReaderSpec spec() {
   ReaderSpec made;
   made.tables = {{"device_work", {{"correlation", true, false}, {"device", true, false}}}, {"others", {{"External id", true, false}}}};
   made.by_kind = {{"X kernel", 0}};
   return made;
-}
-
-std::string failed_input;
-
-void check(bool fine, const char* what) {
-  if (fine) return;
-  std::ofstream("failed_input", std::ios::binary) << failed_input;
-  std::fprintf(stderr, "%s; the input is in failed_input\n", what);
-  std::abort();
 }
 
 // What was read: starts and durations of all rows, and the texts.
@@ -103,28 +86,4 @@ void fuzz(Dice& dice, const std::vector<std::string>& samples) {
 }  // namespace stepscope
 
 // fuzz_packets SEED SECONDS ITERATIONS FILE ...: whichever of the two limits comes first; 0 is none.
-int main(int argc, char** argv) {
-  using namespace stepscope;
-  if (argc < 5) {
-    std::fprintf(stderr, "usage: fuzz_packets SEED SECONDS ITERATIONS FILE ...\n");
-    return 2;
-  }
-  const auto seed = std::strtoull(argv[1], nullptr, 10);
-  const double seconds = std::strtod(argv[2], nullptr);
-  const long iterations = std::strtol(argv[3], nullptr, 10);
-  std::vector<std::string> samples;
-  for (int i = 4; i < argc; ++i) {
-    std::ifstream file(argv[i], std::ios::binary);
-    samples.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (samples.back().empty()) samples.pop_back();
-  }
-  const auto began = std::chrono::steady_clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
-  long done = 0;
-  for (; (iterations == 0 || done < iterations) && (seconds <= 0 || spent() < seconds); ++done) {
-    Dice dice(seed * 1000003 + static_cast<unsigned long>(done));
-    fuzz(dice, samples);
-  }
-  std::printf("%ld files in %.1f s, seed %llu: nothing found\n", done, spent(), seed);
-  return 0;
-}
+int main(int argc, char** argv) { return stepscope::fuzz_files(argc, argv, stepscope::fuzz); }

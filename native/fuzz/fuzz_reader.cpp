@@ -1,37 +1,22 @@
 // Mutates real traces and feeds them to the reader: both of its paths must say the same, in pieces of any size, and
 // the account of it must hold. Also draws intervals for the sweep of a thread. A plain program: run it with sanitizers.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "../reader.hpp"
 #include "../sweep.hpp"
+#include "tries.hpp"
 
 namespace stepscope {
 
 namespace {
 
-using Dice = std::mt19937_64;
-
-size_t draw(Dice& dice, size_t below) { return below ? dice() % below : 0; }
-
-int64_t known_hits = 0;    // over all tries: the path that is to be tested was taken
-std::string failed_input;  // written out when a check fails
-
-void check(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_reader: %s\n", what);
-  std::ofstream("fuzz-failure.json", std::ios::binary) << failed_input;
-  std::abort();
-}
+int64_t known_hits = 0;  // over all tries: the path that is to be tested was taken
 
 // ---- what a reader says
 
@@ -325,11 +310,7 @@ GivenColumn owned(std::vector<int64_t>&& column) {
   std::vector<std::string> samples = {
       "[{\"ph\": \"X\", \"cat\": \"kernel\", \"name\": \"a\\\"b\", \"pid\": 0, \"tid\": 7, \"ts\": 1.5, \"dur\": 2, \"args\": {\"stream\": 7}},"
       " {\"ph\": \"X\", \"cat\": \"cpu_op\", \"name\": \"b\", \"pid\": 1, \"tid\": \"x\", \"ts\": 1e3, \"dur\": -1, \"args\": {\"External id\": null}}]"};
-  for (int i = 0; i < count; ++i) {
-    std::ifstream file(paths[i], std::ios::binary);
-    samples.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (samples.back().empty()) samples.pop_back();
-  }
+  for (std::string& sample : read_samples(count, paths)) samples.push_back(std::move(sample));
   return samples;
 }
 
@@ -355,20 +336,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fuzz_reader SEED SECONDS ITERATIONS [TRACE.json ...]\n");
     return 2;
   }
-  const auto seed = std::strtoull(argv[1], nullptr, 10);
-  const double seconds = std::strtod(argv[2], nullptr);
-  const long iterations = std::strtol(argv[3], nullptr, 10);
   const auto samples = load(argc - 4, argv + 4);
-  const auto began = std::chrono::steady_clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
-  long done = 0;
-  for (; (iterations == 0 || done < iterations) && (seconds <= 0 || spent() < seconds); ++done) {
-    Dice dice(seed * 1000003 + static_cast<unsigned long>(done));
+  const long done = run_tries(argv + 1, "traces and sweeps", [&](Dice& dice) {
     fuzz_reader(dice, samples);
     fuzz_sweep(dice);
-  }
+  });
   if (done >= 100) check(known_hits > done, "no event was known again");
-  std::printf("%ld traces and sweeps in %.1f s, seed %llu: nothing found\n", done, spent(), seed);
   return 0;
 }
 

@@ -2,33 +2,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "../sqlite_pages.hpp"
+#include "tries.hpp"
 
 namespace stepscope {
 
 namespace {
-
-using Dice = std::mt19937_64;
-
-size_t draw(Dice& dice, size_t below) { return below ? dice() % below : 0; }
-
-std::string failed_input;
-
-void check(bool fine, const char* what) {
-  if (fine) return;
-  std::ofstream("failed_input", std::ios::binary) << failed_input;
-  std::fprintf(stderr, "%s; the input is in failed_input\n", what);
-  std::abort();
-}
 
 // A file in memory, which a reader gets as a descriptor.
 class Given {
@@ -107,28 +89,4 @@ void fuzz(Dice& dice, const std::vector<std::string>& samples) {
 }  // namespace stepscope
 
 // fuzz_sqlite SEED SECONDS ITERATIONS FILE ...: whichever of the two limits comes first; 0 is none.
-int main(int argc, char** argv) {
-  using namespace stepscope;
-  if (argc < 5) {
-    std::fprintf(stderr, "usage: fuzz_sqlite SEED SECONDS ITERATIONS FILE ...\n");
-    return 2;
-  }
-  const auto seed = std::strtoull(argv[1], nullptr, 10);
-  const double seconds = std::strtod(argv[2], nullptr);
-  const long iterations = std::strtol(argv[3], nullptr, 10);
-  std::vector<std::string> samples;
-  for (int i = 4; i < argc; ++i) {
-    std::ifstream file(argv[i], std::ios::binary);
-    samples.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (samples.back().empty()) samples.pop_back();
-  }
-  const auto began = std::chrono::steady_clock::now();
-  const auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(); };
-  long done = 0;
-  for (; (iterations == 0 || done < iterations) && (seconds <= 0 || spent() < seconds); ++done) {
-    Dice dice(seed * 1000003 + static_cast<unsigned long>(done));
-    fuzz(dice, samples);
-  }
-  std::printf("%ld files in %.1f s, seed %llu: nothing found\n", done, spent(), seed);
-  return 0;
-}
+int main(int argc, char** argv) { return stepscope::fuzz_files(argc, argv, stepscope::fuzz); }

@@ -190,3 +190,13 @@ def test_parts_of_a_tensor_that_give_single_numbers(
         drawing.op(last[0], 114 + 20 * turn, 4, args={"Input Dims": last[1]})
     rows = analysed("loops", opened(drawing, tmp_path))
     assert [row.narrows for row in rows] == [narrows]
+
+
+@pytest.mark.parametrize("dims", [5, "4, 4", {"a": 1}, [[4, "x"]], None])
+def test_sizes_that_are_none_tell_nothing(dims: object, tmp_path: Path) -> None:
+    drawing = Drawing().mark(0, 0, 2_000)
+    for turn in range(8):
+        drawing.op("aten::linear", 100 + 20 * turn, 8, args={"Input Dims": dims})
+        drawing.op("aten::relu", 110 + 20 * turn, 8, args={"Input Dims": dims})
+    (row,) = analysed("loops", opened(drawing, tmp_path))
+    assert row.narrows is None

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from stepscope.records import dataclass
 from stepscope.store.trace import Reads, Trace
 
-__all__ = ["BLAME_READS", "Caller", "callers"]
+__all__ = ["BLAME_READS", "Caller", "callers", "names_of_nodes"]
 
 BLAME_READS: Reads = {
     "launches": ("event", "name", "op"),
@@ -61,3 +61,10 @@ def callers(trace: Trace, events: Collection[int]) -> dict[int, Caller]:
         )
         for row in trace.rows(_CALLERS, events=sorted(events))
     }
+
+
+def names_of_nodes(trace: Trace, nodes: Collection[int | None]) -> dict[int | None, str]:
+    """The names of functions and modules by their nodes in the tree of calls, which must be declared."""
+    known = sorted(node for node in nodes if node is not None)
+    sql = "SELECT node, name FROM call_tree WHERE list_contains($nodes, node)"
+    return {row["node"]: row["name"] for row in trace.rows(sql, nodes=known)} if known else {}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
 
 __all__ = ["JOINS", "PRODUCTS", "REPEATS", "JoinedRows", "joined_rows"]
@@ -116,8 +116,8 @@ def _by_shape(before: list[_Op], joins: list[_Op], product: _Op) -> JoinedRows |
 
 def _shapes_of(join: _Op, product: _Op) -> _Shapes | None:
     """The parts of a join, if they are put side by side in the rows that a layer multiplies."""
-    given = _dims(product["dims"])[1 if product["name"] == "aten::addmm" else 0 :][:2]
-    parts = next(iter(_dims(join["dims"])), None)
+    given = dims_of(product["dims"])[1 if product["name"] == "aten::addmm" else 0 :][:2]
+    parts = next(iter(dims_of(join["dims"])), None)
     if not isinstance(parts, list) or len(parts) < 2 or len(given) < 2:
         return None
     if not all(map(_is_shape, (*parts, *given))):
@@ -131,21 +131,13 @@ def _shapes_of(join: _Op, product: _Op) -> _Shapes | None:
     return _Shapes(parts, width, weight[1] if len(weight) == 2 else 1)
 
 
-def _dims(text: str | None) -> list[Any]:
-    try:
-        dims = json.loads(text or "[]")
-    except ValueError:
-        return []
-    return dims if isinstance(dims, list) else []
-
-
 def _is_shape(dims: Any) -> bool:
     return isinstance(dims, list) and bool(dims) and all(isinstance(size, int) and size > 0 for size in dims)
 
 
 def _sources(op: _Op) -> list[list[int]]:
     """Shapes of what an operator is given: of several in a list, all of them."""
-    first: Any = next(iter(_dims(op["dims"])), None)
+    first: Any = next(iter(dims_of(op["dims"])), None)
     several = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
     return [shape for shape in several if _is_shape(shape)]
 

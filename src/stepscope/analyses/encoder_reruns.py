@@ -10,6 +10,7 @@ from math import prod
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
+from stepscope.analyses._blame import names_of_nodes
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.growing_passes import GrowingPasses, growing_passes
 from stepscope.patterns import late_pattern
@@ -113,7 +114,6 @@ _SQL = f"""
     FROM placed p JOIN usual u ON u.run = p.run AND u.ops = p.ops JOIN runs r ON r.run = p.run
     WHERE u.ops <= {_MOST_OPS} GROUP BY p.run, p.place ORDER BY p.run, p.place
 """
-_FRAMES = "SELECT node, name FROM call_tree WHERE node IN (SELECT unnest($nodes::BIGINT[]))"
 
 _Place = dict[str, Any]
 """An operator of a pass, as it is in all passes of a run."""
@@ -167,8 +167,7 @@ def _found(trace: Trace, runs: list[GrowingPasses]) -> Iterator[EncoderReruns]:
         starts=[run.start_ns for run in runs],
         ends=[run.start_ns + run.dur_ns for run in runs],
     )
-    nodes = {place["user_frame"] for place in places if place["user_frame"] is not None}
-    frames = {row["node"]: row["name"] for row in (trace.rows(_FRAMES, nodes=sorted(nodes)) if nodes else ())}
+    frames = names_of_nodes(trace, {place["user_frame"] for place in places})
     for number, of_run in groupby(places, key=lambda place: place["run"]):
         run, turn = runs[number], list(of_run)
         encoder = _encoder(turn, run)

@@ -62,22 +62,20 @@ _SQL = f"""
                row_number() OVER (PARTITION BY thread ORDER BY start_ns, event) AS number FROM ops
         WHERE depth = 0 AND thread IN (SELECT thread FROM loads)),
     drawn AS (
-        SELECT event, thread, name, number, lag(start_ns) OVER near AS since,
+        SELECT event, thread, name, number, start_ns, lag(start_ns) OVER near AS since,
                lag(name) OVER near = '{_SEED}' AND start_ns - lag(end_ns) OVER near <= {_APART_NS} AS seeds
         FROM called WHERE name IN ('{_SEED}', '{_READ}')
         WINDOW near AS (PARTITION BY thread ORDER BY start_ns)),
     seeded AS (
-        SELECT *, start_ns AS drawn_ns,
-               CASE WHEN number - lag(number) OVER after <= {_OF_SEED}
-                    THEN lag(since) OVER after END AS first_ns
-        FROM (SELECT d.*, c.start_ns FROM drawn d JOIN called c USING (event)
-              WHERE d.seeds AND d.name = '{_READ}')
+        SELECT *, CASE WHEN number - lag(number) OVER after <= {_OF_SEED}
+                       THEN lag(since) OVER after END AS first_ns
+        FROM drawn WHERE seeds AND name = '{_READ}'
         WINDOW after AS (PARTITION BY thread ORDER BY number)),
     started AS (
         SELECT l.*, d.event AS seed,
                CASE WHEN d.first_ns > coalesce(l.before_ns, 0) THEN d.first_ns
                     WHEN d.since > coalesce(l.before_ns, 0) THEN d.since END AS since
-        FROM loads l ASOF LEFT JOIN seeded d ON d.thread = l.thread AND d.drawn_ns <= l.start_ns),
+        FROM loads l ASOF LEFT JOIN seeded d ON d.thread = l.thread AND d.start_ns <= l.start_ns),
     shuffled AS (
         SELECT t.*, CASE WHEN r.end_ns <= t.end_ns THEN r.end_ns END AS shuffled_ns
         FROM started t ASOF LEFT JOIN (SELECT * FROM called WHERE name = '{_SHUFFLE}') r

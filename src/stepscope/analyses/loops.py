@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from math import prod
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from stepscope import _native
 from stepscope.analyses import analysis
+from stepscope.analyses._blame import names_of_nodes
 from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.launches import SHORT_NS
+from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.columns import view
@@ -178,7 +179,6 @@ _INSIDE = f"""
     WHERE o.thread = $thread AND (o.depth = 0 OR o.start_ns < r.first_end_ns)
     ORDER BY r.number, o.start_ns, o.event
 """
-_PLACES = "SELECT node, name FROM call_tree WHERE list_contains($nodes, node)"
 
 
 @analysis(
@@ -299,8 +299,7 @@ def _names_of(trace: Trace, called: pa.Table, found: list[_Stretch]) -> dict[int
     """The functions that call the first operators, and the first modules that call some."""
     nodes = {called["user_frame"][first].as_py() for first, _, _ in found}
     nodes |= {_first_module(called.slice(first, period)) for first, period, _ in found}
-    known = sorted(node for node in nodes if node is not None)
-    return {row["node"]: row["name"] for row in trace.rows(_PLACES, nodes=known)} if known else {}
+    return names_of_nodes(trace, nodes)
 
 
 def _first_module(repetition: pa.Table) -> int | None:
@@ -352,7 +351,7 @@ def _told(inside: pa.Table, number: int, period: int) -> dict[str, Any]:
     return {
         "contains": ", ".join(sorted({name for name in first["name"].to_pylist() if name})),
         "same_shapes": _agrees(outer["dims"], period) if known else None,
-        "narrows": _narrows(outer.slice(0, period).to_pylist()) if known and len(outer) else None,
+        "narrows": _narrows(outer.slice(0, period).to_pylist()) if known else None,
     }
 
 
@@ -381,7 +380,7 @@ def _narrows(ops: list[dict[str, Any]]) -> bool | None:
 def _shapes(dims: str | None) -> list[list[int]]:
     """The shapes of the first inputs, as long as these are tensors; numbers have no dimensions either."""
     shapes: list[list[int]] = []
-    for one in json.loads(dims or "[]"):
+    for one in dims_of(dims):
         if not isinstance(one, list) or not all(isinstance(size, int) for size in one):
             break
         shapes.append(one)

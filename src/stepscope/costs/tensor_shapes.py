@@ -10,7 +10,7 @@ from typing import Any
 from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 
-__all__ = ["Inputs", "Tensor", "UnknownCostError", "element_bytes", "inputs_of"]
+__all__ = ["Inputs", "Tensor", "UnknownCostError", "dims_of", "element_bytes", "inputs_of"]
 
 _BYTES = {
     "double": 8,
@@ -196,6 +196,15 @@ def element_bytes(type_name: str) -> int:
     if type_name not in _BYTES:
         raise UnknownCostError(f"elements of the type '{type_name}' are not known")
     return _BYTES[type_name]
+
+
+def dims_of(text: str | None) -> list[Any]:
+    """The sizes of inputs as a query gives them; nothing where the file has something else there."""
+    try:
+        dims = json.loads(text or "[]")
+    except ValueError:
+        return []
+    return dims if isinstance(dims, list) else []
 
 
 def inputs_of(args: str | None, kernel: str = "") -> Inputs:

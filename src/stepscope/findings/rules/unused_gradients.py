@@ -8,7 +8,7 @@ from itertools import pairwise
 from stepscope import units
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.summed_gradients import SummedGradients
-from stepscope.findings import Advice, Bounds, Category, rule
+from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._fewer_calls import fewer_calls
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.fixes import Fix, fix_of
@@ -86,10 +86,14 @@ def unused_gradients(
     (least_host, most_host), (least_device, most_device) = _going(added)
     parts = [min(1.0, mean_step.share(mean_step.per_step(host))) for host in (least_host, most_host)]
     goes = [min(mean_step.per_step(device), mean_step.busy_ns) for device in (least_device, most_device)]
-    device_ns = min(mean_step.per_step(added.device_ns), mean_step.busy_ns)
     saving = fewer_calls(mean_step, (parts[0], parts[1]), (goes[0], goes[1]))
     if mean_step.gain(saving).high_share < least_share:
         return None
+    return _advice(mean_step, added, saving, several=several)
+
+
+def _advice(mean_step: MeanStep, added: SummedGradients, saving: Saving, *, several: bool) -> Advice:
+    device_ns = min(mean_step.per_step(added.device_ns), mean_step.busy_ns)
     return Advice(
         title="Gradients are computed that no optimizer uses",
         because=f"{_why(mean_step, added, several=several)} The part of the backward pass with them takes "

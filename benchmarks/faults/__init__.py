@@ -68,6 +68,12 @@ from benchmarks.faults import (
     library_text,
     library_vision,
     memory,
+    nineteenth_healthy,
+    nineteenth_serving,
+    nineteenth_structured,
+    nineteenth_text,
+    nineteenth_training,
+    nineteenth_vision,
     ninth_fair,
     ninth_fields,
     ninth_graphs,
@@ -283,6 +289,16 @@ EIGHTEENTH = (
 )
 """Common mistakes on real libraries; by somebody else again who did not know the rules."""
 
+NINETEENTH = (
+    nineteenth_training,
+    nineteenth_text,
+    nineteenth_vision,
+    nineteenth_structured,
+    nineteenth_serving,
+    nineteenth_healthy,
+)
+"""Mistakes as a consultant meets them; by somebody else again who did not know the rules."""
+
 __all__ = [
     "EIGHTEENTH",
     "EIGHTH",
@@ -293,6 +309,7 @@ __all__ = [
     "FOURTH",
     "GROUPS",
     "LIBRARY",
+    "NINETEENTH",
     "NINTH",
     "PROGRAMS",
     "SETTINGS",

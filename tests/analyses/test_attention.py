@@ -211,6 +211,14 @@ def test_a_softmax_between_layers_is_none(tmp_path: Path) -> None:
     assert table(chain.run("aten::bmm", "nvjet_tst_b", 7, VALUES), tmp_path) == []
 
 
+def test_values_may_be_computed_when_they_are_needed(tmp_path: Path) -> None:
+    # 10 + 3 + 7; the product that makes the values is none of it.
+    chain = Chain().run("aten::bmm", "nvjet_tst_a", 10, SCORES)
+    chain.run("aten::_softmax", "softmax_warp_forward", 3).run("aten::mm", "nvjet_tst_c", 5)
+    (row,) = table(chain.run("aten::bmm", "nvjet_tst_b", 7, VALUES), tmp_path)
+    assert (row.backend, row.forward_calls, row.forward_ns) == ("hand-written", 1, 20_000)
+
+
 def test_a_layer_between_product_and_softmax_is_none(tmp_path: Path) -> None:
     chain = Chain().run("aten::bmm", "nvjet_tst_a", 5, SCORES).run("aten::mm", "nvjet_tst_b", 5)
     chain.run("aten::_softmax", "softmax_warp_forward", 3).run("aten::bmm", "nvjet_tst_b", 7, VALUES)

@@ -57,6 +57,7 @@ class Steps(Drawing):
         return self
 
     def rows(self, folder: Path) -> list[BesideTraining]:
+        folder.mkdir(exist_ok=True)
         return list(stepscope.open(self.write(folder / "drawn.json")).table("beside_training"))
 
 
@@ -91,7 +92,7 @@ def test_what_no_gradient_depends_on(parts: tuple[str, ...], tmp_path: Path) -> 
     (row,) = in_steps(*parts).rows(tmp_path)
     assert (row.stretches, row.ops, row.reads) == (2, 80, 0)
     assert (row.host_ns, row.device_ns) == (2 * 398_000, 2 * 120_000)
-    assert (row.user_frame, row.most_often) == (None, "aten::norm")
+    assert (row.network, row.user_frame, row.most_often) == (False, None, "aten::norm")
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,18 @@ def test_what_comes_before_a_loss_may_be_its_input(parts: tuple[str, ...], tmp_p
 @pytest.mark.parametrize("names", [("aten::mul_", "aten::add_"), ("aten::linear", "aten::relu")])
 def test_updates_and_networks_are_needed(names: tuple[str, ...], tmp_path: Path) -> None:
     assert in_steps("forward", "backward", "beside", names=names).rows(tmp_path) == []
+
+
+def test_a_network_after_the_update_is_no_part_of_a_loss(tmp_path: Path) -> None:
+    names = ("aten::linear", "aten::relu")
+    (row,) = in_steps("forward", "backward", "update", "beside", names=names).rows(tmp_path)
+    assert (row.network, row.before_update, row.stretches, row.ops) == (True, False, 2, 160)
+    for parts in (
+        ("forward", "backward", "beside", "update"),
+        ("beside", "forward", "backward", "update"),
+        ("forward", "backward", "update", "beside", "forward", "backward", "update"),
+    ):
+        assert in_steps(*parts, names=names).rows(tmp_path / "-".join(parts)) == [], parts
 
 
 def test_few_operators_are_no_row(tmp_path: Path) -> None:

@@ -200,3 +200,16 @@ def test_sizes_that_are_none_tell_nothing(dims: object, tmp_path: Path) -> None:
         drawing.op("aten::relu", 110 + 20 * turn, 8, args={"Input Dims": dims})
     (row,) = analysed("loops", opened(drawing, tmp_path))
     assert row.narrows is None
+
+
+def test_loops_inside_each_repetition_are_rows_as_well(tmp_path: Path) -> None:
+    heads = ("aten::linear", *("aten::slice", "aten::mm") * 8, "aten::add")
+    rows = analysed("loops", opened(looping(heads, times=5), tmp_path))
+    assert sorted((row.repeats, row.ops) for row in rows) == [(5, 18), *[(8, 2)] * 5]
+    assert all(row.launches == 16 for row in rows if row.ops == 2)
+
+
+def test_what_is_repeated_inside_without_a_product_is_no_layer(tmp_path: Path) -> None:
+    slices = ("aten::linear", *("aten::slice", "aten::attention") * 8)
+    rows = analysed("loops", opened(looping(slices, times=5), tmp_path))
+    assert [row.layers for row in rows] == [0] * 6

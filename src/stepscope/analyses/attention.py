@@ -59,6 +59,7 @@ class Attention:
 _WRITTEN_OUT = ("math", "hand-written")
 WITH_MASK = ("cudnn", "memory-efficient")
 """Of torch's fused ones, those that take a mask in memory."""
+_VALUES = ("aten::mm", "aten::addmm")
 _EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
 # A softmax between two batched products is attention, and so is one that is written out, as an exponential
 # and a sum; torch's own one is inside an operator of that name. What torch writes around the first and the
@@ -90,11 +91,16 @@ _STRETCHES = f"""
         FROM near GROUP BY thread, nth),
     followed AS (
         SELECT thread, op, args, low, softmax, written, lead(op) OVER beside AS after,
-               lead(high) OVER beside AS high
+               lead(high) OVER beside AS high, lead(op, 2) OVER beside AS later,
+               lead(high, 2) OVER beside AS later_high
         FROM parts WINDOW beside AS (PARTITION BY thread ORDER BY nth)),
+    -- Some compute the values only when they need them, by another product in between.
     chains AS (
-        SELECT thread, low, high, op, args, NOT softmax AS written FROM followed
-        WHERE (softmax OR written) AND op IN ('aten::bmm', 'aten::baddbmm') AND after = 'aten::bmm'),
+        SELECT thread, low, if(after = 'aten::bmm', high, later_high) AS high, op, args,
+               NOT softmax AS written
+        FROM followed
+        WHERE (softmax OR written) AND op IN ('aten::bmm', 'aten::baddbmm')
+          AND (after = 'aten::bmm' OR (after IN {_VALUES} AND later = 'aten::bmm'))),
     torch_s AS (SELECT thread, low, high, name AS op, args FROM wide WHERE contains(name, 'attention'))
     SELECT thread, low, high, op, args, 'math' AS kind, false AS written FROM torch_s
     WHERE contains(op, '_math')
@@ -160,7 +166,8 @@ def _kernels(stretches: _Stretches | None) -> str:
         some = ""
         # In backward, the launch belongs where the forward operator of its gradient is.
         inside = f"""
-            SELECT k.*, if(k.at < s.high, s.kind, NULL) AS kind, s.op AS of_op, s.args AS of_args,
+            SELECT k.*, s.op AS of_op, s.args AS of_args,
+                   if(k.at < s.high AND coalesce(k.op_name NOT IN {_VALUES}, TRUE), s.kind, NULL) AS kind,
                    k.forward IS NOT NULL AS backward,
                    s.written AND k.of_name IN {_EXPONENTIALS} AS exponential
             FROM (SELECT k.*, coalesce(f.thread, l.thread) AS thread, coalesce(f.start_ns, l.start_ns) AS at,

@@ -20,7 +20,8 @@ _APART_NS = 1_000_000
 _LEAST_OPS = 32
 """With work of a device: clipping gradients takes about ten."""
 _FEW_PRODUCTS = 0.01
-"""Part of the operators: what has more of them is a network, such as a teacher, and is needed."""
+"""Part of the operators: what has more of them is a network. A loss may need it, such as a teacher, unless
+the step has updated its weights already."""
 _MOST_IN_PLACE = 0.4
 """Part of those with device work: what has more of them updates weights or averages of them."""
 
@@ -32,6 +33,10 @@ class BesideTraining:
     user_frame: Annotated[str | None, "Function of the user's code that calls most; needs with_stack=True."]
     before_update: Annotated[
         bool, "Whether an optimizer updates weights next: then the update may depend on it, as on clipping."
+    ]
+    network: Annotated[
+        bool,
+        "Whether it computes a network, after the last update of a marked step, as a validation does.",
     ]
     stretches: Annotated[int, "How many there are, of 32 operators with device work and more."]
     ops: Annotated[int, "Operators that the program calls in them."]
@@ -69,10 +74,10 @@ _SQL = f"""
     stretches AS (
         SELECT step, thread, number, min(start_ns) AS since, max(end_ns) AS until, count(*) AS ops,
                count(*) FILTER (k.reads) AS reads,
-               sum(device_ns)::BIGINT AS device_ns, mode(user_frame ORDER BY user_frame) AS user_frame
+               sum(device_ns)::BIGINT AS device_ns, mode(user_frame ORDER BY user_frame) AS user_frame,
+               count(*) FILTER (k.multiplies) > {_FEW_PRODUCTS} * count(*) AS network
         FROM numbered JOIN known k USING (name_id) GROUP BY step, thread, number
         HAVING count(*) FILTER (device_ns > 0) >= {_LEAST_OPS}
-           AND count(*) FILTER (k.multiplies) <= {_FEW_PRODUCTS} * count(*)
            AND count(*) FILTER (k.in_place AND device_ns > 0)
                <= {_MOST_IN_PLACE} * count(*) FILTER (device_ns > 0)),
     updates AS ({UPDATES}),
@@ -84,33 +89,37 @@ _SQL = f"""
                 ON n.thread = t.thread AND n.start_ns >= t.since
             ASOF LEFT JOIN backward b ON b.start_ns >= t.since
             ASOF LEFT JOIN updates u ON u.start_ns >= t.until
-        WHERE n.start_ns IS NULL OR n.start_ns >= s.host_end_ns OR n.start_ns > b.start_ns),
+            ASOF LEFT JOIN updates v ON v.start_ns <= t.since
+        WHERE (n.start_ns IS NULL OR n.start_ns >= s.host_end_ns OR n.start_ns > b.start_ns)
+          AND (NOT t.network OR (s.source IN ('mark', 'annotation') AND v.start_ns >= s.host_start_ns
+                                 AND coalesce(least(u.start_ns, b.start_ns) >= s.host_end_ns, TRUE)))),
     names AS (
-        SELECT t.user_frame, t.before_update, k.name, count(*) AS calls
+        SELECT t.user_frame, t.before_update, t.network, k.name, count(*) AS calls
         FROM beside t JOIN numbered n ON n.step = t.step AND n.thread = t.thread AND n.number = t.number
             JOIN known k ON k.name_id = n.name_id
-        WHERE n.device_ns > 0 GROUP BY t.user_frame, t.before_update, k.name),
+        WHERE n.device_ns > 0 GROUP BY ALL),
     often AS (
-        SELECT user_frame, before_update,
+        SELECT user_frame, before_update, network,
                array_to_string(list(name ORDER BY calls DESC, name)[:5], ', ') AS most_often
-        FROM names GROUP BY user_frame, before_update),
+        FROM names GROUP BY ALL),
     rows AS (
-        SELECT user_frame, before_update, count(*) AS stretches, sum(ops)::BIGINT AS ops,
+        SELECT user_frame, before_update, network, count(*) AS stretches, sum(ops)::BIGINT AS ops,
                sum(reads)::BIGINT AS reads, sum(until - since)::BIGINT AS host_ns,
                sum(device_ns)::BIGINT AS device_ns
-        FROM beside GROUP BY user_frame, before_update)
-    SELECT c.name AS user_frame, r.before_update, r.stretches, r.ops, r.reads, f.most_often, r.host_ns,
-           r.device_ns
+        FROM beside GROUP BY ALL)
+    SELECT c.name AS user_frame, r.before_update, r.network, r.stretches, r.ops, r.reads, f.most_often,
+           r.host_ns, r.device_ns
     FROM rows r JOIN often f
             ON f.user_frame IS NOT DISTINCT FROM r.user_frame AND f.before_update = r.before_update
+            AND f.network = r.network
         LEFT JOIN call_tree c ON c.node = r.user_frame
-    ORDER BY r.host_ns DESC, user_frame, r.before_update
+    ORDER BY r.host_ns DESC, user_frame, r.before_update, r.network
 """
 
 
 @analysis(
     reads={
-        "steps": ("step", "source", "host_end_ns"),
+        "steps": ("step", "source", "host_start_ns", "host_end_ns"),
         "ops": (
             "event",
             "thread",
@@ -131,8 +140,9 @@ _SQL = f"""
 def beside_training(trace: Trace) -> Table[BesideTraining]:
     """Finds operators of training steps that no gradient depends on, such as those of metrics and logs.
 
-    They run after the loss is computed, or after the backward pass, and neither update weights in place nor
-    compute a network. What prepares a batch, or targets of a loss, comes before and is no row.
+    They run after the loss is computed, or after the backward pass, and do not update weights in place. A
+    network is a row if it runs after the last update of a step. What prepares a batch, or targets of a loss,
+    comes before and is no row.
     """
     if not trace.may_have_name("^autograd::engine::evaluate_function"):
         return Table.of(BesideTraining, [], ["No backward pass in the profile."])

@@ -207,6 +207,7 @@ def loops(trace: Trace) -> Table[Loop]:
     if found:
         turns = _Turns.of(trace, called["step"][0].as_py())
         found = _between_updates(called, turns) if len(turns.updates) > 1 else found
+        found += _inside(called, found)[: _MOST_IN_ALL - len(found)]
         rows = list(_rows(trace, called, found, turns)) if found else []
     rows.sort(key=lambda row: (-row.launches, -row.host_ns))
     nothing = [] if rows else ["No operators come again and again in the same order."]
@@ -253,6 +254,16 @@ def _between_updates(called: pa.Table, turns: _Turns) -> list[_Stretch]:
         inside = _found(called.slice(first, end - first))
         found += [(first + begin, period, rows) for begin, period, rows in inside]
     return sorted(found, key=lambda one: -one[2])[:_MOST_IN_ALL]
+
+
+def _inside(called: pa.Table, found: list[_Stretch]) -> list[_Stretch]:
+    """The stretches that repeat inside each repetition of others, such as the heads of each layer."""
+    inner: list[_Stretch] = []
+    for first, period, rows in found:
+        for begin, turn, length in _found(called.slice(first, period)):
+            if length >= _MOSTLY * period:
+                inner += [(first + at + begin, turn, length) for at in range(0, rows - period + 1, period)]
+    return inner
 
 
 def _rows(trace: Trace, called: pa.Table, found: list[_Stretch], turns: _Turns) -> Iterator[Loop]:
@@ -313,7 +324,8 @@ def _layers(repetition: pa.Table) -> int:
     alike = _native.find_loops(view(repetition["name_id"]), _MOST_PERIOD, _LEAST_TIMES, 1)
     for first, period, rows in alike:
         names = repetition["name"].slice(first, period).to_pylist()
-        if rows >= _MOSTLY * len(repetition) and any(_OF_LAYERS.match(name or "") for name in names):
+        layers = all(any(kind.match(name or "") for name in names) for kind in (_OF_LAYERS, _LAYER))
+        if rows >= _MOSTLY * len(repetition) and layers:
             return rows // period
     return 0
 
@@ -368,6 +380,8 @@ def _narrows(ops: list[dict[str, Any]]) -> bool | None:
         return None
     if last == "aten::linear" and len(given) > 1 and given[0] and given[1]:
         gives = prod(given[0][:-1]) * given[1][0]
+    elif last == "aten::matmul" and len(given) > 1 and given[0] and given[1]:
+        gives = prod(given[0][:-1]) * given[1][-1]
     elif _KEEPS.match(last) and (first != _PART or not given[0]):
         gives = prod(given[0])
     elif _BINARY.match(last) and not any(given[:2]):

@@ -7,7 +7,7 @@ from typing import Annotated
 from stepscope.analyses import analysis
 from stepscope.analyses._windows import DRIVING, how_steps_were_found
 from stepscope.records import dataclass
-from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS
+from stepscope.simulation.recording_cost import COST_KINDS, COSTS_NS, RECORDING_READS, cost_kinds
 from stepscope.simulation.simulator import recording_moment_of
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
@@ -31,13 +31,12 @@ class ProfilerCost:
 
 
 _WINDOW = "SELECT count(*) AS steps, min(host_start_ns) AS since, max(host_end_ns) AS until FROM steps"
-_EVENTS = " UNION ALL ".join(
-    f"""
-    SELECT '{kind}' AS kind, coalesce(sum(events), 0)::BIGINT AS events FROM ({sql})
-    WHERE start_ns >= $since AND start_ns < $until AND list_contains($threads, thread)
-    """
-    for kind, sql in COST_KINDS.items()
-)
+_EVENTS = """
+    SELECT '{kind}' AS kind, coalesce(sum(events), 0)::BIGINT AS events, (
+        SELECT coalesce(sum(events), 0) FROM ({paid})
+        WHERE start_ns >= $since AND start_ns < $until AND list_contains($threads, thread)) AS paid
+    FROM ({sql}) WHERE start_ns >= $since AND start_ns < $until AND list_contains($threads, thread)
+"""
 _OVERHEAD = """
     SELECT count(*) AS events, coalesce(sum(o.dur_ns), 0)::BIGINT AS ns
     FROM other_events o
@@ -57,17 +56,22 @@ def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
     """Estimates what recording added to the host's time in the steps, by kind of event.
 
     Recording an event costs its thread a few microseconds. How many depends on the speed of the host, which
-    shows in calls that do almost nothing. If the device limits the step, this time is hidden. If the host
-    does, the program is that much faster without the profiler.
+    shows in calls that do almost nothing; of many events one after the other each costs less. If the device
+    limits the step, this time is hidden. If the host does, the program is that much faster without the
+    profiler.
     """
     window = trace.rows(_WINDOW)[0]
     steps = window.pop("steps")
     threads = [row["thread"] for row in trace.rows(DRIVING)]
     moment = recording_moment_of(trace)
     rows = []
-    for found in trace.rows(_EVENTS, **window, threads=threads) if steps and moment.most else ():
+    paid = cost_kinds(moment)
+    asked = " UNION ALL ".join(
+        _EVENTS.format(kind=kind, sql=sql, paid=paid[kind]) for kind, sql in COST_KINDS.items()
+    )
+    for found in trace.rows(asked, **window, threads=threads) if steps and moment.most else ():
         if events := found["events"]:
-            cost = events * COSTS_NS[found["kind"]]
+            cost = found["paid"] * COSTS_NS[found["kind"]]
             least, most = round(moment.least * cost), round(moment.most * cost)
             rows.append(ProfilerCost(found["kind"], events, events / steps, least, most))
     overhead = trace.rows(_OVERHEAD, **window)[0]

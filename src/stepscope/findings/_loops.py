@@ -40,12 +40,15 @@ _SAMPLES = {"aten::multinomial", "aten::bernoulli", "aten::bernoulli_", "aten::e
 _READS = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"}
 _CHOOSES = {"aten::nonzero", "aten::masked_select"}
 _MAKES = {"aten::lift_fresh"}
-"""Tensors made from lists: rules about copies say it."""
+"""Tensors made from lists: of a loop that launches little else, rules about copies say it."""
+_LITTLE = 4
+"""Launches of a repetition."""
 _ONE_LAYER = late_pattern(r"aten::(linear|conv[123]d)")
 _VIEWS = late_pattern(
     r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
     r"|contiguous|alias|detach)"
 )
+_SOFTMAX = "aten::_softmax"
 _TAKES_PART = "aten::select"
 _CHOSEN = ("aten::select", "aten::slice", "aten::narrow")
 _OF_NETWORKS = late_pattern(r"aten::(\w*norm|add_?$|cat$|\w*attention|embedding|item|bernoulli)")
@@ -127,6 +130,13 @@ weights, buffers = torch.func.stack_module_state(networks)    # all of one shape
 def call(weights, buffers, x): return torch.func.functional_call(networks[0], (weights, buffers), (x,))
 y = torch.vmap(call, in_dims=(0, 0, None))(weights, buffers, x)    # each layer of all in one product
 y = torch.baddbmm(biases, x, weights)    # or by hand, with weights of [networks, inputs, outputs]""",
+)
+_HEADS = LoopKind(
+    "Attention over {repeats} parts could be one call",
+    """\
+y = F.scaled_dot_product_attention(q, k, v)    # of all heads: [batch, heads, length, width], no slices
+q, k, v = nn.Linear(width, 3 * width)(x).chunk(3, -1)    # where each head has layers of its own: one for all
+pipe.disable_attention_slicing()    # diffusers, where the pictures fit into memory without it""",
 )
 _PARTS = LoopKind(
     "A loop over {repeats} parts of a tensor could be one call",
@@ -298,7 +308,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return of_parts
     if products and row.same_place is not True and (networks := _networks(row, names)):
         return networks
-    if row.same_place is False or _changes_in_place(row) or (names & _MAKES and not products):
+    makes = names & _MAKES and not products and row.launches <= _LITTLE * row.repeats
+    if row.same_place is False or _changes_in_place(row) or makes:
         return None
     if names & _SAMPLES and names & _READS and products:
         return _STEPPING
@@ -310,8 +321,9 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
         return _TENSORS
     if row.same_place is None or row.module is None:
         # Without stacks, and where layers are functions, layers look like a loop; but all have products, and
-        # none has an input of its own, a look-up, or layers.
-        whole = _has_input(row) or row.layers or row.lookup == "given"
+        # none has an input of its own, a look-up, or layers, or makes tensors for a result to be stacked.
+        listed = row.stacked and names & _MAKES
+        whole = _has_input(row) or row.layers or row.lookup == "given" or listed
         is_loop = whole if products else row.repeats >= _LEAST_CALLS
         return _ALIKE if is_loop else None
     return _ALIKE if row.same_shapes is not False else _UNLIKE
@@ -338,6 +350,13 @@ def _is_side_by_side(row: Loop) -> bool:
     return only_views and row.same_shapes is not False
 
 
+def _attends(row: Loop) -> bool:
+    """Whether each repetition is attention over a part of its inputs, and nothing else."""
+    names = row.first_ops.split(", ")
+    views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
+    return "aten::scaled_dot_product_attention" in names and 1 <= views == len(names) - 1 == row.ops - 1
+
+
 def _networks(row: Loop, names: set[str]) -> LoopKind | None:
     """Whether each repetition is a small network of its own, and none goes on with what another gives.
 
@@ -346,7 +365,7 @@ def _networks(row: Loop, names: set[str]) -> LoopKind | None:
     if row.same_shapes is False or any(_OF_NETWORKS.match(name) for name in names):
         return None
     if row.narrows:
-        return _NETWORKS
+        return _HEADS if _SOFTMAX in names else _NETWORKS
     return _PERHAPS_NETWORKS if row.stacked and row.narrows is None and row.ops > 1 else None
 
 
@@ -357,7 +376,9 @@ def _goes_over_tensors(row: Loop) -> bool:
 
 
 def _of_parts(row: Loop) -> LoopKind | None:
-    """Whether each repetition takes its own part of a tensor, to sum it up or to write it."""
+    """Whether each repetition takes its own part of a tensor: to attend over it, to sum it up or write it."""
+    if _attends(row):
+        return _HEADS
     if row.narrows and row.first_ops.startswith(_TAKES_PART):
         return _PARTS
     return _ROWS if row.repeats >= _LEAST_CALLS and _writes_rows(row) else None

@@ -37,6 +37,8 @@ itself are recorded from Python; the kernels of a graph are entered one by one w
 FRAMES_SHARE = 0.7
 """Recording takes about this part of a millisecond that is full of calls: each call does something, too, and
 where the same few functions are called again and again, recording one costs less than elsewhere."""
+OPERATORS_SHARE = 0.5
+"""The same of operators."""
 _FULL_NS = 1_000_000
 
 DOUBT = (0.75, 1.25)
@@ -71,12 +73,12 @@ COST_KINDS = {
 }
 """Where each kind of event is: one row for each, or for several at once."""
 
-_FRAMES_TOGETHER = """
-    SELECT f.thread, f.start_ns, coalesce({most} / d.frames, 1.0) AS events
-    FROM python_frames f LEFT JOIN (
-        SELECT thread, start_ns // {full} AS part, count(*) AS frames FROM python_frames
-        WHERE start_ns >= $since AND start_ns < $until GROUP BY ALL HAVING frames > {most}) d
-    ON d.thread = f.thread AND d.part = f.start_ns // {full}
+_TOGETHER = """
+    SELECT e.thread, e.start_ns, coalesce({most} / d.together, 1.0) AS events
+    FROM ({one_by_one}) e LEFT JOIN (
+        SELECT thread, start_ns // {full} AS part, count(*) AS together FROM ({one_by_one})
+        WHERE start_ns >= $since AND start_ns < $until GROUP BY ALL HAVING together > {most}) d
+    ON d.thread = e.thread AND d.part = e.start_ns // {full}
 """
 
 RECORDING_READS: Reads = {
@@ -118,8 +120,13 @@ def cost_kinds(moment: Moment) -> dict[str, str]:
     usual = (moment.least + moment.most) / 2
     if not usual:
         return COST_KINDS
-    most = FRAMES_SHARE * _FULL_NS / (usual * COSTS_NS["python frames"])
-    return {**COST_KINDS, "python frames": _FRAMES_TOGETHER.format(most=most, full=_FULL_NS)}
+    together = {
+        kind: _TOGETHER.format(
+            most=share * _FULL_NS / (usual * COSTS_NS[kind]), full=_FULL_NS, one_by_one=COST_KINDS[kind]
+        )
+        for kind, share in (("operators", OPERATORS_SHARE), ("python frames", FRAMES_SHARE))
+    }
+    return COST_KINDS | together
 
 
 def _moment(trace: Trace) -> Moment:

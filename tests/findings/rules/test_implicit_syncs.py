@@ -10,6 +10,8 @@ from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.loops import Loop
+from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.mean_step import MeanStep
@@ -42,6 +44,7 @@ def advised(
     stacks: bool = True,
     kernels: tuple[dict[str, Any], ...] = (),
     source: str = "mark",
+    loops: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
     by_op = ({**copy, "place": "aten::copy_"} for copy in copies)
@@ -55,6 +58,8 @@ def advised(
         drawn(Iteration, {"source": source}),
         drawn(Copy, *by_op),
         drawn(Copy, *copies),
+        drawn(Loop, *loops),
+        drawn(StepClass),
         **thresholds,
     )
 
@@ -150,3 +155,16 @@ def test_a_loop_over_parts_could_be_one() -> None:
     once = {"name": "aten::linear", "phase": "forward", "calls": 10, "host_ns": 9 * MS, "launches": 10}
     advice = assert_bounded(advised(MASK, ops=(rows, often, once)), mean_step())
     assert shares(advice, mean_step()) == pytest.approx((0.2 / 9, (0.2 + 0.8 * 1.0) / 9))
+
+
+def test_a_loop_that_makes_all_the_waits_is_told() -> None:
+    def because(repeats: int, *names: str) -> str:
+        contains = ", ".join(names)
+        row = {"repeats": repeats, "ops": 9, "contains": contains, "first_ops": contains, "launch_share": 0.9}
+        # 160 waits in ten steps.
+        return assert_bounded(advised(MASK | {"calls": 160}, loops=(row,)), mean_step()).because
+
+    looped = because(16, "aten::eq", "aten::nonzero", "aten::sum")
+    assert "They are made in a loop of 16 turns; one call for all would wait once." in looped
+    assert "in a loop" not in because(16, "aten::eq", "aten::sum"), "the loop does not wait"
+    assert "in a loop" not in because(32, "aten::eq", "aten::nonzero"), "it turns more often"

@@ -61,6 +61,9 @@ def test_without_shapes_a_mask_that_is_kept_may_be_causal() -> None:
     assert found(unknown, sent=1) is None
     assert found(unknown, more=({"name": "aten::ne", "phase": "optimizer"},)) is None
     assert found(unknown, sent=2), "ids, and their mask"
+    trained = {"name": "autograd::engine::evaluate_function: MmBackward0", "phase": "backward"}
+    assert found(unknown, sent=2, more=(trained,)) is None, "ids, and the labels of a training"
+    assert found(unknown, sent=3, more=(trained,)), "with a mask"
 
 
 def test_a_mask_of_a_decoder_that_is_written_out_may_be_causal() -> None:

@@ -272,3 +272,27 @@ def test_rows_that_are_written_one_by_one() -> None:
     assert (advice.certainty, STEP.gain(advice.saving).low_share) == ("possible", 0.0)
     assert advised(loop("aten::mul_, aten::add_, aten::copy_", same_place=True)) is None, "weights"
     assert advised(loop(f"{BLEND}, aten::linear", same_place=True)) is None, "more than rows"
+
+
+def test_attention_over_parts() -> None:
+    slices = "aten::slice, aten::slice, aten::slice, aten::scaled_dot_product_attention"
+    advice = assert_bounded(advised(loop(slices, repeats=16)), STEP)
+    assert advice.title == "Attention over 16 parts could be one call"
+    assert "F.scaled_dot_product_attention(q, k, v)" in advice.fix
+    assert advice.certainty == "likely", "no part needs another"
+    heads = "aten::linear, aten::matmul, aten::softmax, aten::_softmax, aten::matmul"
+    of_heads = loop(heads, repeats=6, same_place=False, module="nn.Module: Head_0", narrows=True)
+    assert assert_bounded(advised(of_heads), STEP).title == "Attention over 6 parts could be one call"
+    assert advised(of_heads | {"narrows": None}) is None, "they may be layers"
+
+
+def test_tensors_from_lists_are_left_to_others_where_a_turn_does_little_else() -> None:
+    pictures = "aten::empty, aten::lift_fresh, aten::mul, aten::mean, aten::clamp"
+    assert advised(loop(pictures, launches=48)) is None
+    assert advised(loop(pictures, launches=480)) is not None
+
+
+def test_results_of_tensors_from_lists_that_are_stacked_are_of_a_loop() -> None:
+    turned = "aten::lift_fresh, aten::bmm, aten::grid_sampler"
+    assert advised(loop(turned, launches=480)) is None, "layers have products, too"
+    assert advised(loop(turned, launches=480, stacked=True)) is not None

@@ -67,6 +67,21 @@ def test_an_update_that_follows_may_depend_on_it() -> None:
     assert "clip_grad_norm_" not in assert_bounded(found(), STEP).fix
 
 
+def test_a_network_as_large_as_the_one_that_is_trained() -> None:
+    def validating(device_ms: int) -> Advice | None:
+        network = METRIC | {"network": True, "device_ns": device_ms * MS, "most_often": "aten::linear"}
+        # The forward pass takes 2 ms of a step, with the network.
+        forward = drawn(StepOp, {"name": "aten::linear", "phase": "forward", "device_ns": 20 * MS})
+        tables = drawn(BesideTraining, network), forward, drawn(BeforeTraining), drawn(Copy)
+        return work_beside_training(BUSY, *tables)
+
+    advice = assert_bounded(validating(10), BUSY)
+    assert "A network runs among them, after the weights are updated" in advice.because
+    assert "validate(model, batches)" in advice.fix
+    assert "log(norms(model))" not in advice.fix
+    assert validating(5) is None, "so small, it may act for the next step"
+
+
 BUSY = busy_pace(busy_ns=9.0 * MS)
 SPREAD = {
     "user_frame": "train.py(9): gathered",

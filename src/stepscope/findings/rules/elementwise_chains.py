@@ -6,21 +6,20 @@ from collections.abc import Iterable
 
 from stepscope import units
 from stepscope.analyses.attention import Attention
-from stepscope.analyses.kernel_chains import ANCHORS, FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
+from stepscope.analyses.kernel_chains import KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
-from stepscope.findings import Advice, Bounds, Category, Location, Saving, rule
-from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
-from stepscope.findings._op_costs import OpCost, cost_of, part_in_steps, places_of
+from stepscope.findings import Advice, Category, Location, Saving, rule
+from stepscope.findings._chains import Chains, chains_of, has_own_rule, saving_of
+from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.patterns import late_pattern
-from stepscope.records import dataclass
 from stepscope.tables import Table
 
 __all__ = ["elementwise_chains"]
@@ -42,26 +41,7 @@ _PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs ar
 LEAST_GAIN = 0.02
 
 
-@dataclass(frozen=True, slots=True)
-class _Chains:
-    """Elementwise kernels that no compiler made, in a mean step."""
-
-    time_ns: float
-    calls: float
-    fused_ns: float
-    """The time of those that a compiler made."""
-    length: float
-    """How many kernels in a row could be one: on average between two kernels of `ANCHORS`."""
-    longest: float
-    """The same if all kernels of one such operator, or of its gradient, count as one."""
-
-    @property
-    def parts(self) -> Bounds:
-        """The part of them that one kernel for each chain saves."""
-        return 1 - 1 / self.length, 1 - 1 / self.longest
-
-
-@rule(category=Category.DEVICE, yields_to=("unfused_backend",))
+@rule(category=Category.DEVICE, yields_to=("abandoned_compilation", "unfused_backend"))
 def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     kernels: Table[Kernel],
@@ -93,17 +73,13 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
-    fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
-    chains = _chains(mean_step, kernels, kernel_families, fixed, _ends(step_ops))
+    chains = chains_of(mean_step, kernels, kernel_families, step_ops)
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
-    own = [row for row in kernel_chains if not _has_own_rule(row, attention)]
     few = chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns)
     if few or chains.length < LEAST_CHAIN or _are_distances(kernel_chains):
+        own = [row for row in kernel_chains if not has_own_rule(row, attention)]
         return _long_chains(mean_step, own, step_ops, places_of(ops), least_share)
-    copies_ns = mean_step.per_step(sum(row.copies_ns for row in kernel_chains))
-    joined_ns = max(chains.time_ns, mean_step.per_step(sum(row.device_ns for row in own)))
-    joined_ns += mean_step.per_step(sum(row.beside_ns for row in own))
-    saving = _saving(chains, (chains.time_ns + copies_ns, joined_ns + copies_ns), mean_step, step_ops)
+    saving = saving_of(chains, mean_step, kernel_chains, attention, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return _advice(chains, saving, mean_step, places_of(ops))
@@ -156,13 +132,6 @@ def _long_chains(
     )
 
 
-def _has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
-    """Whether it is part of a loss, or of attention that is written out."""
-    if "aten::_softmax" in row.ops:
-        return any(one.backend in ("math", "hand-written") for one in attention)
-    return "softmax" in row.ops
-
-
 def _are_distances(chains: Iterable[KernelChain]) -> bool:
     """Whether most of the time in chains is in those that compute distances."""
     times = {True: 0, False: 0}
@@ -185,76 +154,7 @@ def _fix(*first: str) -> Fix:
     return fix_of(*first, line(Change.COMPILE, text))
 
 
-def _saving(chains: _Chains, times_ns: Bounds, mean_step: MeanStep, step_ops: Table[StepOp]) -> Saving:
-    """What is saved if kernels that take so long are fused: those that surely are, and all that may be."""
-    low, high = chains.parts
-    time_ns, most_ns = (min(mean_step.busy_ns, ns) for ns in times_ns)
-    trains = any(op.phase == "backward" for op in step_ops)
-    host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
-    return fewer_calls(
-        mean_step,
-        (0.75 * low * host, high * host),
-        (time_ns * low * (0.5 if trains else 0.75), most_ns * high),
-    )
-
-
-def _in_chain(op: StepOp) -> bool:
-    """Whether the program called it, or autograd for its gradient, and its kernels belong to chains.
-
-    A norm is a single operator already.
-    """
-    if op.within is not None or _stays(op) or op.device_ns < LEAST_KERNEL_NS * max(1, op.launches):
-        return False
-    return family_of(None, called_as(op)) in ("elementwise", "reduction")
-
-
-def _ends(step_ops: Table[StepOp]) -> float:
-    """Operators of a step that end a chain, and gradients that do."""
-    return sum(
-        op.per_step
-        for op in step_ops
-        if op.within is None and op.launches and family_of(None, called_as(op)) in ANCHORS
-    )
-
-
-def _chains(
-    mean_step: MeanStep,
-    kernels: Table[Kernel],
-    kernel_families: Table[KernelFamily],
-    fixed: OpCost,
-    ends: float,
-) -> _Chains:
-    inside = part_in_steps(kernels, kernel_families)
-    joining = [row for row in kernels if row.family in JOINS and row.mean_ns >= LEAST_KERNEL_NS]
-    eager = [row for row in joining if row.family == "elementwise" and not FUSED.match(row.name or "")]
-    fused = [row for row in joining if FUSED.match(row.name or "")]
-    anchors = _calls(row for row in kernels if row.family in ANCHORS) * inside
-    members = max(0.0, mean_step.per_step(_calls(joining) * inside) - fixed.launches)
-    each = mean_step.per_step(anchors)
-    return _Chains(
-        time_ns=max(
-            0.0, mean_step.per_step(sum(row.exclusive_ns for row in eager) * inside) - fixed.device_ns
-        ),
-        calls=max(0.0, mean_step.per_step(_calls(eager) * inside) - fixed.launches),
-        fused_ns=mean_step.per_step(sum(row.exclusive_ns for row in fused) * inside),
-        # Each step ends a chain, too.
-        length=members / (each + 1),
-        longest=members / (min(each, ends or each) + 1),
-    )
-
-
-def _calls(rows: Iterable[Kernel]) -> int:
-    return sum(row.calls for row in rows)
-
-
-def _stays(op: StepOp) -> bool:
-    """Whether it adds to a gradient or belongs to the optimizer: other rules report these."""
-    if op.phase == "optimizer":
-        return op.within is None and family_of(None, op.name) == "elementwise"
-    return op.within == "torch::autograd::AccumulateGrad" and op.name == "aten::add_"
-
-
-def _advice(chains: _Chains, saving: Saving, mean_step: MeanStep, places: tuple[Location, ...]) -> Advice:
+def _advice(chains: Chains, saving: Saving, mean_step: MeanStep, places: tuple[Location, ...]) -> Advice:
     time_ns = chains.time_ns
     mean_ns = time_ns / chains.calls if chains.calls else 0.0
     return Advice(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.idle_gaps import IdleGap
 from stepscope.analyses.iterations import Iteration
 from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.loops import Loop
+from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Saving, rule
+from stepscope.findings._loops import NamedLoop, named_loops
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import (
     LARGE_BYTES,
@@ -67,6 +71,10 @@ _INSTEAD = 12
 """Operators, forward and backward, that replace one part that was picked: products, sums."""
 _PARTS = 4
 """From this many parts in a step, the program is taken to loop over parts that could be one."""
+_ONE_CALL = line(
+    Change.ONE_CALL, "metric.update(scores, labels)    # of the whole batch, not sample by sample"
+)
+_COPY = "aten::copy_"
 _UNIQUE = "x.sort().values    # torch.unique must count first; sort() and a mask of changes have a fixed size"
 _COMPUTING = ("forward", "other")
 """Phases in which a program computes with what it fetched: metrics, samples."""
@@ -84,6 +92,8 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     iterations: Table[Iteration],
     copies_by_op: Table[Copy],
     copies_by_frame: Table[Copy],
+    loops: Table[Loop],
+    step_classes: Table[StepClass],
     *,
     least_share: float = 0.01,
 ) -> Advice | None:
@@ -114,7 +124,7 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
         saving = replace(saving, device_ns=(0.0, _fetched_ns(mean_step, copies_by_op)))
     if mean_step.gain(saving).high_share < least_share:
         return None
-    return _advice(mean_step, mine, saving)
+    return _advice(mean_step, mine, saving, named_loops(loops, step_classes))
 
 
 def _fetched_ns(mean_step: MeanStep, copies: Table[Copy]) -> float:
@@ -153,7 +163,7 @@ def _computed_ns(rows: list[StepOp], launch_ns: float) -> float:
     return sum(max(0.0, row.host_ns - row.calls * launch_ns) for row in own)
 
 
-def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
+def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving, loops: list[NamedLoop]) -> Advice:
     by_reason: dict[Reason, list[Wait]] = {}
     for wait in mine:
         by_reason.setdefault(wait.reason, []).append(wait)
@@ -161,6 +171,11 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
     waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     calls = mean_step.per_step(sum(wait.calls for wait in mine))
+    turns = _turns(mine, calls, loops)
+    looped = ""
+    if turns:
+        looped = f" They are made in a loop of {units.count(turns)} turns; one call for all would wait once."
+    fixes = [*([_ONE_CALL] if turns else ()), *(one for reason, _ in ranked[:3] for one in _fix(reason))]
     causes = " and ".join(
         f"{_WHAT.get(reason.cause, reason.name)} "
         f"({often(mean_step.per_step(sum(wait.calls for wait in group)), 'wait')})"
@@ -168,10 +183,10 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
     )
     return Advice(
         title="Operators make the host wait for the GPU",
-        because=f"The host waits for the GPU in {causes}: {held_up(mean_step, waited, mine)}",
+        because=f"The host waits for the GPU in {causes}: {held_up(mean_step, waited, mine)}{looped}",
         saving=saving,
         certainty="certain",
-        fix=fix_of(*(one for reason, _ in ranked[:3] for one in _fix(reason))),
+        fix=fix_of(*fixes),
         check="stepscope show host_syncs: no rows for these operators.",
         evidence={
             "waits_per_step": calls,
@@ -182,6 +197,16 @@ def _advice(mean_step: MeanStep, mine: list[Wait], saving: Saving) -> Advice:
         claims=frozenset({Claim(Time.STARVED, Part.SYNCS)}),
         locations=locations_of_waits(mine, mean_step.steps, "wait"),
     )
+
+
+def _turns(mine: list[Wait], calls: float, loops: list[NamedLoop]) -> int | None:
+    """How often the loop repeats that makes all the waits, a few in each turn."""
+    ops = {wait.reason.op or _COPY for wait in mine}
+    for loop in loops:
+        inside = set(loop.rows[0].contains.split(", "))
+        if loop.repeats >= _PARTS and ops <= inside and calls >= loop.repeats and not calls % loop.repeats:
+            return loop.repeats
+    return None
 
 
 def _cost(waits: list[Wait]) -> float:

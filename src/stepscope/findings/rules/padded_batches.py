@@ -29,7 +29,7 @@ _LOOK_UP = "aten::embedding"
 _MAKES = late_pattern(r"aten::(ne|eq|lt|le|gt|ge|rsub|logical_not|bitwise_not|(__|logical_|bitwise_)and_*)")
 _CAUSAL = late_pattern(r"aten::(le|lt|tril|triu)_?")
 _WITH_MASK = 2
-"""Copies of a step's inputs to the GPU: ids, and their mask."""
+"""Copies of a step's inputs to the GPU: ids, and their mask; labels come beside them in training."""
 _FIX = fix_of(
     'tokenizer(texts, padding="longest", pad_to_multiple_of=8)    # not "max_length"; truncation may stay',
     "texts.sort(key=len)    # like lengths in a batch, then batches in any order: less padding still",
@@ -97,7 +97,8 @@ def _comes_with_ids(mean_step: MeanStep, step_ops: Iterable[StepOp], copies: Ite
         _MAKES.fullmatch(op.name or "") and op.within is None and op.phase == "forward" for op in step_ops
     )
     sent = sum(row.calls for row in copies if row.direction == "HtoD")
-    return makes or mean_step.per_step(sent) >= _WITH_MASK
+    trains = any(op.phase == "backward" for op in step_ops)
+    return makes or mean_step.per_step(sent) >= _WITH_MASK + trains
 
 
 def _lengths(attention: Iterable[Attention], *, causal: bool) -> set[int] | None:

@@ -12,7 +12,7 @@ from stepscope.findings._dropped import saved_by_dropping_stretches
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import of_shares
 from stepscope.findings.claims import Claim, Time
-from stepscope.findings.fixes import Change, fix_of, line
+from stepscope.findings.fixes import Change, FixLine, fix_of, line
 from stepscope.findings.mean_step import MeanStep
 from stepscope.tables import Table
 
@@ -21,6 +21,13 @@ __all__ = ["work_beside_training"]
 _FIX = """\
 if step % 100 == 0: log(norms(model))    # logs and checks once in many steps
 metric.update(outputs, labels)           # metrics: sum up on the GPU, metric.compute() once an epoch"""
+
+_FIX_NETWORK = """\
+hits += (scores.detach().argmax(-1) == labels).sum()    # of the scores that the training has
+if step % 500 == 0: validate(model, batches)            # once in many steps"""
+_AS_LARGE = 0.5
+"""Of the GPU's time in the forward pass: a network that takes less may act for the next step, as in
+reinforcement learning."""
 
 _ALL_AT_ONCE = "torch.nn.utils.clip_grad_norm_(parameters, 1.0)    # if it clips: one call, without a read"
 
@@ -52,6 +59,9 @@ def work_beside_training(  # noqa: PLR0913  # each is a table or a threshold
     - at least: 85 % of that part, and all of their time on the GPU. Nothing, if an optimizer follows: its
       update may depend on them, as where gradients are clipped by hand.
 
+    A network is among them if it runs without gradients after the last update of a marked step, and takes
+    half as long as the forward pass or longer.
+
     Or each step first computes something without weights, which takes most of the GPU's time, and may be the
     same in each step: features spread over a fixed graph. To normalise a batch takes a few passes over it,
     and training takes several for each layer, so it never takes half of the time. Gain, if computed once:
@@ -60,16 +70,24 @@ def work_beside_training(  # noqa: PLR0913  # each is a table or a threshold
     - at least: nothing, because a profile does not tell whether its inputs are the same in each step.
     """
     forward = (op.device_ns for op in step_ops if op.within is None and op.phase in ("forward", "other"))
-    if mean_step.per_step(sum(forward)) >= least_before * mean_step.busy_ns > 0:
+    forward_ns = mean_step.per_step(sum(forward))
+    if forward_ns >= least_before * mean_step.busy_ns > 0:
         repeated = _repeated(mean_step, before_training, copies_by_op, least_before)
         if repeated:
             return repeated
-    return _beside(mean_step, beside_training, least_share)
+    return _beside(mean_step, _each_step(mean_step, beside_training, forward_ns), least_share)
 
 
-def _beside(mean_step: MeanStep, beside_training: Table[BesideTraining], least_share: float) -> Advice | None:
+def _each_step(mean_step: MeanStep, rows: Table[BesideTraining], forward_ns: float) -> list[BesideTraining]:
+    """What is done in each step; of networks those that take as long as the one that is trained."""
+    often = [row for row in rows if row.stretches >= mean_step.steps - 1]
+    networks_ns = mean_step.per_step(sum(row.device_ns for row in often if row.network))
+    whole = networks_ns >= _AS_LARGE * (forward_ns - networks_ns)
+    return [row for row in often if whole or not row.network]
+
+
+def _beside(mean_step: MeanStep, rows: list[BesideTraining], least_share: float) -> Advice | None:
     """Advice about what follows the loss or the backward pass."""
-    rows = [row for row in beside_training if row.stretches >= mean_step.steps - 1]
     host_ns = mean_step.per_step(sum(row.host_ns for row in rows))
     device_ns = mean_step.per_step(sum(row.device_ns for row in rows))
     reads = mean_step.per_step(sum(row.reads for row in rows))
@@ -78,6 +96,9 @@ def _beside(mean_step: MeanStep, beside_training: Table[BesideTraining], least_s
         return None
     if unsure := any(row.before_update for row in rows):
         saving = of_shares(mean_step, 0.0, mean_step.gain(saving).high_share)
+    fixes: list[FixLine | str] = [_FIX_NETWORK] if any(row.network for row in rows) else []
+    fixes += [line(Change.LOG_LESS, _FIX)] if any(not row.network for row in rows) else []
+    fixes += [_ALL_AT_ONCE] if unsure else []
     ops = mean_step.per_step(sum(row.ops for row in rows))
     waits = f", and {units.count(round(reads))} of them read a value from the GPU" if reads >= 1 else ""
     return Advice(
@@ -86,10 +107,11 @@ def _beside(mean_step: MeanStep, beside_training: Table[BesideTraining], least_s
         "gradient depends on them: metrics, logs, checks, or copies of weights. They take "
         f"{units.duration(host_ns)} of the host's time in a step ({units.share(mean_step.share(host_ns))})"
         f"{waits}. Most of them are {rows[0].most_often}."
+        + _NETWORK * any(row.network for row in rows)
         + (" An optimizer follows, and whether its update depends on them is not in the profile." * unsure),
         saving=saving,
         certainty="possible" if unsure else "likely",
-        fix=fix_of(line(Change.LOG_LESS, _FIX), *([_ALL_AT_ONCE] if unsure else [])),
+        fix=fix_of(*fixes),
         check="stepscope show beside_training: less of the host's time, or no rows.",
         evidence={
             "ops_per_step": ops,
@@ -104,6 +126,9 @@ def _beside(mean_step: MeanStep, beside_training: Table[BesideTraining], least_s
             for row in rows
         ),
     )
+
+
+_NETWORK = " A network runs among them, after the weights are updated, on as much data as the training."
 
 
 def _repeated(

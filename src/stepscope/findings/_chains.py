@@ -1,0 +1,126 @@
+"""Elementwise kernels in a row that a compiler would make one of, and what that saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.kernel_chains import ANCHORS, FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_ops import StepOp
+from stepscope.costs.families import family_of
+from stepscope.findings import Bounds, Saving
+from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
+from stepscope.findings._op_costs import cost_of, part_in_steps
+from stepscope.findings.mean_step import MeanStep
+from stepscope.records import dataclass
+from stepscope.tables import Table
+
+__all__ = ["Chains", "chains_of", "has_own_rule", "saving_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chains:
+    """Elementwise kernels that no compiler made, in a mean step."""
+
+    time_ns: float
+    calls: float
+    fused_ns: float
+    """The time of those that a compiler made."""
+    length: float
+    """How many kernels in a row could be one: on average between two kernels of `ANCHORS`."""
+    longest: float
+    """The same if all kernels of one such operator, or of its gradient, count as one."""
+
+    @property
+    def parts(self) -> Bounds:
+        """The part of them that one kernel for each chain saves."""
+        return 1 - 1 / self.length, 1 - 1 / self.longest
+
+
+def chains_of(
+    mean_step: MeanStep,
+    kernels: Table[Kernel],
+    kernel_families: Table[KernelFamily],
+    step_ops: Table[StepOp],
+) -> Chains:
+    """The elementwise kernels of a mean step, without those that add up gradients and the optimizer's."""
+    fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
+    inside = part_in_steps(kernels, kernel_families)
+    joining = [row for row in kernels if row.family in JOINS and row.mean_ns >= LEAST_KERNEL_NS]
+    eager = [row for row in joining if row.family == "elementwise" and not FUSED.match(row.name or "")]
+    fused = [row for row in joining if FUSED.match(row.name or "")]
+    anchors = _calls(row for row in kernels if row.family in ANCHORS) * inside
+    members = max(0.0, mean_step.per_step(_calls(joining) * inside) - fixed.launches)
+    each = mean_step.per_step(anchors)
+    return Chains(
+        time_ns=max(
+            0.0, mean_step.per_step(sum(row.exclusive_ns for row in eager) * inside) - fixed.device_ns
+        ),
+        calls=max(0.0, mean_step.per_step(_calls(eager) * inside) - fixed.launches),
+        fused_ns=mean_step.per_step(sum(row.exclusive_ns for row in fused) * inside),
+        # Each step ends a chain, too.
+        length=members / (each + 1),
+        longest=members / (min(each, _ends(step_ops) or each) + 1),
+    )
+
+
+def saving_of(
+    chains: Chains,
+    mean_step: MeanStep,
+    kernel_chains: Table[KernelChain],
+    attention: Table[Attention],
+    step_ops: Table[StepOp],
+) -> Saving:
+    """What is saved if chains are fused: those kernels that surely are, and all that may be."""
+    copies_ns = mean_step.per_step(sum(row.copies_ns for row in kernel_chains))
+    own = [row for row in kernel_chains if not has_own_rule(row, attention)]
+    joined_ns = max(chains.time_ns, mean_step.per_step(sum(row.device_ns for row in own)))
+    joined_ns += mean_step.per_step(sum(row.beside_ns for row in own))
+    low, high = chains.parts
+    time_ns, most_ns = (min(mean_step.busy_ns, ns + copies_ns) for ns in (chains.time_ns, joined_ns))
+    trains = any(op.phase == "backward" for op in step_ops)
+    host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
+    return fewer_calls(
+        mean_step,
+        (0.75 * low * host, high * host),
+        (time_ns * low * (0.5 if trains else 0.75), most_ns * high),
+    )
+
+
+def has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
+    """Whether it is part of a loss, or of attention that is written out."""
+    if "aten::_softmax" in row.ops:
+        return any(one.backend in ("math", "hand-written") for one in attention)
+    return "softmax" in row.ops
+
+
+def _in_chain(op: StepOp) -> bool:
+    """Whether the program called it, or autograd for its gradient, and its kernels belong to chains.
+
+    A norm is a single operator already.
+    """
+    if op.within is not None or _stays(op) or op.device_ns < LEAST_KERNEL_NS * max(1, op.launches):
+        return False
+    return family_of(None, called_as(op)) in ("elementwise", "reduction")
+
+
+def _ends(step_ops: Table[StepOp]) -> float:
+    """Operators of a step that end a chain, and gradients that do."""
+    return sum(
+        op.per_step
+        for op in step_ops
+        if op.within is None and op.launches and family_of(None, called_as(op)) in ANCHORS
+    )
+
+
+def _calls(rows: Iterable[Kernel]) -> int:
+    return sum(row.calls for row in rows)
+
+
+def _stays(op: StepOp) -> bool:
+    """Whether it adds to a gradient or belongs to the optimizer: other rules report these."""
+    if op.phase == "optimizer":
+        return op.within is None and family_of(None, op.name) == "elementwise"
+    return op.within == "torch::autograd::AccumulateGrad" and op.name == "aten::add_"

@@ -1,0 +1,78 @@
+"""torch.compile looks for compiled code, and none runs."""
+
+from __future__ import annotations
+
+from stepscope import units
+from stepscope.analyses.attention import Attention
+from stepscope.analyses.kernel_chains import FUSED, KernelChain
+from stepscope.analyses.kernel_families import KernelFamily
+from stepscope.analyses.kernels import Kernel
+from stepscope.analyses.step_ops import StepOp
+from stepscope.findings import Advice, Category, rule
+from stepscope.findings._chains import chains_of, saving_of
+from stepscope.findings._op_costs import places_of
+from stepscope.findings._phrases import often
+from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.fixes import Change, fix_of, line
+from stepscope.findings.mean_step import MeanStep
+from stepscope.patterns import late_pattern
+from stepscope.tables import Table
+
+__all__ = ["abandoned_compilation"]
+
+_LOOK_UP = "TorchDynamo Cache Lookup"
+_CODE = late_pattern(r"Torch-Compiled Region.*|## Call CompiledFxGraph.*|CompiledFunction(Backward)?")
+_LEAST_SHARE = 0.02
+_FIX = fix_of(
+    'TORCH_LOGS="recompiles,graph_breaks" python train.py    # which value differs, or what stops it',
+    'self.count = torch.zeros((), device="cuda")    # what differs from call to call: no number in Python',
+    line(Change.COMPILE, "torch.compile(model, dynamic=True)    # if sizes differ from call to call"),
+)
+
+
+@rule(category=Category.COMPILE)
+def abandoned_compilation(  # one parameter for each table
+    mean_step: MeanStep,
+    step_ops: Table[StepOp],
+    kernels: Table[Kernel],
+    kernel_families: Table[KernelFamily],
+    kernel_chains: Table[KernelChain],
+    attention: Table[Attention],
+) -> Advice | None:
+    """Torch looks for compiled code and runs none: compiling was given up, and operators run one by one.
+
+    Gain: what compiled code gains, if all of it is compiled.
+
+    - at most: elementwise operators in a row, with norms, reductions and casts beside them, become one
+      kernel, and one call of the host.
+    - at least: three quarters of that for kernels that are nothing but elementwise, a half where a backward
+      pass needs results in between.
+    """
+    looks = [op for op in step_ops if op.name == _LOOK_UP]
+    if not looks or any(_CODE.fullmatch(op.name or "") for op in step_ops):
+        return None
+    if any(FUSED.match(row.name or "") for row in kernels):
+        return None
+    chains = chains_of(mean_step, kernels, kernel_families, step_ops)
+    saving = saving_of(chains, mean_step, kernel_chains, attention, step_ops)
+    if mean_step.gain(saving).high_share < _LEAST_SHARE:
+        return None
+    calls = mean_step.per_step(sum(op.calls for op in looks))
+    return Advice(
+        title="torch.compile gave up: no compiled code runs",
+        because=f"Torch looks for compiled code {often(calls, 'time')} and never runs any: a function was "
+        "compiled for one value after the other, until torch's limit of versions (recompile_limit), or "
+        "nothing in it could be compiled. Its operators run one by one: "
+        f"{often(chains.calls, 'elementwise kernel')} take {units.duration(chains.time_ns)}.",
+        saving=saving,
+        certainty="likely",
+        fix=_FIX,
+        check="stepscope show compiled_regions: there are some; and kernels are named triton_….",
+        evidence={
+            "lookups_per_step": calls,
+            "elementwise_ns": chains.time_ns,
+            "kernels_per_step": chains.calls,
+        },
+        claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE), Claim(Time.STARVED, Part.ELEMENTWISE)}),
+        locations=places_of(looks),
+    )

@@ -166,10 +166,13 @@ def _kept(rows: Iterable[SummedGradients]) -> SummedGradients | None:
 def _cleared(rows: Iterable[SummedGradients]) -> SummedGradients | None:
     """The pass that adds to gradients that are fresh in the next one, as where a generator is not detached.
 
-    The weights that an optimizer updates in between are fresh before; so these are others.
+    The weights that an optimizer updates in between are fresh before; so these are others. The next pass may
+    add to those, as that of a generator does to a critic's, where the numbers of both tell which are which.
     """
     for row, after in pairwise(rows):
         follows = after.backward_pass == row.backward_pass + 1
-        if follows and row.added and row.fresh_first and not after.added and after.fresh >= row.added:
+        others = not after.added and after.fresh >= row.added
+        swapped = after.fresh == row.added != row.fresh == after.added
+        if follows and row.added and row.fresh_first and (others or swapped):
             return row
     return None

@@ -90,7 +90,8 @@ _FIX = """\
 @torch.compile    # fuses the loss: one pass forward, one backward
 def loss_of(logits, targets):    # logits as the model returns them, without .float()
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
-# or never make all logits at once: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss"""
+# or never make all logits at once: liger_kernel.transformers.LigerFusedLinearCrossEntropyLoss
+# or only those with a target, where most are -100, as of masked words: head(hidden[places])"""
 
 
 @rule(category=Category.DEVICE)

@@ -129,6 +129,11 @@ from benchmarks.faults import (
     twelfth_serving,
     twelfth_text,
     twelfth_vision,
+    twentieth_healthy,
+    twentieth_inference,
+    twentieth_inputs,
+    twentieth_science,
+    twentieth_training,
     unseen,
     unseen_healthy,
     unseen_inputs,
@@ -299,6 +304,9 @@ NINETEENTH = (
 )
 """Mistakes as a consultant meets them; by somebody else again who did not know the rules."""
 
+TWENTIETH = (twentieth_training, twentieth_inference, twentieth_inputs, twentieth_science, twentieth_healthy)
+"""Research code; by somebody else again who did not know the rules."""
+
 __all__ = [
     "EIGHTEENTH",
     "EIGHTH",
@@ -321,6 +329,7 @@ __all__ = [
     "THIRD",
     "THIRTEENTH",
     "TWELFTH",
+    "TWENTIETH",
     "UNSEEN",
     "Program",
     "Step",

@@ -209,6 +209,25 @@ def test_backward_belongs_to_its_forward(tmp_path: Path) -> None:
     assert {found[event]["phase"] for event in (4, linear, addmm, relu)} == {"forward"}
 
 
+def test_a_graph_of_gradients_is_no_recomputation(tmp_path: Path) -> None:
+    """With create_graph=True the operators of a node have numbers, for they are differentiated as well."""
+
+    def phases(folder: str, *, checkpoint: bool) -> list[str]:
+        drawing = Drawing()
+        forward(drawing, "aten::tanh", 5, 8, 7)
+        link = {"Sequence number": 7, "Fwd thread id": 1}
+        drawing.op("autograd::engine::evaluate_function: TanhBackward0", 100, 90, args=link, thread=2)
+        forward(drawing, "aten::tanh_backward", 112, 20, 3, thread=2)
+        drawing.op("TanhBackwardBackward0", 300, 5, thread=2)
+        if checkpoint:
+            drawing.op("CheckpointFunction", 400, 5)
+        (tmp_path / folder).mkdir()
+        return [one["phase"] for one in call_sites(opened(drawing, tmp_path / folder)).values()]
+
+    assert "recomputation" not in phases("plain", checkpoint=False)
+    assert "recomputation" in phases("checkpointed", checkpoint=True)
+
+
 def test_recomputation_is_forward_numbered_anew_inside_backward(tmp_path: Path) -> None:
     # Inside the node of backward, aten::linear has a number of its own: it is run again, and so is what it
     # calls. aten::mm beside it has none: backward. The module frame around the second forward counts.

@@ -15,6 +15,8 @@ __all__ = ["ManyJoins", "many_joins"]
 _LEAST_LAUNCHES = 4
 """A launch copies up to 128 tensors, or 64: with so many there are hundreds."""
 _TENSORS_A_LAUNCH = 64
+_LEAST_VIEWS = 128
+"""Where torch.stack makes a view of each tensor first, their number is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class ManyJoins:
     name: Annotated[str, "The operator."]
     user_frame: Annotated[str | None, "Function of the user's code that calls it; needs with_stack=True."]
     calls: Annotated[int, "How often it is called in the steps."]
-    tensors: Annotated[int, "How many tensors are put together at least, in all calls, by their launches."]
+    tensors: Annotated[int, "How many tensors are put together at least, in all calls, by launches or views."]
     host_ns: Annotated[int, "Time in these calls."]
     before_ns: Annotated[
         int, "Time between the operator before each, on its thread, and the call: Python makes the list."
@@ -43,13 +45,18 @@ _SQL = f"""
     launched AS (
         SELECT j.event, count(*) AS launches, sum(l.work_ns) AS device_ns
         FROM launches l ASOF JOIN joins j ON j.thread = l.thread AND j.start_ns <= l.start_ns
-        WHERE l.start_ns < j.start_ns + j.dur_ns AND l.work_events > 0
-        GROUP BY j.event HAVING count(*) >= {_LEAST_LAUNCHES})
+        WHERE l.start_ns < j.start_ns + j.dur_ns AND l.work_events > 0 GROUP BY j.event),
+    viewed AS (
+        SELECT o.parent AS event, count(*) AS views FROM ops o SEMI JOIN joins j ON j.event = o.parent
+        WHERE o.name = 'aten::unsqueeze' GROUP BY o.parent)
     SELECT j.name, t.name AS user_frame, count(*) AS calls,
-           (sum(l.launches - 1) * {_TENSORS_A_LAUNCH})::BIGINT AS tensors, sum(j.dur_ns)::BIGINT AS host_ns,
+           sum(greatest((l.launches - 1) * {_TENSORS_A_LAUNCH}, coalesce(v.views, 0)))::BIGINT AS tensors,
+           sum(j.dur_ns)::BIGINT AS host_ns,
            coalesce(sum(greatest(j.before_ns, 0)), 0)::BIGINT AS before_ns,
            sum(l.device_ns)::BIGINT AS device_ns
-    FROM joins j JOIN launched l ON l.event = j.event LEFT JOIN call_tree t ON t.node = j.user_frame
+    FROM joins j JOIN launched l ON l.event = j.event LEFT JOIN viewed v ON v.event = j.event
+        LEFT JOIN call_tree t ON t.node = j.user_frame
+    WHERE l.launches >= {_LEAST_LAUNCHES} OR v.views >= {_LEAST_VIEWS}
     GROUP BY j.name, t.name ORDER BY host_ns DESC, j.name, t.name
 """
 
@@ -57,7 +64,7 @@ _SQL = f"""
 @analysis(
     reads={
         "steps": ("source",),
-        "ops": ("event", "name", "thread", "start_ns", "dur_ns", "depth"),
+        "ops": ("event", "name", "thread", "start_ns", "dur_ns", "depth", "parent"),
         "call_sites": ("event", "user_frame", "step"),
         "call_tree": ("node", "name"),
         "launches": ("thread", "start_ns", "work_ns", "work_events"),

@@ -48,7 +48,7 @@ _VIEWS = late_pattern(
     r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
     r"|contiguous|alias|detach)"
 )
-_SOFTMAX = "aten::_softmax"
+_SOFTMAX, _LOOK_UP = "aten::_softmax", "aten::embedding"
 _TAKES_PART = "aten::select"
 _CHOSEN = ("aten::select", "aten::slice", "aten::narrow")
 _OF_NETWORKS = late_pattern(r"aten::(\w*norm|add_?$|cat$|\w*attention|embedding|item|bernoulli)")
@@ -78,6 +78,8 @@ class LoopKind(NamedTuple):
     """Whether such repetitions never need one another's results."""
     with_backward: bool = False
     """Whether a repetition includes its backward pass."""
+    node: str = ""
+    """How torch names the gradient of a repetition, where its kernels are other ones than the operators'."""
 
 
 def _recurrent(cell: str, called: str = "cells") -> LoopKind:
@@ -122,6 +124,14 @@ weights = nn.Parameter(torch.stack([layer.weight.T for layer in layers]))    # [
 y = torch.baddbmm(biases[:, None], parts, weights)    # all in one call; parts is [layers, batch, inputs]
 y = nn.Linear(inputs, layers * outputs)(x).chunk(layers, -1)    # or so, if all get the same input
 y = layer(x)    # or so, if it is the same layer for every part""",
+)
+_TABLES = LoopKind(
+    "{repeats} tables of embeddings could be one",
+    """\
+table = nn.Embedding(sum(sizes), width)    # all tables, one after the other
+begins = torch.tensor([0, *sizes[:-1]], device="cuda").cumsum(0)    # where each of them begins
+x = table(columns + begins).flatten(1)    # one look-up for all columns, and one gradient""",
+    node="autograd::engine::evaluate_function: EmbeddingBackward0",
 )
 _NETWORKS = LoopKind(
     "{repeats} networks side by side could be one call",
@@ -241,7 +251,8 @@ class NamedLoop:
     @property
     def ids_may_stay(self) -> bool:
         """Whether each repetition looks up rows that nothing in the loop chooses or brings."""
-        return all(row.lookup == "given" and not row.inputs for row in self.rows)
+        stay = all(row.lookup == "given" and not row.inputs for row in self.rows)
+        return stay and not self.kind.can_merge
 
     @property
     def reads(self) -> bool:
@@ -302,8 +313,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
     # What attends is a whole layer: it may choose rows, too, as printing a tensor does.
     if names & _CHOOSES and names & _GATHERS and not any("attention" in name for name in names):
         return _EXPERTS if products else _GROUPS
-    if row.repeats >= _LEAST_CALLS and _is_side_by_side(row):
-        return _SIDE_BY_SIDE
+    if row.repeats >= _LEAST_CALLS and (beside := _beside(row)):
+        return beside
     if of_parts := _of_parts(row):
         return of_parts
     if products and row.same_place is not True and (networks := _networks(row, names)):
@@ -338,16 +349,18 @@ def _cell(names: set[str], *, products: bool) -> str | None:
     return "LSTM" if gates and not others else None
 
 
-def _is_side_by_side(row: Loop) -> bool:
-    """Whether each repetition is one layer and nothing else that computes.
+def _beside(row: Loop) -> LoopKind | None:
+    """Whether each repetition is one layer, or a look-up, and nothing else that computes.
 
     Layers one after the other have something in between, for without it two of them are no more than one.
     """
     names = row.first_ops.split(", ")
-    layers = sum(bool(_ONE_LAYER.fullmatch(name)) for name in names)
     views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
-    only_views = layers == 1 and layers + views == len(names) == row.ops  # of longer ones not all are named
-    return only_views and row.same_shapes is not False
+    only_views = views == len(names) - 1 == row.ops - 1  # of longer ones not all are named
+    if only_views and _LOOK_UP in names:
+        return _TABLES
+    layers = sum(bool(_ONE_LAYER.fullmatch(name)) for name in names)
+    return _SIDE_BY_SIDE if only_views and layers and row.same_shapes is not False else None
 
 
 def _attends(row: Loop) -> bool:

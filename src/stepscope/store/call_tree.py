@@ -38,6 +38,9 @@ _TABLES = (*_CALLS, "memory_events")
 _CALL_TREE = derived_table("call_tree")
 _KINDS = 16  # a label is a name, its kind and a flag: (name + 1) * 16 + kind * 2 + flag
 _MANY_NAMES = 64
+_TWICE = r"BackwardBackward\d*$"
+"""Nodes of a gradient of gradients."""
+_AGAIN = r"^torch/utils/checkpoint\.py\(|^CheckpointFunction"
 _ROWS, _ASKED = 0, 1  # tables of the sweep
 # What the sweep says of a row, and what it is called until the tree is whole.
 _SWEPT = {
@@ -99,6 +102,11 @@ class _Labels:
             for kind, table in enumerate(_CALLS)
         }
         self._nameless = len(names)
+        # With create_graph=True what nodes compute has numbers, too, and is no forward that runs again.
+        twice, again = (
+            pc.any(pc.match_substring_regex(self.texts, told)).as_py() for told in (_TWICE, _AGAIN)
+        )
+        self._numbers_tell = not twice or again
         self._marks = names.filter(pc.fill_null(names["marks"], fill_value=False))["id"].combine_chunks()
 
     def of(self, table: str, piece: Any) -> pa.Array:
@@ -110,6 +118,8 @@ class _Labels:
             name = pc.fill_null(name, fill_value=self._nameless)
         label = pc.take(self._labels[table], name)
         if table != "ops":
+            return label
+        if not self._numbers_tell:
             return label
         own = pc.and_(pc.is_valid(piece["sequence"]), pc.invert(_is_backward(piece)))
         return pc.add(label, own.cast(label.type))

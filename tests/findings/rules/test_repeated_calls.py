@@ -296,3 +296,20 @@ def test_results_of_tensors_from_lists_that_are_stacked_are_of_a_loop() -> None:
     turned = "aten::lift_fresh, aten::bmm, aten::grid_sampler"
     assert advised(loop(turned, launches=480)) is None, "layers have products, too"
     assert advised(loop(turned, launches=480, stacked=True)) is not None
+
+
+def test_tables_side_by_side() -> None:
+    row = loop(
+        "aten::select, aten::embedding", repeats=200, lookup="given", same_place=False, same_shapes=False
+    )
+    gradient = {
+        "name": "autograd::engine::evaluate_function: EmbeddingBackward0",
+        "phase": "backward",
+        "device_ns": 8 * MS,
+    }
+    advice = assert_bounded(advised(row | {"has_backward": True}, ops=(gradient,)), STEP)
+    assert advice.title == "200 tables of embeddings could be one"
+    assert "nn.Embedding(sum(sizes), width)" in advice.fix
+    assert "Each turn looks up ids" not in advice.because, "they are one for each table"
+    without = assert_bounded(advised(row | {"has_backward": True}), STEP)
+    assert STEP.gain(advice.saving).high_share > STEP.gain(without.saving).high_share

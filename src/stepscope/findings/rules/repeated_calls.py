@@ -40,7 +40,8 @@ def repeated_calls(
 
     - at most: 1/n is left of the host's time for n repetitions, with the Python around their operators and
       all of their backward pass, and 1/n of the GPU's time in kernels under 50 µs, which seldom fill it. If
-      each reads a result, the host waits for the GPU no more, and runs ahead of it.
+      each reads a result, the host waits for the GPU no more, and runs ahead of it. Of tables that are looked
+      up one by one, as much of the GPU's time in their gradients.
     - at least: some of what the host saves goes into gathering inputs (15 %), and the GPU saves time only in
       kernels under 10 µs. Nothing, if the profile does not tell whether a repetition needs the result of
       another.
@@ -48,7 +49,8 @@ def repeated_calls(
     # Of the backward pass, what lies between two operators goes with them at most.
     whole_ns = sum(row.stretch_ns for row in phases if row.phase == "backward")
     backward_ns = in_backward_ops(step_ops), whole_ns
-    found = [_Merged.of(mean_step, loop, backward_ns) for loop in named_loops(loops, step_classes)]
+    named = named_loops(loops, step_classes)
+    found = [_Merged.of(mean_step, loop, backward_ns, _gradients_ns(loop, step_ops)) for loop in named]
     best = max(found, key=lambda one: mean_step.gain(one.saving).high_share, default=None)
     if best is None or mean_step.gain(best.saving).high_share < least_share:
         return None
@@ -65,17 +67,26 @@ class _Merged:
     saving: Saving
 
     @classmethod
-    def of(cls, mean_step: MeanStep, loop: NamedLoop, backward_ns: Bounds) -> _Merged:
-        """What is saved if all repetitions become one."""
+    def of(cls, mean_step: MeanStep, loop: NamedLoop, backward_ns: Bounds, gradients_ns: int) -> _Merged:
+        """What is saved if all repetitions become one.
+
+        Their gradients may take so long on the GPU, in all steps, in kernels of their own.
+        """
         part, most = (loop.host_part(mean_step, ns) for ns in backward_ns)
         most = max(part, most)
         times = 2 if loop.has_backward else 1  # it takes as long on the GPU as the forward pass, or longer
         tiny = times * loop.merged(lambda row: row.tiny_ns)
         short = times * loop.merged(lambda row: row.short_ns)
+        short += mean_step.per_step(gradients_ns * (1 - 1 / loop.repeats))
         if not loop.can_merge:
             return cls(loop, part, fewer_calls(mean_step, (0.0, most), (0.0, short)))
         saving = fewer_calls(mean_step, (_LEAST * part, most), (tiny, short), waits_go=loop.reads)
         return cls(loop, part, saving)
+
+
+def _gradients_ns(loop: NamedLoop, step_ops: Table[StepOp]) -> int:
+    """The GPU's time in gradients that become one with the loop."""
+    return sum(op.device_ns for op in step_ops if op.name == loop.kind.node)
 
 
 def _advice(merged: _Merged) -> Advice:

@@ -9,7 +9,13 @@ from stepscope.analyses.many_joins import ManyJoins
 
 
 def drawn(
-    folder: Path, launches: int, *, op: str = "aten::stack", step: bool = True, views: int = 0
+    folder: Path,
+    launches: int,
+    *,
+    op: str = "aten::stack",
+    step: bool = True,
+    views: int = 0,
+    after: str = "aten::linear",
 ) -> list[ManyJoins]:
     """The table of a step that makes a list for 300 µs and joins what is in it, with so many launches."""
     drawing = Drawing()
@@ -22,7 +28,7 @@ def drawn(
     for number in range(launches):
         drawing.launch("cudaLaunchKernel", 610 + 10 * number, 5, corr=number + 1)
         drawing.kernel("CatArrayBatchedCopy", 620 + 10 * number, 3, corr=number + 1)
-    drawing.op("aten::linear", 1_000, 50)
+    drawing.op(after, 1_000, 50)
     folder.mkdir(exist_ok=True)
     return list(stepscope.open(drawing.write(folder / "drawn.json")).table("many_joins"))
 
@@ -42,3 +48,4 @@ def test_few_tensors_other_operators_and_what_is_in_no_step_are_not_listed(tmp_p
     assert drawn(tmp_path / "few", 3) == []
     assert drawn(tmp_path / "other", 16, op="aten::special") == []
     assert drawn(tmp_path / "outside", 16, step=False) == []
+    assert drawn(tmp_path / "norms", 16, after="aten::linalg_vector_norm") == []

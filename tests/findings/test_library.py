@@ -59,6 +59,7 @@ GAINS = (
     "library_policy_by_environment",
     "library_sentences_one_by_one",
     "library_whisper_features",
+    "nineteenth_lava_simulator",
     "ninth_call_sorter",
     "ninth_click_predictor",
     "ninth_load_forecaster",
@@ -91,6 +92,7 @@ GAINS = (
     "twelfth_leaf_sorter",
     "twelfth_long_reader",
     "twelfth_storm_forecast",
+    "twentieth_rock_flow",
 )
 """Programs whose fix replaces a whole loop or stretch of work, or one kind of operator everywhere."""
 NEAR = 0.2

@@ -15,6 +15,8 @@ __all__ = ["ManyJoins", "many_joins"]
 _LEAST_LAUNCHES = 4
 """A launch copies up to 128 tensors, or 64: with so many there are hundreds."""
 _TENSORS_A_LAUNCH = 64
+_NORM = "norm$"
+"""What comes next where gradients are clipped: the norm of their norms, which are the same in each step."""
 _LEAST_VIEWS = 128
 """Where torch.stack makes a view of each tensor first, their number is known."""
 
@@ -39,9 +41,12 @@ _SQL = f"""
         SELECT o.event, o.name, o.thread, o.start_ns, o.dur_ns, p.user_frame, p.step,
                o.start_ns - max(o.start_ns + coalesce(o.dur_ns, 0)) OVER (
                    PARTITION BY o.thread ORDER BY o.start_ns, o.event
-                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
+                   ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
+               lead(o.name) OVER (PARTITION BY o.thread ORDER BY o.start_ns, o.event) AS after
         FROM ops o JOIN call_sites p ON p.event = o.event WHERE o.depth = 0),
-    joins AS (SELECT * FROM called WHERE name IN ('aten::stack', 'aten::cat') AND step IS NOT NULL),
+    joins AS (
+        SELECT * FROM called WHERE name IN ('aten::stack', 'aten::cat') AND step IS NOT NULL
+           AND coalesce(NOT regexp_matches(after, '{_NORM}'), TRUE)),
     launched AS (
         SELECT j.event, count(*) AS launches, sum(l.work_ns) AS device_ns
         FROM launches l ASOF JOIN joins j ON j.thread = l.thread AND j.start_ns <= l.start_ns

@@ -128,7 +128,7 @@ def test_the_next_pass_may_add_to_what_the_first_kept() -> None:
     """As in the usual training of a generator and a critic, but for a missing detach()."""
     advice = assert_bounded(found(2, after=SECOND | {"added": 20}), STEP)
     assert "Backward pass 1 of each step adds to 148 gradients" in advice.because
-    same = {"added": 740, "fresh": 740}
+    same: dict[str, Any] = {"added": 740, "fresh": 740}
     assert found(2, after=SECOND | same, **same) is None, "which are which is not known"
 
 

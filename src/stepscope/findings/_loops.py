@@ -48,7 +48,8 @@ _VIEWS = late_pattern(
     r"aten::(select|slice|narrow|index_select|unbind|view|reshape|transpose|permute|t|squeeze|unsqueeze|flatten"
     r"|contiguous|alias|detach)"
 )
-_SOFTMAX, _LOOK_UP = "aten::_softmax", "aten::embedding"
+_LOOK_UP = "aten::embedding"
+_WRITTEN_ATTENTION = {"aten::bmm", "aten::_softmax"}
 _TAKES_PART = "aten::select"
 _CHOSEN = ("aten::select", "aten::slice", "aten::narrow")
 _OF_NETWORKS = late_pattern(r"aten::(\w*norm|add_?$|cat$|\w*attention|embedding|item|bernoulli)")
@@ -126,11 +127,12 @@ y = nn.Linear(inputs, layers * outputs)(x).chunk(layers, -1)    # or so, if all 
 y = layer(x)    # or so, if it is the same layer for every part""",
 )
 _TABLES = LoopKind(
-    "{repeats} tables of embeddings could be one",
+    "{repeats} look-ups of embeddings could be one",
     """\
 table = nn.Embedding(sum(sizes), width)    # all tables, one after the other
 begins = torch.tensor([0, *sizes[:-1]], device="cuda").cumsum(0)    # where each of them begins
-x = table(columns + begins).flatten(1)    # one look-up for all columns, and one gradient""",
+x = table(columns + begins).flatten(1)    # one look-up for all columns, and one gradient
+x = table(columns).flatten(1)    # or so, if it is the same table for every column""",
     node="autograd::engine::evaluate_function: EmbeddingBackward0",
 )
 _NETWORKS = LoopKind(
@@ -378,7 +380,7 @@ def _networks(row: Loop, names: set[str]) -> LoopKind | None:
     if row.same_shapes is False or any(_OF_NETWORKS.match(name) for name in names):
         return None
     if row.narrows:
-        return _HEADS if _SOFTMAX in names else _NETWORKS
+        return _HEADS if names >= _WRITTEN_ATTENTION else _NETWORKS
     return _PERHAPS_NETWORKS if row.stacked and row.narrows is None and row.ops > 1 else None
 
 

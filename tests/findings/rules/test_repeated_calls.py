@@ -280,10 +280,13 @@ def test_attention_over_parts() -> None:
     assert advice.title == "Attention over 16 parts could be one call"
     assert "F.scaled_dot_product_attention(q, k, v)" in advice.fix
     assert advice.certainty == "likely", "no part needs another"
-    heads = "aten::linear, aten::matmul, aten::softmax, aten::_softmax, aten::matmul"
+    heads = "aten::linear, aten::bmm, aten::softmax, aten::_softmax, aten::matmul"
     of_heads = loop(heads, repeats=6, same_place=False, module="nn.Module: Head_0", narrows=True)
     assert assert_bounded(advised(of_heads), STEP).title == "Attention over 6 parts could be one call"
     assert advised(of_heads | {"narrows": None}) is None, "they may be layers"
+    ensemble = of_heads | loop("aten::linear, aten::relu, aten::linear, aten::softmax, aten::_softmax")
+    advice = assert_bounded(advised(ensemble | {"repeats": 6, "narrows": True}), STEP)
+    assert advice.title == "6 networks side by side could be one call"
 
 
 def test_tensors_from_lists_are_left_to_others_where_a_turn_does_little_else() -> None:
@@ -308,7 +311,7 @@ def test_tables_side_by_side() -> None:
         "device_ns": 8 * MS,
     }
     advice = assert_bounded(advised(row | {"has_backward": True}, ops=(gradient,)), STEP)
-    assert advice.title == "200 tables of embeddings could be one"
+    assert advice.title == "200 look-ups of embeddings could be one"
     assert "nn.Embedding(sum(sizes), width)" in advice.fix
     assert "Each turn looks up ids" not in advice.because, "they are one for each table"
     without = assert_bounded(advised(row | {"has_backward": True}), STEP)

@@ -259,6 +259,19 @@ def test_the_promise_names_those_that_matter() -> None:
     assert found.promise.startswith("Fixing #1 and #2 should bring the step to ")
 
 
+def test_what_overlapping_fixes_bring_is_left_out_where_it_is_hardly_known() -> None:
+    step = mean_step(computing_ns=0.5 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
+    loading = Claim(Time.WAITED, Part.DATALOADER)
+    both = [
+        ("a", Category.INPUT, advice(loading, waited_ns=(2.0 * MS, 5.0 * MS))),
+        ("b", Category.INPUT, advice(loading, waited_ns=(1.0 * MS, 4.0 * MS))),
+    ]
+    seen = overview(step, kernel=5 * MS)
+    alone = verdict_of(step, facts(), seen, ranked(both[:1], step), {}).promise
+    assert alone.startswith("Fixing #1 should bring the step to ")
+    assert verdict_of(step, facts(), seen, ranked(both, step), {}).promise == alone
+
+
 def test_the_promise_leaves_the_kernels_that_no_fix_makes_shorter() -> None:
     step = mean_step(computing_ns=5.0 * MS, unprofiled_ns=(10.0 * MS, 10.0 * MS))
     loading = advice(Claim(Time.WAITED, Part.DATALOADER), waited_ns=(4.0 * MS, 9.0 * MS))

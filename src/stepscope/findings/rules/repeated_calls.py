@@ -112,6 +112,6 @@ def _advice(merged: _Merged) -> Advice:
             "host_share": merged.host_part,
             "can_merge": loop.can_merge,
         },
-        claims=frozenset({Claim(Time.STARVED)}),
+        claims=frozenset({Claim(Time.STARVED), *([Claim(Time.DEVICE)] if loop.kind.node else [])}),
         locations=loop.locations,
     )

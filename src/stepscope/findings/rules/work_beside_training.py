@@ -96,7 +96,8 @@ def _beside(mean_step: MeanStep, rows: list[BesideTraining], least_share: float)
         return None
     if unsure := any(row.before_update for row in rows):
         saving = of_shares(mean_step, 0.0, mean_step.gain(saving).high_share)
-    fixes: list[FixLine | str] = [_FIX_NETWORK] if any(row.network for row in rows) else []
+    network = any(row.network for row in rows)
+    fixes: list[FixLine | str] = [_FIX_NETWORK] if network else []
     fixes += [line(Change.LOG_LESS, _FIX)] if any(not row.network for row in rows) else []
     fixes += [_ALL_AT_ONCE] if unsure else []
     ops = mean_step.per_step(sum(row.ops for row in rows))
@@ -107,7 +108,7 @@ def _beside(mean_step: MeanStep, rows: list[BesideTraining], least_share: float)
         "gradient depends on them: metrics, logs, checks, or copies of weights. They take "
         f"{units.duration(host_ns)} of the host's time in a step ({units.share(mean_step.share(host_ns))})"
         f"{waits}. Most of them are {rows[0].most_often}."
-        + _NETWORK * any(row.network for row in rows)
+        + _NETWORK * network
         + (" An optimizer follows, and whether its update depends on them is not in the profile." * unsure),
         saving=saving,
         certainty="possible" if unsure else "likely",
@@ -120,7 +121,7 @@ def _beside(mean_step: MeanStep, rows: list[BesideTraining], least_share: float)
             "device_ns": round(device_ns),
             "most_often": rows[0].most_often,
         },
-        claims=frozenset({Claim(Time.STARVED)}),
+        claims=frozenset({Claim(Time.STARVED), *([Claim(Time.DEVICE)] if network else [])}),
         locations=locations_of(
             (row.user_frame, often(mean_step.per_step(row.ops), "operator"), row.most_often.split(", "))
             for row in rows

@@ -60,6 +60,7 @@ _WRITTEN_OUT = ("math", "hand-written")
 WITH_MASK = ("cudnn", "memory-efficient")
 """Of torch's fused ones, those that take a mask in memory."""
 _VALUES = ("aten::mm", "aten::addmm")
+"""Products with weights, which may give the values."""
 _EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
 # A softmax between two batched products is attention, and so is one that is written out, as an exponential
 # and a sum; torch's own one is inside an operator of that name. What torch writes around the first and the

@@ -31,11 +31,9 @@ class ProfilerCost:
 
 
 _WINDOW = "SELECT count(*) AS steps, min(host_start_ns) AS since, max(host_end_ns) AS until FROM steps"
-_EVENTS = """
-    SELECT '{kind}' AS kind, coalesce(sum(events), 0)::BIGINT AS events, (
-        SELECT coalesce(sum(events), 0) FROM ({paid})
-        WHERE start_ns >= $since AND start_ns < $until AND list_contains($threads, thread)) AS paid
-    FROM ({sql}) WHERE start_ns >= $since AND start_ns < $until AND list_contains($threads, thread)
+_SUM = """
+    (SELECT coalesce(sum(events), 0) FROM ({sql})
+     WHERE start_ns >= $since AND start_ns < $until AND list_contains($threads, thread))
 """
 _OVERHEAD = """
     SELECT count(*) AS events, coalesce(sum(o.dur_ns), 0)::BIGINT AS ns
@@ -67,7 +65,9 @@ def profiler_costs(trace: Trace) -> Table[ProfilerCost]:
     rows = []
     paid = cost_kinds(moment)
     asked = " UNION ALL ".join(
-        _EVENTS.format(kind=kind, sql=sql, paid=paid[kind]) for kind, sql in COST_KINDS.items()
+        f"SELECT '{kind}' AS kind, {_SUM.format(sql=sql)}::BIGINT AS events, "
+        f"{_SUM.format(sql=paid[kind])} AS paid"
+        for kind, sql in COST_KINDS.items()
     )
     for found in trace.rows(asked, **window, threads=threads) if steps and moment.most else ():
         if events := found["events"]:

@@ -259,7 +259,12 @@ class NamedLoop:
     @property
     def reads(self) -> bool:
         """Whether the host waits for the GPU in each repetition, to read a result."""
-        return all(not _READS.isdisjoint(row.contains.split(", ")) for row in self.rows)
+        return not _READS.isdisjoint(self.names)
+
+    @property
+    def names(self) -> set[str]:
+        """The operators that each repetition calls, also inside others; they are the same at all places."""
+        return set(self.rows[0].contains.split(", "))
 
     def host_part(self, mean_step: MeanStep, backward_ns: float) -> float:
         """The part of the host's time in a step that goes if all repetitions become one.
@@ -356,20 +361,22 @@ def _beside(row: Loop) -> LoopKind | None:
 
     Layers one after the other have something in between, for without it two of them are no more than one.
     """
-    names = row.first_ops.split(", ")
-    views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
-    only_views = views == len(names) - 1 == row.ops - 1  # of longer ones not all are named
-    if only_views and _LOOK_UP in names:
+    only = _only(row)
+    if only == _LOOK_UP:
         return _TABLES
-    layers = sum(bool(_ONE_LAYER.fullmatch(name)) for name in names)
-    return _SIDE_BY_SIDE if only_views and layers and row.same_shapes is not False else None
+    return _SIDE_BY_SIDE if _ONE_LAYER.fullmatch(only) and row.same_shapes is not False else None
 
 
 def _attends(row: Loop) -> bool:
     """Whether each repetition is attention over a part of its inputs, and nothing else."""
+    return row.ops > 1 and _only(row) == "aten::scaled_dot_product_attention"
+
+
+def _only(row: Loop) -> str:
+    """The operator of a repetition that is no view of a tensor; nothing where there is not just one."""
     names = row.first_ops.split(", ")
-    views = sum(bool(_VIEWS.fullmatch(name)) for name in names)
-    return "aten::scaled_dot_product_attention" in names and 1 <= views == len(names) - 1 == row.ops - 1
+    others = [name for name in names if not _VIEWS.fullmatch(name)]
+    return others[0] if len(others) == 1 and len(names) == row.ops else ""  # of long ones not all are named
 
 
 def _networks(row: Loop, names: set[str]) -> LoopKind | None:

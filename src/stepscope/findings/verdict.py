@@ -338,19 +338,19 @@ def _reached(limit: str, tables: Mapping[str, Table[Any]]) -> float | None:
 
 def _promise(mean_step: MeanStep, findings: Sequence[Finding]) -> str:
     """What fixing the first findings that matter should bring."""
-    chosen = {
-        place: finding
+    chosen = [
+        (place, finding)
         for place, finding in enumerate(findings[:3], 1)
         if finding.severity != "low" and finding.gain.high_ns and finding.gain.is_known
-    }
+    ]
     if not chosen:
         return ""
-    low, high = _promised(mean_step, list(chosen.values()))
+    low, high = _promised(mean_step, [finding for _, finding in chosen])
     if high - low > WIDEST * mean_step.unprofiled_ns[1]:
         # What overlapping fixes bring together is hardly known: the first alone says more.
-        chosen = dict([next(iter(chosen.items()))])
-        low, high = _promised(mean_step, list(chosen.values()))
-    numbers = " and ".join(", ".join(f"#{place}" for place in chosen).rsplit(", ", 1))
+        chosen = chosen[:1]
+        low, high = _promised(mean_step, [chosen[0][1]])
+    numbers = " and ".join(", ".join(f"#{place}" for place, _ in chosen).rsplit(", ", 1))
     return f"Fixing {numbers} should bring {_from(mean_step)} to {units.between(low, high)}."
 
 

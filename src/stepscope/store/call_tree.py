@@ -103,10 +103,7 @@ class _Labels:
         }
         self._nameless = len(names)
         # With create_graph=True what nodes compute has numbers, too, and is no forward that runs again.
-        twice, again = (
-            pc.any(pc.match_substring_regex(self.texts, told)).as_py() for told in (_TWICE, _AGAIN)
-        )
-        self._numbers_tell = not twice or again
+        self._numbers_tell = not trace.has_name(_TWICE) or trace.has_name(_AGAIN)
         self._marks = names.filter(pc.fill_null(names["marks"], fill_value=False))["id"].combine_chunks()
 
     def of(self, table: str, piece: Any) -> pa.Array:
@@ -117,9 +114,7 @@ class _Labels:
         if name.null_count:
             name = pc.fill_null(name, fill_value=self._nameless)
         label = pc.take(self._labels[table], name)
-        if table != "ops":
-            return label
-        if not self._numbers_tell:
+        if table != "ops" or not self._numbers_tell:
             return label
         own = pc.and_(pc.is_valid(piece["sequence"]), pc.invert(_is_backward(piece)))
         return pc.add(label, own.cast(label.type))

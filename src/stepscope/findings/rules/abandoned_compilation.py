@@ -31,7 +31,7 @@ _FIX = fix_of(
 
 
 @rule(category=Category.COMPILE)
-def abandoned_compilation(  # one parameter for each table
+def abandoned_compilation(
     mean_step: MeanStep,
     step_ops: Table[StepOp],
     kernels: Table[Kernel],

@@ -203,8 +203,12 @@ def _turns(mine: list[Wait], calls: float, loops: list[NamedLoop]) -> int | None
     """How often the loop repeats that makes all the waits, a few in each turn."""
     ops = {wait.reason.op or _COPY for wait in mine}
     for loop in loops:
-        inside = set(loop.rows[0].contains.split(", "))
-        if loop.repeats >= _PARTS and ops <= inside and calls >= loop.repeats and not calls % loop.repeats:
+        if (
+            loop.repeats >= _PARTS
+            and ops <= loop.names
+            and calls >= loop.repeats
+            and not calls % loop.repeats
+        ):
             return loop.repeats
     return None
 

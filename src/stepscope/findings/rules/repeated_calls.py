@@ -86,6 +86,8 @@ class _Merged:
 
 def _gradients_ns(loop: NamedLoop, step_ops: Table[StepOp]) -> int:
     """The GPU's time in gradients that become one with the loop."""
+    if not loop.kind.node:
+        return 0
     return sum(op.device_ns for op in step_ops if op.name == loop.kind.node)
 
 

@@ -22,6 +22,7 @@ _FIX = """\
 if step % 100 == 0: log(norms(model))    # logs and checks once in many steps
 metric.update(outputs, labels)           # metrics: sum up on the GPU, metric.compute() once an epoch"""
 
+_NETWORK = " A network runs among them, after the weights are updated, on as much data as the training."
 _FIX_NETWORK = """\
 hits += (scores.detach().argmax(-1) == labels).sum()    # of the scores that the training has
 if step % 500 == 0: validate(model, batches)            # once in many steps"""
@@ -127,9 +128,6 @@ def _beside(mean_step: MeanStep, rows: list[BesideTraining], least_share: float)
             for row in rows
         ),
     )
-
-
-_NETWORK = " A network runs among them, after the weights are updated, on as much data as the training."
 
 
 def _repeated(

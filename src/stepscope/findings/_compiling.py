@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from stepscope.tables import Table
 
 __all__ = [
+    "LOOKUP",
     "RECURRING_STEPS",
     "CompiledCode",
     "compiled_code",
+    "holds_code",
     "keeps_capturing",
     "ordinary_step_ns",
     "recompiled",
@@ -31,7 +33,7 @@ __all__ = [
 _REGION = late_pattern(r"Torch-Compiled Region")
 _GRAPH = late_pattern(r"## Call CompiledFxGraph")
 _HALVES = ("CompiledFunction", "CompiledFunctionBackward")
-_LOOKUP = "TorchDynamo Cache Lookup"
+LOOKUP = "TorchDynamo Cache Lookup"
 # How torch marks compiling; it may be inside a run.
 _COMPILER = late_pattern(
     r"dynamo|entire_(frame|backward)_compile|(backend|inductor)_compile|.* \(dynamo_timed\)"
@@ -71,7 +73,7 @@ def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegio
     """
     rows = list(step_ops)
     outer = [row for row in rows if _is_run(row) and not _is_region(row.within)]
-    inside = [row for row in rows if _holds(row.within) and not _holds(row.name)]
+    inside = [row for row in rows if holds_code(row.within) and not holds_code(row.name)]
     compilers = [row for row in inside if _COMPILER.fullmatch(row.name or "")]
     launching = [row for row in inside if row.launches and row not in compilers]
     forward = [row for row in outer if _is_region(row.name)]
@@ -79,7 +81,7 @@ def compiled_code(step_ops: Table[StepOp], compiled_regions: Table[CompiledRegio
     made = _made(rows, launching, backward=False, breaks=breaks)
     graphs = made + _made(rows, launching, backward=True, breaks=breaks)
     names = {row.name for row in graphs}
-    lookups = [row for row in rows if row.name == _LOOKUP]
+    lookups = [row for row in rows if row.name == LOOKUP]
     compiling = _starved(row for row in compilers if row.phase != "backward")
     starved = _starved(outer) - _starved(compilers)
     graph_starved = min(
@@ -139,7 +141,8 @@ def _is_run(row: StepOp) -> bool:
     return _is_region(row.name) or row.name == _HALVES[1]
 
 
-def _holds(name: str | None) -> bool:
+def holds_code(name: str | None) -> bool:
+    """Whether an operator is a run of compiled code, a graph in it, or autograd's function for one."""
     return name in _HALVES or _is_region(name) or bool(_GRAPH.match(name or ""))
 
 

@@ -10,18 +10,16 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, rule
 from stepscope.findings._chains import chains_of, saving_of
+from stepscope.findings._compiling import LOOKUP, holds_code
 from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
-from stepscope.patterns import late_pattern
 from stepscope.tables import Table
 
 __all__ = ["abandoned_compilation"]
 
-_LOOK_UP = "TorchDynamo Cache Lookup"
-_CODE = late_pattern(r"Torch-Compiled Region.*|## Call CompiledFxGraph.*|CompiledFunction(Backward)?")
 _LEAST_SHARE = 0.02
 _FIX = fix_of(
     'TORCH_LOGS="recompiles,graph_breaks" python train.py    # which value differs, or what stops it',
@@ -48,8 +46,8 @@ def abandoned_compilation(
     - at least: three quarters of that for kernels that are nothing but elementwise, a half where a backward
       pass needs results in between.
     """
-    looks = [op for op in step_ops if op.name == _LOOK_UP]
-    if not looks or any(_CODE.fullmatch(op.name or "") for op in step_ops):
+    looks = [op for op in step_ops if op.name == LOOKUP]
+    if not looks or any(holds_code(op.name) for op in step_ops):
         return None
     if any(FUSED.match(row.name or "") for row in kernels):
         return None

@@ -60,6 +60,23 @@ def test_pauses_with_little_computing_and_those_of_the_loader_do_not_count(tmp_p
     assert not recorded(tmp_path, ("aten::stft", 1_000, 6_000), around=loader)
 
 
+def test_an_operator_of_many_short_ones_does_not_compute(tmp_path: Path) -> None:
+    views = [("aten::narrow", 1_000 + 45 * number, 40) for number in range(150)]
+    assert not recorded(tmp_path, ("aten::unflatten_dense_tensors", 990, 6_770), *views)
+    table = stepscope.open(tmp_path / "trace.json").table("step_ops")
+    # What it takes itself is for calling them.
+    assert {row.name: row.computing_ns for row in table if row.computing_ns} == {
+        "aten::unflatten_dense_tensors": 770_000
+    }
+
+
+def test_what_computes_counts_in_the_operators_around_it(tmp_path: Path) -> None:
+    assert recorded(tmp_path, ("aten::stft", 1_000, 5_000), ("aten::fft", 1_020, 4_960))
+    table = stepscope.open(tmp_path / "trace.json").table("step_ops")
+    found = {row.name: row.computing_ns for row in table}
+    assert (found["aten::stft"], found["aten::fft"], found["aten::add"]) == (4_960_000, 4_960_000, 0)
+
+
 def test_the_pause_before_the_first_work_begins_with_the_first_step(tmp_path: Path) -> None:
     (row,) = recorded(tmp_path, ("aten::stft", 500, 3_000), first=5_000)
     assert (row.pauses, row.computing_ns) == (1, 3_000_000)

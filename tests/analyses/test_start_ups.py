@@ -125,7 +125,11 @@ def test_a_program_that_starts(sample: Sample) -> None:
     kinds = {row.kind: row.call for row in start_ups(open_shared(path))}
     assert set(kinds) == {"initialisation", "code loading", "first use"}
     report = reported(path)
-    assert "start-up" in {one.id for one in report.findings}
+    told = {one.id for one in report.findings}
+    assert "start-up" in told
+    assert not told & {"cpu-operators", "weight-casts"}, "copies to the device while it starts are neither"
+    assert report.verdict.word == "unknown"
+    assert "stepscope explain start-up" in {step.command for step in report.next_steps}
     spent = sum(row.total_ns for row in start_ups(open_shared(path)) if row.step is not None)
     left = report.overview.step_ns - spent
     assert all(one.gain.high_ns <= left for one in report.findings), "nobody promises start-up"

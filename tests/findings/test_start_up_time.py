@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from tests.drawing import Drawing
 from tests.findings.drawn import MS, mean_step
 from tests.findings.test_ranking import advice
 
+import stepscope
+from stepscope.findings.build import build_report
 from stepscope.findings.claims import Claim, Time
 from stepscope.findings.start_up_time import without_start_up
 
@@ -27,3 +31,18 @@ def test_a_host_that_computes_may_start_up_and_a_loader_does_not() -> None:
     assert computing.starved_ns[1] + computing.waited_ns[1] <= step.step_ns - 3.0 * MS
     loading = without_start_up(advice(Claim(Time.WAITED), **saved), step, 3.0 * MS).saving
     assert loading.waited_ns == saved["waited_ns"]
+
+
+def test_steps_that_mostly_start_the_program_tell_no_limit(tmp_path: Path) -> None:
+    drawing = Drawing().mark(0, 0, 900_000).launch("cudaFree", 5, 800_000)
+    for number in range(10):
+        at = 900_000 + 1000 * number
+        drawing.mark(1 + number, at, 1000) if number < 3 else None
+        drawing.op("aten::mm", at + 5, 100).launch("cudaLaunchKernel", at + 10, 5, corr=1 + number)
+        drawing.kernel("gemm", at + 20, 50, corr=1 + number)
+    report = build_report(stepscope.open(drawing.write(tmp_path / "drawn.json"), store=tmp_path / "store"))
+    assert (report.verdict.word, report.verdict.promise) == ("unknown", "")
+    assert "is what a run does once, when it starts" in report.verdict.sentence
+    commands = [step.command for step in report.next_steps]
+    assert commands[0] == "stepscope cut TRACE --steps 1: -o steady.json.gz && stepscope steady.json.gz"
+    assert not any("whatif" in command for command in commands)

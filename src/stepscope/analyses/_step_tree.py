@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stepscope import _native
@@ -12,7 +12,7 @@ from stepscope.store.trace import Trace
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BY_CALLER", "BY_PLACE", "READS", "StepTree", "rows_of", "step_tree"]
+__all__ = ["BY_CALLER", "BY_PLACE", "COMPUTES_NS", "READS", "StepTree", "rows_of", "step_tree"]
 
 Row = TypeVar("Row")
 
@@ -26,8 +26,10 @@ READS: dict[str, tuple[str, ...]] = {
     "memory_events": ("event",),
     "steps": ("step", "source"),
 }  # fmt: skip
-SUMMED = ("step_self_ns", "starved_ns", "device_ns", "launches")
+SUMMED = ("step_self_ns", "computing_ns", "starved_ns", "device_ns", "launches")
 """Figures of a path that are summed over all that begin with it."""
+COMPUTES_NS = 50_000
+"""An operator with as much time of its own computes: to look at a tensor, or to launch, takes microseconds."""
 BY_CALLER = ("name", "phase", "user_frame", "within")
 BY_PLACE = ("name", "user_frame", "library_frame", "module", "within")
 
@@ -45,8 +47,10 @@ _TREE = """
                max({{'known': user_frame IS NOT NULL, 'calls': calls, 'frame': -user_frame{fields}}}) AS most
         FROM begun GROUP BY node)
     SELECT t.parent, t.stored_in = 'ops' AND t.recursive = 0 AS counts, t.stored_in = 'ops' AS is_op, t.name,
-           t.phase, f.name AS user_frame, coalesce(b.calls, 0)::BIGINT AS calls,
-           t.step_self_ns, t.starved_ns, coalesce(b.device_ns, 0)::BIGINT AS device_ns,
+           t.phase, f.name AS user_frame, coalesce(b.calls, 0)::BIGINT AS calls, t.step_self_ns,
+           CASE WHEN is_op AND t.step_self_ns >= {computes_ns} * b.calls THEN t.step_self_ns
+                ELSE 0 END AS computing_ns,
+           t.starved_ns, coalesce(b.device_ns, 0)::BIGINT AS device_ns,
            coalesce(b.launches, 0)::BIGINT AS launches{places}
     FROM call_tree t LEFT JOIN summed b ON b.node = t.node
     LEFT JOIN call_tree f ON f.node = coalesce(-b.most.frame, t.user_frame) ORDER BY t.node
@@ -73,7 +77,8 @@ def step_tree(trace: Trace) -> StepTree:
     def summed() -> StepTree:
         frames = trace.has("python_frames")
         parts = {"columns": _COLUMNS, "fields": _FIELDS, "places": _PLACES}
-        tree = trace.arrow(_TREE.format(**(parts if frames else dict.fromkeys(parts, ""))))
+        placed = parts if frames else dict.fromkeys(parts, "")
+        tree = trace.arrow(_TREE.format(computes_ns=COMPUTES_NS, **placed))
         steps = trace.rows("SELECT count(*) AS steps FROM steps")[0]["steps"]
         if not tree.num_rows:
             return StepTree(steps, [], [])
@@ -85,16 +90,17 @@ def step_tree(trace: Trace) -> StepTree:
 
 
 def rows_of(
-    kind: Callable[..., Row], grouped: Sequence[dict[str, Any]], keys: Sequence[str], steps: int
+    kind: type[Row], grouped: Sequence[dict[str, Any]], keys: Sequence[str], steps: int
 ) -> list[Row]:
     """Rows of a table, of operators that were grouped by these columns; the most expensive come first."""
+    figures = [figure for figure in SUMMED[1:] if figure in kind.__annotations__]
     rows = [
         kind(
             **{key: row[key] for key in keys},
             calls=row["calls_sum"],
             per_step=row["calls_sum"] / steps,
             host_ns=row["step_self_ns_sum"],
-            **{figure: row[f"{figure}_sum"] for figure in SUMMED[1:]},
+            **{figure: row[f"{figure}_sum"] for figure in figures},
         )
         for row in grouped
     ]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
+from stepscope.analyses._step_tree import COMPUTES_NS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["COMPUTES_NS", "CpuPause", "cpu_pauses"]
+__all__ = ["CpuPause", "cpu_pauses"]
 
 _LEAST_NS = 200_000
-COMPUTES_NS = 50_000
-"""An operator that launches nothing and takes as long computes: views and checks take microseconds."""
 _MAPPED_BYTES = 32 << 20
 """Memory of the CPU that is larger than this is mapped for one tensor, and given back page by page when that
 is freed: allocators keep smaller pieces."""
@@ -29,7 +28,7 @@ class CpuPause:
     device: Annotated[str, "The device, by its index."]
     pauses: Annotated[int, "How many there are."]
     idle_ns: Annotated[int, "Their time until the launch that ended each."]
-    computing_ns: Annotated[int, "The part in operators on the CPU of 50 µs and more."]
+    computing_ns: Annotated[int, "The part in operators that compute on the CPU: with 50 µs or more of their own."]
     longest_ns: Annotated[int, "The longest."]
     freeing_ns: Annotated[
         int, "Time of the other pauses that follow a large copy from pageable memory, which is freed then."
@@ -53,11 +52,11 @@ _SQL = f"""
         WHERE w.until - w.start_ns >= {_LEAST_NS}),
     driven AS (SELECT DISTINCT device, thread FROM pauses),
     ended AS (
-        SELECT d.device, o.thread, o.start_ns, o.start_ns + o.dur_ns AS end_ns
+        SELECT d.device, o.thread, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.self_no_runtime_ns AS own_ns
         FROM ops o JOIN driven d ON d.thread = o.thread JOIN call_sites c ON c.event = o.event
-        WHERE o.depth = 0 AND o.dur_ns >= {COMPUTES_NS} AND c.phase <> 'dataloader'),
+        WHERE o.self_no_runtime_ns >= {COMPUTES_NS} AND c.phase <> 'dataloader'),
     computed AS (
-        SELECT p.device, p.start_ns, sum(e.end_ns - greatest(e.start_ns, p.start_ns)) AS ns
+        SELECT p.device, p.start_ns, sum(least(e.own_ns, e.end_ns - p.start_ns)) AS ns
         FROM ended e ASOF JOIN pauses p
             ON p.device = e.device AND p.thread = e.thread AND p.start_ns < e.end_ns
         WHERE e.end_ns <= p.until GROUP BY p.device, p.start_ns),
@@ -82,7 +81,7 @@ _SQL = f"""
         "gaps": ("device_name", "start_ns", "thread", "before", "launch_delay_ns"),
         "device_work": ("event", "device_name", "launch", "start_ns", "name", "bytes"),
         "launches": ("event", "thread", "start_ns"),
-        "ops": ("event", "thread", "start_ns", "dur_ns", "depth"),
+        "ops": ("event", "thread", "start_ns", "dur_ns", "self_no_runtime_ns"),
         "call_sites": ("event", "phase"),
     }
 )

@@ -25,6 +25,9 @@ class StepOp:
     calls: Annotated[int, "How often it began in a step."]
     per_step: Annotated[float, "The same per step, on average."]
     host_ns: Annotated[int, "Time in it and all it called, inside the steps; recursion counts once."]
+    computing_ns: Annotated[
+        int, "The part of it in operators with 50 µs or more of their own a call: few do so but to compute."
+    ]
     starved_ns: Annotated[int, "Such time while a device was idle and waited for a launch of this thread."]
     device_ns: Annotated[int, "Device work that it and all it called launched in the steps."]
     launches: Annotated[int, "Launches of that work."]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from stepscope.analyses.cpu_pauses import COMPUTES_NS
 from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.records import dataclass
 
@@ -20,6 +19,9 @@ __all__ = ["Starvation", "around_computing", "computed_on_host", "partly_compute
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
 _MUCH = 0.05
+_MOSTLY = 0.5
+"""Part of the time of an operator with all that it calls: an operator that computes on the CPU has as much of it
+in long ones. Many short ones would take as long to launch."""
 _NEVER_LAUNCHING_NS = 500_000
 """No operator takes so long to launch its work: who waits for it longer waits for arithmetic."""
 
@@ -32,7 +34,7 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
         if row.within is None
         and not row.launches
         and row.phase != "dataloader"
-        and row.host_ns >= COMPUTES_NS * row.calls > 0
+        and row.computing_ns >= _MOSTLY * row.host_ns > 0
     ]
 
 
@@ -43,6 +45,7 @@ def partly_computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
         for row in step_ops
         if row.within is None
         and 0 < row.launches < row.calls
+        and row.computing_ns >= _MOSTLY * row.host_ns
         and row.phase != "dataloader"
         and row.starved_ns >= _NEVER_LAUNCHING_NS * row.calls
     ]

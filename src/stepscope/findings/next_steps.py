@@ -11,6 +11,7 @@ from stepscope.findings import Finding
 from stepscope.findings.facts import Facts
 from stepscope.findings.program import Framework, Vendor
 from stepscope.findings.report import NextStep, NotRun, Verdict
+from stepscope.findings.start_up_time import mostly_start_up, start_up_share
 from stepscope.schema import WHOLE_GRAPH
 from stepscope.tables import Table
 
@@ -41,9 +42,10 @@ def next_steps_of(
     tables: Mapping[str, Table[Any]],
 ) -> tuple[NextStep, ...]:
     """The next steps for a trace."""
+    tried = () if mostly_start_up(findings) else (*_change(findings), *_try(mean_step, verdict, tables))
     return (
-        *_change(findings),
-        *_try(mean_step, verdict, tables),
+        *_without_start(findings, tables),
+        *tried,
         *_closer(facts, verdict, tables),
         *(_executorch() if facts.kind == "etdump" else ()),
         *(_record(facts, not_run) if facts.kind not in _ELSEWHERE else ()),
@@ -61,6 +63,25 @@ def _change(findings: Sequence[Finding]) -> Iterator[NextStep]:
         yield NextStep(
             f"Fix #{place} and nothing else, record again, and compare:", "stepscope diff BEFORE AFTER"
         )
+
+
+def _without_start(findings: Sequence[Finding], tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:
+    """How to look at steps in which the program does not start."""
+    if not start_up_share(findings):
+        return
+    last = max(row.step for row in tables.get("start_ups", ()) if row.step is not None)
+    after = [
+        row.step
+        for row in tables.get("steps_by_any", ())
+        if (row.name or "").startswith("ProfilerStep#") and row.step > last and row.kernel_ns + row.cpu_ns
+    ]
+    if after:
+        yield NextStep(
+            f"Look at the {units.counted(len(after), 'step')} after the start of the program alone:",
+            f"stepscope cut TRACE --steps {min(after)}: -o steady.json.gz && stepscope steady.json.gz",
+        )
+    else:
+        yield NextStep("Record steps after the start of the program:", "stepscope explain start-up")
 
 
 def _try(mean_step: MeanStep, verdict: Verdict, tables: Mapping[str, Table[Any]]) -> Iterator[NextStep]:

@@ -11,9 +11,24 @@ from stepscope.findings.claims import Time
 
 if TYPE_CHECKING:
     from stepscope.analyses.start_ups import StartUp
+    from stepscope.findings import Finding
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["start_up_ns", "without_start_up"]
+__all__ = ["mostly_start_up", "start_up_ns", "start_up_share", "without_start_up"]
+
+MUCH = 0.5
+"""Where the start of the program takes as much of the steps, the rest of them shows little of a long run."""
+
+
+def start_up_share(findings: Iterable[Finding]) -> float:
+    """How much of the recorded steps is the start of the program, as its finding says."""
+    shares = (one.advice.evidence["start_up_share"] for one in findings if one.id == "start-up")
+    return float(next(shares, 0.0))
+
+
+def mostly_start_up(findings: Iterable[Finding]) -> bool:
+    """Whether the recorded steps tell little of those of a long run."""
+    return start_up_share(findings) >= MUCH
 
 
 def start_up_ns(mean_step: MeanStep, start_ups: Iterable[StartUp]) -> float:

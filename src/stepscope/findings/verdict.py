@@ -16,6 +16,7 @@ from stepscope.findings.mean_step import MeanStep
 from stepscope.findings.program import Vendor
 from stepscope.findings.ranking import overlapping, together
 from stepscope.findings.report import Overview, Verdict, Word
+from stepscope.findings.start_up_time import mostly_start_up, start_up_share
 from stepscope.simulation.changes import PaceSetter
 from stepscope.tables import Table
 
@@ -59,6 +60,12 @@ def verdict_of(
             "graphs, not running."
         )
         return Verdict("compiling", said, promise)
+    if mostly_start_up(findings):
+        said = (
+            f"{units.percent(start_up_share(findings))} of the recorded steps is what a run does once, when it "
+            "starts. What limits a long run, the rest does not show."
+        )
+        return Verdict("unknown", said, "")
     if mean_step.device is None:
         return Verdict(*_without_device(mean_step, facts, overview), promise)
     if not overview.kernels_per_step and not overview.parts["kernel"] + overview.parts["communication"]:

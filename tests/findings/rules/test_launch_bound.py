@@ -185,7 +185,8 @@ def test_a_loop_that_could_be_one_call_is_another_finding() -> None:
 
 def test_python_between_operators_on_the_cpu_launches_nothing() -> None:
     pause = {"device": "0", "idle_ns": 15 * MS, "computing_ns": 5 * MS}
-    sounds = {"name": "aten::stft", "phase": "forward", "calls": 10, "host_ns": 5 * MS, "starved_ns": 5 * MS}
+    sounds = {"name": "aten::stft", "phase": "forward", "calls": 10, "host_ns": 5 * MS,
+              "computing_ns": 5 * MS, "starved_ns": 5 * MS}
     advice = assert_bounded(advised(pauses=(pause,), ops=(OP, sounds)), STEP)
     assert advice.saving.starved_ns[1] == pytest.approx(5.47 * MS)  # 0.5 ms in it, 1 ms around it
     once = assert_bounded(advised(pauses=(pause,)), STEP)  # no operator computes as a rule

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.ops import OpOfShape
@@ -65,6 +66,7 @@ def found(
     shapes: tuple[dict[str, Any], ...] = (),
     casts: tuple[dict[str, Any], ...] = (),
     kernels: tuple[dict[str, Any], ...] = (),
+    copies: tuple[dict[str, Any], ...] = (),
     step: MeanStep | None = None,
     **thresholds: Any,
 ) -> Advice | None:
@@ -73,6 +75,7 @@ def found(
         step or busy_pace(),
         drawn(StarvingPhase, {"phase": "forward", "launches": 1000}),
         drawn(StepOp, *ops),
+        drawn(Copy, *copies),
         drawn(OpOfShape, *shapes),
         drawn(ProductCasts, *casts),
         drawn(Kernel, *kernels),
@@ -97,6 +100,12 @@ def test_in_training_half_of_it_may_stay() -> None:
 
 def test_casts_of_other_tensors_are_no_matter() -> None:
     assert found(PRODUCTS, *AUTOCAST, shapes=(SHAPES[0], SHAPES[2])) is None
+
+
+def test_what_is_copied_to_the_gpu_is_not_cast() -> None:
+    copied = {"direction": "HtoD", "calls": 120}
+    assert found(PRODUCTS, *BY_HAND, copies=(copied,)) is None
+    assert found(PRODUCTS, *BY_HAND, copies=({**copied, "direction": "DtoD"},))
 
 
 def test_without_shapes_casts_inside_of_products_may_be_of_weights() -> None:

@@ -40,7 +40,8 @@ def cpu_operators(
 ) -> Advice | None:
     """Operators compute on the CPU, one after the other, while the GPU waits for the next launch.
 
-    Such an operator launches nothing and takes 50 µs or more: it computes, it does not only look at a tensor.
+    Such an operator launches nothing, and has 50 µs or more of its own or in each of those that it calls: it
+    computes, it does not only look at tensors.
 
     Gain: on the GPU, or in worker processes, this time is gone.
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from stepscope import units
+from stepscope.analyses.copies import Copy
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.ops import OpOfShape
@@ -55,6 +56,7 @@ def weight_casts(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     starving_phases: Table[StarvingPhase],
     step_ops: Table[StepOp],
+    copies: Table[Copy],
     ops_by_shape: Table[OpOfShape],
     product_casts: Table[ProductCasts],
     kernels: Table[Kernel],
@@ -79,9 +81,10 @@ def weight_casts(  # noqa: PLR0913, PLR0917  # one parameter for each table
     products = [op for op in step_ops if op.within is None and _WEIGHTED.fullmatch(op.name or "")]
     asked = [op for op in step_ops if op.name == "aten::to" and op.launches and op.phase == "forward"]
     near = [op for op in asked if op.within is None or _WEIGHTED.fullmatch(op.within)]
-    # Fewer casts than that are of batches, and may be copies to the GPU.
+    # Fewer casts than that are of batches. What aten::to moves between host and GPU is none.
     least = max(LEAST_CASTS, 0.75 * cost_of(products, mean_step).calls)
-    if not products or cost_of(near, mean_step).launches < least:
+    moved = mean_step.per_step(sum(row.calls for row in copies if row.direction in ("HtoD", "DtoH")))
+    if not products or cost_of(near, mean_step).launches - moved < least:
         return None
     every = [op for op in step_ops if op.name == _CAST and op.launches and op.phase != "optimizer"]
     whole = cost_of(every, mean_step)

@@ -201,3 +201,20 @@ def test_a_simulation_that_does_not_reproduce_the_steps_is_not_used() -> None:
     step = drawn_pace(played=off)
     assert list(step.unprofiled_ns) == [10 * MS, 10 * MS]
     assert (step.is_simulated, step.losses, step.faster_device) == (False, {}, ())
+
+
+def test_devices_that_work_at_once_are_relieved_at_once() -> None:
+    def paced(kernel_ms: float) -> MeanStep:
+        return mean_step_of(
+            drawn(Step, *({"dur_ns": 10 * MS, "kernel_ns": round(kernel_ms * MS)} for _ in range(2))),
+            drawn(Device, {"device": "0", "busy_ns": 20 * MS}, {"device": "1", "busy_ns": 20 * MS}),
+            drawn(IdleGap),
+            drawn(CriticalPathSides, {"path_ns": 20 * MS, "host_ns": 0}),
+            drawn(StepLimit),
+        )
+
+    saving = Saving(device_ns=(2.0 * MS, 4.0 * MS))
+    together, in_turns = paced(10), paced(20)
+    assert (together.at_once, in_turns.at_once) == (2.0, 1.0)
+    assert together.gain(saving).high_ns == 2 * MS
+    assert in_turns.gain(saving).high_ns == 4 * MS

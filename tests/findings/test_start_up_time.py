@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.drawing import Drawing
-from tests.findings.drawn import MS, mean_step
+from tests.findings.drawn import MS, drawn, mean_step
 from tests.findings.test_ranking import advice
 
 import stepscope
+from stepscope.analyses.compilations import Compilation
+from stepscope.analyses.start_ups import StartUp
 from stepscope.findings.build import build_report
-from stepscope.findings.claims import Claim, Time
-from stepscope.findings.start_up_time import without_start_up
+from stepscope.findings.claims import Claim, Part, Time
+from stepscope.findings.start_up_time import start_up_ns, without_start_up
 
 
 def test_what_is_start_up_is_not_promised() -> None:
@@ -31,6 +33,18 @@ def test_a_host_that_computes_may_start_up_and_a_loader_does_not() -> None:
     assert computing.starved_ns[1] + computing.waited_ns[1] <= step.step_ns - 3.0 * MS
     loading = without_start_up(advice(Claim(Time.WAITED), **saved), step, 3.0 * MS).saving
     assert loading.waited_ns == saved["waited_ns"]
+
+
+def test_a_graph_is_captured_once_and_what_compiles_promises_that_itself() -> None:
+    rows: list[dict[str, Any]] = [
+        {"step": 1, "kind": "capture", "total_ns": 30 * MS},
+        {"step": 1, "kind": "recompilation", "total_ns": 20 * MS},
+        {"step": None, "kind": "capture", "total_ns": 10 * MS},
+    ]
+    once = start_up_ns(mean_step(), drawn(StartUp), drawn(Compilation, *rows))
+    assert once == 3.0 * MS  # of ten steps
+    told = advice(Claim(Time.STARVED, Part.COMPILATION), starved_ns=(2.0 * MS, 5.0 * MS))
+    assert without_start_up(told, mean_step(), once) == told
 
 
 def test_steps_that_mostly_start_the_program_tell_no_limit(tmp_path: Path) -> None:

@@ -203,6 +203,16 @@ def test_imbalanced() -> None:
     assert "Device 1 is busy for 56 % less time than device 0" in found.sentence
 
 
+def test_a_device_that_waits_for_what_was_not_recorded() -> None:
+    step = mean_step(busy_ns=3.0 * MS, starved_ns=0.0, losses=losses(device=0.3))
+    missing = {"idle_gaps": drawn(IdleGap, {"device": "0", "side": "unknown", "idle_ns": 60 * MS})}
+    found = verdict(step, missing, kernel=3 * MS, other=6 * MS)
+    assert found.word == "unknown"
+    assert "launches of its work were not recorded" in found.sentence
+    less = {"idle_gaps": drawn(IdleGap, {"device": "0", "side": "unknown", "idle_ns": 20 * MS})}
+    assert verdict(step, less, kernel=3 * MS, other=6 * MS).word == "device-bound"
+
+
 def test_without_a_device() -> None:
     step = mean_step(device=None, busy_ns=0.0, starved_ns=0.0, latency_ns=0.0)
     assert verdict(step, cpu=8 * MS, other=2 * MS).word == "host-bound"

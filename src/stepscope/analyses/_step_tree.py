@@ -29,7 +29,7 @@ READS: dict[str, tuple[str, ...]] = {
 SUMMED = ("step_self_ns", "computing_ns", "starved_ns", "device_ns", "launches")
 """Figures of a path that are summed over all that begin with it."""
 COMPUTES_NS = 50_000
-"""An operator with as much time of its own computes: to look at a tensor, or to launch, takes microseconds."""
+"""An operator with as much time of its own computes: to look at a tensor takes microseconds."""
 BY_CALLER = ("name", "phase", "user_frame", "within")
 BY_PLACE = ("name", "user_frame", "library_frame", "module", "within")
 
@@ -89,9 +89,7 @@ def step_tree(trace: Trace) -> StepTree:
     return found
 
 
-def rows_of(
-    kind: type[Row], grouped: Sequence[dict[str, Any]], keys: Sequence[str], steps: int
-) -> list[Row]:
+def rows_of(kind: type[Row], grouped: Sequence[dict[str, Any]], keys: Sequence[str], steps: int) -> list[Row]:
     """Rows of a table, of operators that were grouped by these columns; the most expensive come first."""
     figures = [figure for figure in SUMMED[1:] if figure in kind.__annotations__]
     rows = [

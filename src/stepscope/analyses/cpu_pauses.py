@@ -28,7 +28,9 @@ class CpuPause:
     device: Annotated[str, "The device, by its index."]
     pauses: Annotated[int, "How many there are."]
     idle_ns: Annotated[int, "Their time until the launch that ended each."]
-    computing_ns: Annotated[int, "The part in operators that compute on the CPU: with 50 µs or more of their own."]
+    computing_ns: Annotated[
+        int, "The part in operators that compute on the CPU: with 50 µs or more of their own."
+    ]
     longest_ns: Annotated[int, "The longest."]
     freeing_ns: Annotated[
         int, "Time of the other pauses that follow a large copy from pageable memory, which is freed then."

@@ -80,7 +80,7 @@ def _ahead(mean_step: MeanStep, length: Length, host_ns: float, device_ns: float
     """The part of an unprofiled step that goes if the slower of what is left of host and GPU is all of it."""
     host, device = _alone(mean_step, length)
     step = max(mean_step.unprofiled_ns[length], host, device, 1.0)
-    return max(0.0, 1 - max(host - host_ns, device - min(device_ns, mean_step.busy_ns)) / step)
+    return max(0.0, 1 - max(host - host_ns, device - mean_step.of_one_device(device_ns)) / step)
 
 
 def _alone(mean_step: MeanStep, length: Length) -> Bounds:
@@ -96,7 +96,7 @@ def _gain(
     """The part of an unprofiled step that these savings take off it, if it has this length."""
     step = mean_step.unprofiled_ns[length]
     host, device = _alone(mean_step, length)
-    saved = host * host_part, min(device_ns, mean_step.busy_ns)
+    saved = host * host_part, mean_step.of_one_device(device_ns)
     left = max(host - saved[0], device - saved[1])
     slower = max(host, device, 1.0)
     most = 1 - left / max(step, slower)

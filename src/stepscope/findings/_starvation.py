@@ -20,8 +20,8 @@ _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
 _MUCH = 0.05
 _MOSTLY = 0.5
-"""Part of the time of an operator with all that it calls: an operator that computes on the CPU has as much of it
-in long ones. Many short ones would take as long to launch."""
+"""What computes on the CPU has this part of its time, or more, in long operators. On the GPU, many short ones
+would take as long to launch."""
 _NEVER_LAUNCHING_NS = 500_000
 """No operator takes so long to launch its work: who waits for it longer waits for arithmetic."""
 

@@ -343,7 +343,9 @@ def held_up(mean_step: MeanStep, host_ns: float, waits: Iterable[Wait]) -> str:
     """What waits cost, as text, and how to see their lines if they are not known."""
     rows = list(waits)
     starved = mean_step.per_step(sum(wait.starved_ns for wait in rows))
-    text = f"{units.duration(host_ns)} of host time ({units.share(mean_step.share(host_ns))} of the step)."
+    of_step = mean_step.share(host_ns)
+    share = f"{units.share(of_step)} of the step" if of_step <= 1 else "in several threads at once"
+    text = f"{units.duration(host_ns)} of host time ({share})."
     text += if_idle(starved, "Right after that the GPU is idle for {}.")
     text += if_idle(mean_step.starved_ns, "Over the whole step, the GPU waits {} for the host.")
     known = any(wait.frame for wait in rows)

@@ -132,7 +132,7 @@ def judged(
     advices = {name: one for name, one in in_order.items() if isinstance(one, Advice)}
     shown = asked.known((*_FOR_MEAN_STEP, *_SHOWN), not_run)
     program = _program(facts, shown)
-    starting_ns = start_up_ns(mean_step, shown.get("start_ups", ()))
+    starting_ns = start_up_ns(mean_step, shown.get("start_ups", ()), shown.get("compilations", ()))
     places = shown.get("library_functions", ())
     finished = {
         name: placed(fitted(without_start_up(one, mean_step, starting_ns), program), places)

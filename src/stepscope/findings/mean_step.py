@@ -99,6 +99,8 @@ class MeanStep:
     """The interval of the mean step that was timed without the profiler; None if none was."""
     times_busiest: float = 1.0
     """The busy time of all devices of the process together, as a multiple of the busiest one's."""
+    at_once: float = 1.0
+    """How many of these devices are busy at once, on average, while any is."""
 
     @property
     def work_ns(self) -> float:
@@ -156,6 +158,10 @@ class MeanStep:
         """A sum over all steps as its mean."""
         return total_ns / self.steps if self.steps else 0.0
 
+    def of_one_device(self, saved_ns: float) -> float:
+        """What saved work of all devices is for one: where several are busy at once, it is saved at once."""
+        return min(saved_ns / self.at_once, self.busy_ns)
+
     def share(self, ns: float) -> float:
         """A time of a step as a part of the recorded step."""
         return ns / self.step_ns if self.step_ns else 0.0
@@ -207,7 +213,11 @@ class MeanStep:
             going = min(1.0, starved / self.starved_ns)
             starved = going * self.unprofiled_starved_ns[length]
         # The less the GPU waits for the host, the more it sets the pace of what is left.
-        device = min(saving.device_ns[bound], self.busy_ns or step)
+        device = (
+            self.of_one_device(saving.device_ns[bound])
+            if self.busy_ns
+            else min(saving.device_ns[bound], step)
+        )
         device *= 1 - (1 - going) * (1 - self.device_pays(bound, length, device))
         return min(starved + device + saving.waited_ns[bound], step)
 
@@ -240,6 +250,7 @@ def mean_step_of(
     waiting_ns = all_idle - starved_ns
     error = error_of(step_limits)
     limits = list(step_limits) if error <= MOST_ERROR else []
+    times_busiest = sum(busy.values()) / busy[device] if device and busy[device] else 1.0
     return MeanStep(
         steps=steps,
         step_ns=step_ns,
@@ -256,7 +267,8 @@ def mean_step_of(
         losses=_losses(limits),
         simulation_error=error,
         measured_ns=(measured.low_ns, measured.high_ns) if measured else None,
-        times_busiest=sum(busy.values()) / busy[device] if device and busy[device] else 1.0,
+        times_busiest=times_busiest,
+        at_once=_at_once(steps_by_any, times_busiest * busy_ns),
     )
 
 
@@ -278,6 +290,14 @@ def _losses(limits: Sequence[StepLimit]) -> dict[PaceSetter, Bounds]:
         ]
         found[name] = min(lost), max(lost)
     return found
+
+
+def _at_once(steps: Sequence[Step], work_ns: float) -> float:
+    """How many devices work at once, where any does; `work_ns` is the busy time of all of them in a step."""
+    any_ns = _mean(
+        [step.kernel_ns + step.memcpy_ns + step.memset_ns + step.communication_ns for step in steps]
+    )
+    return max(1.0, work_ns / any_ns) if any_ns else 1.0
 
 
 def _busy(devices: Iterable[Device]) -> dict[str, int]:

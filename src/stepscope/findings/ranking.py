@@ -88,7 +88,7 @@ def together(findings: Sequence[Finding], mean_step: MeanStep) -> Saving:
 
     return Saving(
         starved_ns=_capped(summed("starved_ns"), mean_step.starved_ns),
-        device_ns=_capped(summed("device_ns"), mean_step.busy_ns),
+        device_ns=_capped(summed("device_ns"), mean_step.work_ns),
         waited_ns=_capped(summed("waited_ns"), mean_step.step_ns),
     )
 

@@ -1,4 +1,4 @@
-"""Keeps start-up, which a long run pays once, out of what findings promise."""
+"""Keeps start-up and captures of graphs, which a long run pays once, out of what findings promise."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepscope.findings import Advice, Bounds
-from stepscope.findings.claims import Time
+from stepscope.findings.claims import Part, Time
 
 if TYPE_CHECKING:
+    from stepscope.analyses.compilations import Compilation
     from stepscope.analyses.start_ups import StartUp
     from stepscope.findings import Finding
     from stepscope.findings.mean_step import MeanStep
@@ -31,14 +32,17 @@ def mostly_start_up(findings: Iterable[Finding]) -> bool:
     return start_up_share(findings) >= MUCH
 
 
-def start_up_ns(mean_step: MeanStep, start_ups: Iterable[StartUp]) -> float:
-    """How much of the mean step is start-up."""
-    return mean_step.per_step(sum(row.total_ns for row in start_ups if row.step is not None))
+def start_up_ns(
+    mean_step: MeanStep, start_ups: Iterable[StartUp], compilations: Iterable[Compilation] = ()
+) -> float:
+    """How much of the mean step is start-up or a capture of graphs; other compiling is left to the rules."""
+    captures = [row for row in compilations if row.kind == "capture"]
+    return mean_step.per_step(sum(row.total_ns for row in (*start_ups, *captures) if row.step is not None))
 
 
 def without_start_up(advice: Advice, mean_step: MeanStep, starting_ns: float) -> Advice:
     """The advice without a promise of start-up: at worst all of it is in the waiting that it would save."""
-    if not starting_ns:
+    if not starting_ns or any(claim.part is Part.COMPILATION for claim in advice.claims):
         return advice
     saving = advice.saving
     starved, waited = _less(saving.starved_ns, starting_ns, mean_step.starved_ns), saving.waited_ns

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stepscope import units
-from stepscope.analyses.idle_gaps import SpentIn
+from stepscope.analyses.idle_gaps import Side, SpentIn
 from stepscope.findings import WIDEST, Bounds, Category, Finding
 from stepscope.findings._decode_limits import decoded_tokens, read_bound_ns
 from stepscope.findings._without_steps import without_steps
@@ -61,9 +61,10 @@ def verdict_of(
         )
         return Verdict("compiling", said, promise)
     if mostly_start_up(findings):
+        share = units.percent(start_up_share(findings))
         said = (
-            f"{units.percent(start_up_share(findings))} of the recorded steps is what a run does once, when it "
-            "starts. What limits a long run, the rest does not show."
+            f"{share} of the recorded steps is what a run does once, when it starts. What limits a long run, "
+            "the rest does not show."
         )
         return Verdict("unknown", said, "")
     if mean_step.device is None:
@@ -82,6 +83,8 @@ def verdict_of(
         )
     if setter != "device":
         return Verdict(_WORDS[setter], _sentence(setter, mean_step, overview, tables), promise)
+    if _unexplained_ns(mean_step, tables) > mean_step.busy_ns:
+        return Verdict("unknown", _unexplained(mean_step, overview, tables), promise)
     limit = _limit(tables)
     reached = _reached(limit, tables)
     held_up = reached is not None and reached < LEAST_REACHED
@@ -148,6 +151,12 @@ def _idle_ns(mean_step: MeanStep, tables: Mapping[str, Table[Any]], cause: Spent
     """Idle time of all steps with one cause."""
     rows = tables.get("idle_gaps", ())
     return sum(row.idle_ns for row in rows if row.device == mean_step.device and row.spent_in == cause)
+
+
+def _unexplained_ns(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> float:
+    """Idle time of a mean step of which the profile does not show what the device waited for."""
+    rows = (row for row in tables.get("idle_gaps", ()) if row.device == mean_step.device)
+    return mean_step.per_step(sum(row.idle_ns for row in rows if row.side == Side.UNKNOWN))
 
 
 def _compiling_share(mean_step: MeanStep, tables: Mapping[str, Table[Any]]) -> float:
@@ -252,6 +261,14 @@ def _not_reproduced(mean_step: MeanStep, overview: Overview) -> str:
     return (
         f"{said}. The recorded events do not explain the length of the steps: a simulation of them is off by "
         f"{error}. Something that takes time is not in the profile."
+    )
+
+
+def _unexplained(mean_step: MeanStep, overview: Overview, tables: Mapping[str, Table[Any]]) -> str:
+    idle = units.percent(mean_step.share(_unexplained_ns(mean_step, tables)))
+    return (
+        f"{_computes(mean_step, overview)}. {_it(mean_step, overview)} is idle for {idle}, and what it waits "
+        "for is not in the profile: the launches of its work were not recorded."
     )
 
 

@@ -67,6 +67,11 @@ def test_waits_of_a_library_are_known_by_stacks() -> None:
     assert advised({**library, "starved_ns": 0}, stacks=False) is None
 
 
+def test_one_wait_in_many_steps_is_none_of_the_loop() -> None:
+    assert advised({**SYNC, "calls": 1}, step=mean_step(steps=11)) is None
+    assert advised({**SYNC, "calls": 1}, step=mean_step(steps=10)) is not None
+
+
 def test_it_is_silent_where_nothing_is_lost() -> None:
     assert advised(SYNC, gain=(0.0, 0.005)) is None
     assert advised(SYNC, step=mean_step(device=None)) is None

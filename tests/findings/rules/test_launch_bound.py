@@ -6,6 +6,7 @@ import pytest
 from tests.findings.drawn import MS, assert_bounded, drawn, facts, mean_step
 
 from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.host_syncs import HostSync
@@ -71,6 +72,7 @@ def advised(  # each table by its name; what is not given is quiet
         table(CpuPause, "pauses"),
         table(ReadLoops, "reading"),
         table(ManyJoins, "joins"),
+        table(Compilation, "compilations"),
         **(thresholds or {}),
     )
 
@@ -185,9 +187,22 @@ def test_a_loop_that_could_be_one_call_is_another_finding() -> None:
 
 def test_python_between_operators_on_the_cpu_launches_nothing() -> None:
     pause = {"device": "0", "idle_ns": 15 * MS, "computing_ns": 5 * MS}
-    sounds = {"name": "aten::stft", "phase": "forward", "calls": 10, "host_ns": 5 * MS,
-              "computing_ns": 5 * MS, "starved_ns": 5 * MS}
+    sounds = {
+        "name": "aten::stft",
+        "phase": "forward",
+        "calls": 10,
+        "host_ns": 5 * MS,
+        "computing_ns": 5 * MS,
+        "starved_ns": 5 * MS,
+    }
     advice = assert_bounded(advised(pauses=(pause,), ops=(OP, sounds)), STEP)
     assert advice.saving.starved_ns[1] == pytest.approx(5.47 * MS)  # 0.5 ms in it, 1 ms around it
     once = assert_bounded(advised(pauses=(pause,)), STEP)  # no operator computes as a rule
     assert once.saving.starved_ns[1] == pytest.approx(6.97 * MS)
+
+
+def test_what_is_captured_into_a_graph_waits_for_nothing() -> None:
+    capture = {"step": 1, "kind": "capture", "total_ns": 60 * MS}
+    assert advised(compilations=(capture,)) is None
+    assert advised(compilations=({**capture, "total_ns": 40 * MS},)) is not None
+    assert advised(compilations=({**capture, "step": None},)) is not None

@@ -30,7 +30,7 @@ pairs.append((start, end))    # after the loop: torch.cuda.synchronize(), start.
 
 
 @rule(category=Category.SYNC)
-def explicit_syncs(  # one parameter for each table
+def explicit_syncs(  # noqa: PLR0913  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,
     host_syncs: Table[HostSync],
@@ -38,6 +38,7 @@ def explicit_syncs(  # one parameter for each table
     changed_steps_by_no_explicit_sync: Table[ChangedStep],
     *,
     least_share: float = 0.01,
+    least_calls: float = 0.1,
 ) -> Advice | None:
     """The program waits for the GPU, because torch.cuda.synchronize() was left in the loop.
 
@@ -52,13 +53,13 @@ def explicit_syncs(  # one parameter for each table
     mine = [
         wait for wait in waits if wait.cause is WaitCause.EXPLICIT and _asked_for(wait, stacks=facts.stacks)
     ]
-    if not mine:
+    calls = mean_step.per_step(sum(wait.calls for wait in mine))
+    if calls < least_calls:  # none of the loop's
         return None
     waited = mean_step.per_step(sum(wait.waited_ns for wait in mine))
     saving = simulated(mean_step, changed_steps_by_no_explicit_sync)
     if mean_step.gain(saving).high_share < least_share:
         return None
-    calls = mean_step.per_step(sum(wait.calls for wait in mine))
     starved = mean_step.per_step(sum(wait.starved_ns for wait in mine))
     return Advice(
         title="The loop synchronises with the GPU",

@@ -57,7 +57,7 @@ def fp8_casts(
     if not products.ns or not rate or not narrow:
         return None
     casts = [row for row in kernels if row.name and row.family in _PLAIN and _is_cast(row.name)]
-    ns = min(sum(row.share or 0.0 for row in casts) * mean_step.busy_ns, mean_step.busy_ns - products.ns)
+    ns = min(sum(row.share or 0.0 for row in casts) * mean_step.work_ns, mean_step.work_ns - products.ns)
     gained = products.ns * (narrow / rate - 1)
     if mean_step.share(ns) < least_share or ns < least_of_gain * gained:
         return None

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from stepscope import units
 from stepscope.analyses.allocations import Allocation
+from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.compiled_regions import CompiledRegion
 from stepscope.analyses.cpu_pauses import CpuPause
 from stepscope.analyses.host_syncs import HostSync
@@ -36,6 +37,7 @@ from stepscope.findings.claims import Claim, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, Fix, fix_of, line
 from stepscope.findings.mean_step import MeanStep
+from stepscope.findings.start_up_time import start_up_ns
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
@@ -88,10 +90,12 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     cpu_pauses: Table[CpuPause],
     read_loops: Table[ReadLoops],
     many_joins: Table[ManyJoins],
+    compilations: Table[Compilation],
     *,
     least_share: float = 0.10,
     least_launches: float = 20.0,
     most_starved_ns: float = 1_000_000.0,
+    most_captured: float = 0.5,
 ) -> Advice | None:
     """Kernels take less time than the host needs to launch them, so the GPU waits for each launch.
 
@@ -105,7 +109,8 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
       something prevents CUDA graphs, each launch still costs its call and its latency.
 
     A host that takes a millisecond for each launch does something other than launching. Where a loop that
-    could be one call takes most of the host's time, that is the finding.
+    could be one call takes most of the host's time, that is the finding. What launches into a graph that is
+    captured does not wait for the GPU.
     """
     count = _Counted.of(mean_step, launches, compiled_regions, _host_ns(mean_step, host_syncs, step_ops))
     if mean_step.device is None or count.launches < least_launches or count.compiled_share > 0.5:
@@ -113,6 +118,8 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     if any(row.launched_by == "graph" for row in iterations) or count.median_ns > count.operator_ns:
         return None
     if takes_most(named_loops(loops, step_classes), mean_step, step_ops):
+        return None
+    if mean_step.share(start_up_ns(mean_step, (), compilations)) > most_captured:
         return None
     blockers = _blockers(mean_step, facts, host_syncs, step_ops, step_classes, allocations)
     joined = joined_share(mean_step, step_ops, many_joins)

@@ -134,6 +134,11 @@ from benchmarks.faults import (
     twentieth_inputs,
     twentieth_science,
     twentieth_training,
+    twentyfirst_healthy,
+    twentyfirst_inputs,
+    twentyfirst_serving,
+    twentyfirst_structured,
+    twentyfirst_training,
     unseen,
     unseen_healthy,
     unseen_inputs,
@@ -307,6 +312,15 @@ NINETEENTH = (
 TWENTIETH = (twentieth_training, twentieth_inference, twentieth_inputs, twentieth_science, twentieth_healthy)
 """Research code; by somebody else again who did not know the rules."""
 
+TWENTYFIRST = (
+    twentyfirst_training,
+    twentyfirst_inputs,
+    twentyfirst_serving,
+    twentyfirst_structured,
+    twentyfirst_healthy,
+)
+"""What is out there most often, as a reviewer of training scripts meets it; by somebody else again."""
+
 __all__ = [
     "EIGHTEENTH",
     "EIGHTH",
@@ -330,6 +344,7 @@ __all__ = [
     "THIRTEENTH",
     "TWELFTH",
     "TWENTIETH",
+    "TWENTYFIRST",
     "UNSEEN",
     "Program",
     "Step",

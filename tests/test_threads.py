@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.commands import PATIENCE_S
@@ -60,6 +62,28 @@ def test_a_job_that_fails_is_heard_of() -> None:
 
     with pytest.raises(OSError, match="no space"), BackgroundWorker() as aside:
         aside.run(fail)
+
+
+def test_an_interrupt_while_a_job_is_handed_over_leaves_nobody_waiting() -> None:
+    class Interrupted(queue.SimpleQueue[Any]):
+        first = True
+
+        def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+            if self.first:
+                self.first = False
+                raise KeyboardInterrupt
+            super().put(item, block, timeout)
+
+    def hand_over() -> None:
+        worker = BackgroundWorker()
+        worker._jobs._items = Interrupted()
+        with pytest.raises(KeyboardInterrupt), worker:
+            worker.run(print)
+
+    given = threading.Thread(target=hand_over, daemon=True)
+    given.start()
+    given.join(timeout=PATIENCE_S)
+    assert not given.is_alive()
 
 
 def test_what_failed_first_is_what_is_raised() -> None:

@@ -72,6 +72,7 @@ class BackgroundWorker:
         return self
 
     def __exit__(self, failed: object, *_: object) -> None:
+        self._jobs.let_go()  # an interrupt between finding room and handing over has lost that room
         self._jobs.put(None)
         self._thread.join()
         if self._error and failed is None:

@@ -196,6 +196,18 @@ def test_counters_of_a_device_do_not_name_it_again(seen: Seen) -> None:
     assert not [label for label in labels[1:] if label.startswith("GPU 0")]
 
 
+def test_a_device_is_as_high_as_the_part_of_a_pixel_in_which_it_is_busy(seen: Seen) -> None:
+    seen.open()
+    row = seen.page.locator(".tl-label", has_text="busy").bounding_box()
+    canvas = seen.page.locator(".tl-canvas").bounding_box()
+    assert row
+    assert canvas
+    middle = row["y"] - canvas["y"] + row["height"] / 2
+    found = seen.pixels([float(x) for x in range(10, int(canvas["width"]) - 60)], middle)
+    higher = sum(pixel != (255, 255, 255) for pixel in found)
+    assert higher < 0.2 * len(found), "the demo's device computes for a twentieth of the time"
+
+
 def test_every_kernel_is_seen_when_all_is_in_view(seen: Seen, trace: Trace) -> None:
     seen.open()
     one = kernel(trace)

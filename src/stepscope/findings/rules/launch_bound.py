@@ -93,7 +93,7 @@ def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     compilations: Table[Compilation],
     *,
     least_share: float = 0.10,
-    least_launches: float = 20.0,
+    least_launches: float = 8.0,
     most_starved_ns: float = 1_000_000.0,
     most_captured: float = 0.5,
 ) -> Advice | None:

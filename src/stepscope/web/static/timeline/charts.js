@@ -124,7 +124,9 @@ export function drawCounter(on, row, y, view, colours) {
 function trace({ series, from, pixelNs }, row, view, point, end) {
   const { source } = row;
   const place = (/** @type {number} */ pixel) => view.x(source.seen(from + pixel * pixelNs));
-  const { start, max } = series;
+  const { start } = series;
+  // A device is busy or not: of a pixel, the part of its time tells something, and no peak.
+  const values = series.unit === "share" ? series.mean : series.max;
   let at = Math.max(firstPixel(start, (source.own(view.from) - from) / pixelNs) - 1, 0);
   let first = true;
   let x = 0;
@@ -134,10 +136,10 @@ function trace({ series, from, pixelNs }, row, view, point, end) {
     const next = at + 1 < start.length ? start[at + 1] : series.hold ? start[at] + 1e9 : start[at] + 1;
     const until = series.hold ? next : Math.min(next, start[at] + 1);
     const left = Math.max(x, -2);
-    point(left, max[at], first);
+    point(left, values[at], first);
     first = false;
     x = Math.min(place(until), view.width + 2);
-    point(x, max[at], false);
+    point(x, values[at], false);
     if (until < next) {
       point(x, 0, false);
       point(Math.min(place(next), view.width + 2), 0, false);

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import weakref
+from types import FrameType
 from typing import Any, Protocol
 
 __all__ = ["caught", "exit_code", "interruptible", "pass_on", "unwatch", "watch"]
@@ -24,6 +25,8 @@ class Interruptible(Protocol):
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_IMPORTING = "<frozen importlib."
+_SOON_S = 0.01
 _caught: list[int] = []
 _working: weakref.WeakSet[Interruptible] = weakref.WeakSet()
 
@@ -40,13 +43,15 @@ def watch() -> None:
     for one in _SIGNALS:
         if signal.getsignal(one) is not signal.SIG_IGN:  # as under nohup
             signal.signal(one, _note)
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, _raise)
     threading.Thread(target=_stop, args=(reading,), name="stepscope-signals", daemon=True).start()
     sys.unraisablehook = _unraisable
 
 
 def unwatch() -> None:
     """The answer is out: what comes while the process ends is too late to change its exit code."""
-    for one in _SIGNALS:
+    for one in (*_SIGNALS, *([signal.SIGALRM] if hasattr(signal, "SIGALRM") else [])):
         signal.signal(one, signal.SIG_IGN)
 
 
@@ -71,8 +76,22 @@ def pass_on() -> None:
         raise KeyboardInterrupt
 
 
-def _note(number: int, _frame: object) -> None:
+def _note(number: int, frame: FrameType | None) -> None:
     _caught.append(number)
+    _raise(number, frame)
+
+
+def _raise(_number: int, frame: FrameType | None) -> None:
+    """Raises KeyboardInterrupt, but not in the middle of an import: then as soon as that is done.
+
+    An import that is interrupted may keep its locks, for which other threads then wait for ever. And a
+    library in C++ that is being loaded ends the process if Python raises something within.
+    """
+    while frame is not None and hasattr(signal, "setitimer"):
+        if frame.f_code.co_filename.startswith(_IMPORTING):
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
+            return
+        frame = frame.f_back
     raise KeyboardInterrupt
 
 

@@ -34,6 +34,31 @@ def test_a_network_and_what_is_drawn_are_no_rows(tmp_path: Path, name: str) -> N
     assert steps_of(tmp_path, *SPREAD, name) == []
 
 
+def test_a_network_counts_from_its_first_product_to_its_last(tmp_path: Path) -> None:
+    (row,) = steps_of(
+        tmp_path, "aten::randn_like", "aten::linear", "aten::relu", "aten::linear", "aten::conv2d"
+    )
+    assert (row.steps, row.products) == (3, 9)
+    # The first numbers are drawn before it.
+    assert (row.ops, row.device_ns) == (3 * 14, 3 * 14 * 3_000)
+    assert row.longest.startswith("aten::linear")
+
+
+@pytest.mark.parametrize("name", ["aten::argmax", "aten::item", "aten::multinomial"])
+def test_a_network_that_acts_is_no_row(tmp_path: Path, name: str) -> None:
+    assert steps_of(tmp_path, *("aten::linear",) * 4, name, "aten::linear") == []
+
+
+def test_a_network_like_the_one_that_learns_is_no_row(tmp_path: Path) -> None:
+    drawing = Steps()
+    for number in range(3):
+        since = drawing.at
+        drawing.beside(*("aten::linear",) * 4, times=5).forward()  # which has four
+        drawing.beside(*("aten::linear",) * 4, times=4).backward().update()
+        drawing.mark(number, since, drawing.at - since)
+    assert len(stepscope.open(drawing.write(tmp_path / "drawn.json")).table("before_training")) == 0
+
+
 def test_updates_in_place_are_no_rows(tmp_path: Path) -> None:
     assert steps_of(tmp_path, "aten::mul_", "aten::add_", "aten::sub") == []
 

@@ -83,6 +83,31 @@ def test_a_signal_at_any_moment(command: tuple[str, ...], tmp_path: Path) -> Non
         assert not found.left, where
 
 
+def test_an_import_is_not_cut_in_two(tmp_path: Path) -> None:
+    """Else it may keep locks for which other threads wait for ever."""
+    (tmp_path / "slow.py").write_text("""
+import os, signal, time
+os.kill(os.getpid(), signal.SIGINT)
+for _ in range(10): time.sleep(0.01)
+print("imported", flush=True)
+""")
+    program = """
+import time
+from stepscope import interrupts
+interrupts.watch()
+try:
+    import slow
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("interrupted", interrupts.exit_code())
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=60, check=False
+    )
+    assert done.stdout.split() == ["imported", "interrupted", "130"], done.stderr
+
+
 def test_every_catch_all_passes_a_signal_on() -> None:
     handlers = 0
     package = Path(stepscope.__file__).parent

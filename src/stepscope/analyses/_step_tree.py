@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stepscope import _native
@@ -89,9 +89,14 @@ def step_tree(trace: Trace) -> StepTree:
     return found
 
 
-def rows_of(kind: type[Row], grouped: Sequence[dict[str, Any]], keys: Sequence[str], steps: int) -> list[Row]:
+def rows_of(
+    kind: Callable[..., Row],
+    grouped: Sequence[dict[str, Any]],
+    keys: Sequence[str],
+    steps: int,
+    figures: Sequence[str] = SUMMED[1:],
+) -> list[Row]:
     """Rows of a table, of operators that were grouped by these columns; the most expensive come first."""
-    figures = [figure for figure in SUMMED[1:] if figure in kind.__annotations__]
     rows = [
         kind(
             **{key: row[key] for key in keys},

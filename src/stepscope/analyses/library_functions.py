@@ -47,6 +47,6 @@ def library_functions(trace: Trace) -> Table[LibraryFunction]:
         return Table.of(LibraryFunction, [], ["No Python frames: record with with_stack=True."])
     tree = step_tree(trace)
     of_user = [row for row in tree.by_place if row["user_frame"]]
-    rows = rows_of(LibraryFunction, of_user, BY_PLACE, tree.steps)
+    rows = rows_of(LibraryFunction, of_user, BY_PLACE, tree.steps, ("starved_ns", "device_ns", "launches"))
     nothing = [] if rows else ["No operator was called by a function of the user's."]
     return Table.of(LibraryFunction, rows, nothing + how_steps_were_found(trace))

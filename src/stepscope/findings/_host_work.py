@@ -228,6 +228,13 @@ class HostWork:
             return False
         return row.long_steps < mean_step.steps and row.usual_step_ns <= _OCCASIONAL * row.longest_step_ns
 
+    def steady(self, mean_step: MeanStep) -> float:
+        """The part of its time that is left if each step is as the median one: a call may be interrupted."""
+        usual_ns, whole_ns = self.row.usual_step_ns, self.row.outer_host_ns
+        if usual_ns is None or not whole_ns or self.occasional(mean_step):
+            return 1.0
+        return min(1.0, usual_ns * mean_step.steps / whole_ns)
+
     def story(self, mean_step: MeanStep) -> str:
         """For what the GPU waits how long in a step, as a sentence."""
         row = self.row
@@ -294,13 +301,15 @@ def host_works(rows: Iterable[HostFunction]) -> list[HostWork]:
 
 def saving_of(mean_step: MeanStep, works: Iterable[HostWork]) -> Saving:
     """What a step saves without these: the GPU's waiting for them, less what recording them cost."""
-    rows = [work.row for work in works]
+    given = list(works)
+    rows = [work.row for work in given]
     whole = sum(row.outer_idle_ns for row in rows)
+    steady = sum(work.steady(mean_step) * work.row.outer_idle_ns for work in given) / whole if whole else 1.0
     shares: list[Bounds] = []
     # A step is short without the profiler if recording it cost much, and so did recording these.
     recorded = {Length.SHORT: "recording_high_ns", Length.LONG: "recording_low_ns"}
     for length, column in recorded.items():
         own = max(0.0, mean_step.per_step(whole - sum(getattr(row, column) for row in rows)))
         step, starved = mean_step.unprofiled_ns[length] or 1.0, mean_step.unprofiled_starved_ns[length]
-        shares.append((min(_LEAST * own, starved) / step, min(own, starved) / step))
+        shares.append((min(_LEAST * steady * own, starved) / step, min(own, starved) / step))
     return of_shares(mean_step, min(low for low, _ in shares), max(high for _, high in shares))

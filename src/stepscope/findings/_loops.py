@@ -66,6 +66,16 @@ _IN_PLACE = late_pattern(r"aten::_?[a-z0-9][a-z0-9_]*_(?<!__)")
 """Not `aten::__and__`, which is `a & b`."""
 _LABELS = {"aten::detach_", "aten::requires_grad_", "aten::resolve_conj_", "aten::rename_"}
 """Operators in place that change no number: `torch.tensor(list)` calls the first."""
+_SIZES = {"aten::square", "aten::pow", "aten::abs", "aten::norm", "aten::linalg_vector_norm"}
+_SUMS = {"aten::sum", "aten::mean", "aten::norm", "aten::linalg_vector_norm"}
+_ADDS = {"aten::add", "aten::add_", "aten::mul", "aten::div"}
+"""What joins numbers to one, each with its factor."""
+_COMPARES = {"aten::eq", "aten::ne"}
+_POINTWISE = late_pattern(
+    r"aten::(add|sub|rsub|mul|div|eq|ne|logical_\w+|bitwise_\w+|__and__|pow|square|sqrt|log|exp|neg|clamp\w*|to"
+    r"|_to_copy|copy_|empty\w*|as_strided|expand|fill_|zero_|zeros\w*|ones\w*|result_type|float|type_as"
+    r"|resolve_\w+|item|_local_scalar_dense|sum|mean|any|all|max|min|bool|int|lift_fresh|detach_?)"
+)
 _GATHERS = {"aten::index", "aten::index_select", "aten::gather", "aten::masked_select"}
 
 
@@ -79,6 +89,8 @@ class LoopKind(NamedTuple):
     """Whether such repetitions never need one another's results."""
     with_backward: bool = False
     """Whether a repetition includes its backward pass."""
+    even_backward: bool = True
+    """Whether its part of the backward pass is about its part of the forward pass."""
     node: str = ""
     """How torch names the gradient of a repetition, where its kernels are other ones than the operators'."""
 
@@ -164,6 +176,21 @@ weights = torch.linspace(0, 1, rows, device=x.device)[:, None]    # a number for
 x[:rows] = before[-rows:] * (1 - weights) + x[:rows] * weights    # all rows in one assignment
 vae.disable_tiling()    # diffusers, where it blends tiles: they are for pictures that do not fit""",
     can_merge=False,
+)
+_PENALTIES = LoopKind(
+    "A penalty on {repeats} tensors, one after the other",
+    """\
+optimizer = torch.optim.Adam(parameters, lr=lr, weight_decay=2 * factor)    # the same gradient, and no loop
+penalty = torch.stack(torch._foreach_norm(parameters)).square().sum()    # or so, if the loss shows it""",
+    even_backward=False,
+)
+_CLASSES = LoopKind(
+    "A loop over {repeats} classes could be one call",
+    """\
+truth = F.one_hot(target, classes).movedim(-1, 1)    # of all classes at once
+shared, both = (scores * truth).sum((0, 2, 3)), (scores + truth).sum((0, 2, 3))    # a number for each class
+counts = torch.bincount(classes * target + found, minlength=classes**2)    # for metrics: all pairs""",
+    even_backward=False,
 )
 _PERHAPS_NETWORKS = _NETWORKS._replace(can_merge=False)
 _TENSORS = LoopKind(
@@ -320,8 +347,8 @@ def _kind(row: Loop, passes: int) -> LoopKind | None:
     # What attends is a whole layer: it may choose rows, too, as printing a tensor does.
     if names & _CHOOSES and names & _GATHERS and not any("attention" in name for name in names):
         return _EXPERTS if products else _GROUPS
-    if row.repeats >= _LEAST_CALLS and (beside := _beside(row)):
-        return beside
+    if row.repeats >= _LEAST_CALLS and (simple := _beside(row) or _summed_up(row, names)):
+        return simple
     if of_parts := _of_parts(row):
         return of_parts
     if products and row.same_place is not True and (networks := _networks(row, names)):
@@ -404,6 +431,19 @@ def _of_parts(row: Loop) -> LoopKind | None:
     if row.narrows and row.first_ops.startswith(_TAKES_PART):
         return _PARTS
     return _ROWS if row.repeats >= _LEAST_CALLS and _writes_rows(row) else None
+
+
+def _summed_up(row: Loop, names: set[str]) -> LoopKind | None:
+    """Whether each repetition makes a number, of a tensor or of one class, and the numbers are added up."""
+    if row.same_place is False:
+        return None
+    called = row.first_ops.split(", ")
+    parts = [names & some for some in (_SIZES, _SUMS, _ADDS)]
+    if row.has_backward and row.ops == len(called) and all(parts) and set(called) <= _SIZES | _SUMS | _ADDS:
+        return _PENALTIES
+    plain = all(_POINTWISE.fullmatch(name) or _VIEWS.fullmatch(name) for name in names)
+    # What is stacked afterwards may be a state that goes from turn to turn.
+    return _CLASSES if plain and names & _COMPARES and names & _SUMS and not row.stacked else None
 
 
 def _writes_rows(row: Loop) -> bool:

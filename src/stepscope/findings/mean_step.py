@@ -292,7 +292,7 @@ def _losses(limits: Sequence[StepLimit]) -> dict[PaceSetter, Bounds]:
     return found
 
 
-def _at_once(steps: Sequence[Step], work_ns: float) -> float:
+def _at_once(steps: Iterable[Step], work_ns: float) -> float:
     """How many devices work at once, where any does; `work_ns` is the busy time of all of them in a step."""
     any_ns = _mean(
         [step.kernel_ns + step.memcpy_ns + step.memset_ns + step.communication_ns for step in steps]

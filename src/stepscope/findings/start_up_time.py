@@ -24,7 +24,8 @@ MUCH = 0.5
 def start_up_share(findings: Iterable[Finding]) -> float:
     """How much of the recorded steps is the start of the program, as its finding says."""
     shares = (one.advice.evidence["start_up_share"] for one in findings if one.id == "start-up")
-    return float(next(shares, 0.0))
+    share = next(shares, 0.0)
+    return share if isinstance(share, float) else 0.0
 
 
 def mostly_start_up(findings: Iterable[Finding]) -> bool:
@@ -36,8 +37,9 @@ def start_up_ns(
     mean_step: MeanStep, start_ups: Iterable[StartUp], compilations: Iterable[Compilation] = ()
 ) -> float:
     """How much of the mean step is start-up or a capture of graphs; other compiling is left to the rules."""
-    captures = [row for row in compilations if row.kind == "capture"]
-    return mean_step.per_step(sum(row.total_ns for row in (*start_ups, *captures) if row.step is not None))
+    inside = [row.total_ns for row in start_ups if row.step is not None]
+    inside += [row.total_ns for row in compilations if row.kind == "capture" and row.step is not None]
+    return mean_step.per_step(sum(inside))
 
 
 def without_start_up(advice: Advice, mean_step: MeanStep, starting_ns: float) -> Advice:

@@ -316,3 +316,30 @@ def test_tables_side_by_side() -> None:
     assert "Each turn looks up ids" not in advice.because, "they are one for each table"
     without = assert_bounded(advised(row | {"has_backward": True}), STEP)
     assert STEP.gain(advice.saving).high_share > STEP.gain(without.saving).high_share
+
+
+PENALTY = loop("aten::square, aten::mul, aten::sum, aten::add", repeats=56, has_backward=True)
+
+
+def test_a_penalty_on_many_tensors() -> None:
+    advice = assert_bounded(advised(PENALTY, ops=(BACKWARD,)), STEP)
+    assert advice.title == "A penalty on 56 tensors, one after the other"
+    assert "weight_decay=2 * factor" in advice.fix
+    assert advice.certainty == "likely"
+    # At least its part of the forward pass goes: gradients of other operators may take most of backward.
+    gain = STEP.gain(advice.saving)
+    assert gain.low_share == pytest.approx(0.85 * 0.5 * (1 - 1 / 56), abs=0.01)
+    assert gain.high_share > gain.low_share + 0.2
+    without = advised({**PENALTY, "has_backward": False})
+    assert without is not None
+    assert "penalty" not in without.title
+
+
+def test_a_loop_over_classes() -> None:
+    dice = "aten::select, aten::eq, aten::to, aten::mul, aten::sum, aten::add"
+    advice = assert_bounded(advised(loop(dice, has_backward=True)), STEP)
+    assert advice.title == "A loop over 48 classes could be one call"
+    assert "F.one_hot(target, classes)" in advice.fix
+    for other in (loop(dice, stacked=True), loop(dice.replace("aten::eq", "aten::sub"))):
+        found = advised(other)
+        assert found is None or "classes" not in found.title

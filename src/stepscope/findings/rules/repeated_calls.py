@@ -43,8 +43,9 @@ def repeated_calls(
       each reads a result, the host waits for the GPU no more, and runs ahead of it. Of tables that are looked
       up one by one, as much of the GPU's time in their gradients.
     - at least: some of what the host saves goes into gathering inputs (15 %), and the GPU saves time only in
-      kernels under 10 µs. Nothing, if the profile does not tell whether a repetition needs the result of
-      another.
+      kernels under 10 µs. Of penalties and of loops over classes, nothing of the backward pass: its other
+      nodes may take most of it. Nothing at all, if the profile does not tell whether a repetition needs the
+      result of another.
     """
     # Of the backward pass, what lies between two operators goes with them at most.
     whole_ns = sum(row.stretch_ns for row in phases if row.phase == "backward")
@@ -80,7 +81,8 @@ class _Merged:
         short += mean_step.per_step(gradients_ns * (1 - 1 / loop.repeats))
         if not loop.can_merge:
             return cls(loop, part, fewer_calls(mean_step, (0.0, most), (0.0, short)))
-        saving = fewer_calls(mean_step, (_LEAST * part, most), (tiny, short), waits_go=loop.reads)
+        least = part if loop.kind.even_backward else loop.host_part(mean_step, 0.0)
+        saving = fewer_calls(mean_step, (_LEAST * least, most), (tiny, short), waits_go=loop.reads)
         return cls(loop, part, saving)
 
 

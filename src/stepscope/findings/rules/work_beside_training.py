@@ -137,7 +137,7 @@ def _repeated(
     least_before: float,
 ) -> Advice | None:
     """Advice about what comes before the model and may be the same in each step."""
-    rows = [row for row in before_training if row.steps >= mean_step.steps - 1]
+    rows = [row for row in before_training if row.steps >= mean_step.steps - 1 and not row.products]
     device_ns = mean_step.per_step(sum(row.device_ns for row in rows))
     if not rows or device_ns < least_before * mean_step.busy_ns:
         return None

@@ -139,6 +139,11 @@ from benchmarks.faults import (
     twentyfirst_serving,
     twentyfirst_structured,
     twentyfirst_training,
+    twentysecond_healthy,
+    twentysecond_inputs,
+    twentysecond_serving,
+    twentysecond_structured,
+    twentysecond_training,
     unseen,
     unseen_healthy,
     unseen_inputs,
@@ -320,6 +325,14 @@ TWENTYFIRST = (
     twentyfirst_healthy,
 )
 """What is out there most often, as a reviewer of training scripts meets it; by somebody else again."""
+TWENTYSECOND = (
+    twentysecond_training,
+    twentysecond_inputs,
+    twentysecond_serving,
+    twentysecond_structured,
+    twentysecond_healthy,
+)
+"""From code bases, issues and forums of the last two years; by somebody else again."""
 
 __all__ = [
     "EIGHTEENTH",
@@ -345,6 +358,7 @@ __all__ = [
     "TWELFTH",
     "TWENTIETH",
     "TWENTYFIRST",
+    "TWENTYSECOND",
     "UNSEEN",
     "Program",
     "Step",

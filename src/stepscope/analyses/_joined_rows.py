@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
 
-__all__ = ["JOINS", "PRODUCTS", "REPEATS", "JoinedRows", "joined_rows"]
+__all__ = [
+    "GATHERS",
+    "JOINS",
+    "LEAST_TIMES",
+    "PRODUCTS",
+    "REPEATS",
+    "VIEWS",
+    "JoinedRows",
+    "is_shape",
+    "joined_rows",
+    "sources_of",
+]
 
 JOINS = r"aten::(cat|concat|concatenate)"
 PRODUCTS = r"aten::(linear|matmul|mm|addmm)"
@@ -17,7 +28,7 @@ _COPIED = "repeat|tile|repeat_interleave|expand|expand_as|broadcast_to|broadcast
 _INDEXED = "index|index_select|gather|take_along_dim"
 REPEATS = rf"aten::({_COPIED}|{_INDEXED})"
 
-_LEAST_TIMES = 2
+LEAST_TIMES = 2
 _LEAST_OF_JOIN, _MOST_OF_JOIN = 0.1, 4.0
 """How long it takes to write a repeated part, or to sum up its gradient, against joining all parts. A join of
 two reads and writes both, so it is a quarter; of three a sixth. Copies that repeat rows are slower than
@@ -25,10 +36,10 @@ others: on an H200, 0.6 of the join of two."""
 _DOUBT = 1.5
 _FOLLOWING = 4
 """Operators after the layer of which one reads all of its result."""
-_PRODUCT, _GATHERS = late_pattern(PRODUCTS), late_pattern(rf"aten::({_INDEXED})")
+_PRODUCT, GATHERS = late_pattern(PRODUCTS), late_pattern(rf"aten::({_INDEXED}|embedding)")
 _REPEATING, _COPYING = late_pattern(REPEATS), late_pattern(rf"aten::({_COPIED})")
 _TURNS = late_pattern(r"aten::(transpose|permute|swapaxes|swapdims|movedim|mT)")
-_VIEWS = late_pattern(
+VIEWS = late_pattern(
     r"aten::(view|_unsafe_view|reshape|_reshape_alias|flatten|unflatten|unsqueeze|squeeze|contiguous|clone|to|"
     r"_to_copy|float|type_as|detach|alias|view_as)"
 )
@@ -79,7 +90,7 @@ def joined_rows(ops: list[_Op]) -> JoinedRows | None:
     before = [op for op in reversed(ops) if op["place"] < 0]
     (join,) = (op for op in ops if op["place"] == 0)
     after = [op for op in ops if op["place"] > 0]
-    passes = list(takewhile(lambda op: _VIEWS.fullmatch(op["name"]), after))
+    passes = list(takewhile(lambda op: VIEWS.fullmatch(op["name"]), after))
     product = next(iter(after[len(passes) :]), None)
     if product is None or not _PRODUCT.fullmatch(product["name"]):
         return None
@@ -98,7 +109,7 @@ def _by_shape(before: list[_Op], joins: list[_Op], product: _Op) -> JoinedRows |
     spread = [
         op
         for op in _spread(before, repeats)
-        if any(op is one.op for one in repeats) or any(math.prod(shape) in sizes for shape in _sources(op))
+        if any(op is one.op for one in repeats) or any(math.prod(shape) in sizes for shape in sources_of(op))
     ]
     return JoinedRows(
         told_by="shapes",
@@ -106,7 +117,7 @@ def _by_shape(before: list[_Op], joins: list[_Op], product: _Op) -> JoinedRows |
         out_width=shapes.out_width,
         times=min(one.times for one in repeats),
         repeated_share=sum(one.width for one in repeats) / shapes.width,
-        gathered=(gathered := any(_GATHERS.fullmatch(one.op["name"]) for one in repeats)),
+        gathered=(gathered := any(GATHERS.fullmatch(one.op["name"]) for one in repeats)),
         spread=spread,
         joins=joins,
         product=product,
@@ -120,7 +131,7 @@ def _shapes_of(join: _Op, product: _Op) -> _Shapes | None:
     parts = next(iter(dims_of(join["dims"])), None)
     if not isinstance(parts, list) or len(parts) < 2 or len(given) < 2:
         return None
-    if not all(map(_is_shape, (*parts, *given))):
+    if not all(map(is_shape, (*parts, *given))):
         return None
     rows, weight = given
     if product["name"] == "aten::linear":
@@ -131,15 +142,15 @@ def _shapes_of(join: _Op, product: _Op) -> _Shapes | None:
     return _Shapes(parts, width, weight[1] if len(weight) == 2 else 1)
 
 
-def _is_shape(dims: Any) -> bool:
+def is_shape(dims: Any) -> bool:
     return isinstance(dims, list) and bool(dims) and all(isinstance(size, int) and size > 0 for size in dims)
 
 
-def _sources(op: _Op) -> list[list[int]]:
+def sources_of(op: _Op) -> list[list[int]]:
     """Shapes of what an operator is given: of several in a list, all of them."""
     first: Any = next(iter(dims_of(op["dims"])), None)
     several = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
-    return [shape for shape in several if _is_shape(shape)]
+    return [shape for shape in several if is_shape(shape)]
 
 
 def _larger_parts(before: list[_Op], parts: list[list[int]]) -> list[_Repeat]:
@@ -154,8 +165,8 @@ def _larger_parts(before: list[_Op], parts: list[list[int]]) -> list[_Repeat]:
             times = math.prod(part) / math.prod(source)
             if (
                 part[-1] == source[-1]
-                and times >= _LEAST_TIMES
-                and (op is of or part in map(list, _sources(op)))
+                and times >= LEAST_TIMES
+                and (op is of or part in map(list, sources_of(op)))
             ):
                 left.remove(part)
                 found.append(_Repeat(op, part[-1], times))
@@ -163,10 +174,10 @@ def _larger_parts(before: list[_Op], parts: list[list[int]]) -> list[_Repeat]:
 
     for op, older in zip(before, [*before[1:], None], strict=True):
         if _REPEATING.fullmatch(op["name"]):
-            for source in _sources(op):
+            for source in sources_of(op):
                 take(op, source, op)
         elif older and _TURNS.fullmatch(op["name"]) and _REPEATING.fullmatch(older["name"]):
-            for source in _sources(older):
+            for source in sources_of(older):
                 take(op, source, older)
     return found
 
@@ -237,14 +248,14 @@ def _in_proportion(before: list[_Op], join: _Op) -> list[_Repeat]:
                 found.append(_Repeat(op))
         elif _COPIES.fullmatch(op["name"]):
             copied_ns += op["ns"]
-        elif not _VIEWS.fullmatch(op["name"]):
+        elif not VIEWS.fullmatch(op["name"]):
             copied_ns = 0
     return found
 
 
 def _right_before(before: list[_Op]) -> list[_Repeat]:
     """The operators right before the join that repeat rows without a copy of their own."""
-    adjoining = takewhile(lambda op: _COPYING.fullmatch(op["name"]) or _VIEWS.fullmatch(op["name"]), before)
+    adjoining = takewhile(lambda op: _COPYING.fullmatch(op["name"]) or VIEWS.fullmatch(op["name"]), before)
     return [_Repeat(op) for op in adjoining if _COPYING.fullmatch(op["name"]) and not op["ns"]]
 
 
@@ -255,7 +266,7 @@ def _stays_by_time(following: list[_Op], product: _Op, copies: list[_Op]) -> flo
     """
     readers: list[int] = []
     for op in following:
-        if not _VIEWS.fullmatch(op["name"]):
+        if not VIEWS.fullmatch(op["name"]):
             readers.append(op["ns"])
         if len(readers) == _FOLLOWING or _PRODUCT.fullmatch(op["name"]):
             break

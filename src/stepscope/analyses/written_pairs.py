@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import MIDDLE_STEP
+from stepscope.analyses._around import READS, around
 from stepscope.analyses._joined_rows import JOINS, PRODUCTS, REPEATS, joined_rows
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
@@ -61,46 +61,11 @@ _SUMMED = (
     "host_share",
 )
 
-# Autograd numbers its nodes, and writes an operator with the number that comes next: the nodes that it adds
-# have the numbers up to that of the operator after it. A node runs in the backward pass under its number.
-_SQL = f"""
-    WITH one AS ({MIDDLE_STEP}),
-    called AS (
-        SELECT o.event, o.thread, coalesce(o.name, '') AS name, o.sequence, o.args, s.step,
-               coalesce(o.dur_ns, 0) AS host_ns, coalesce(o.device_once_ns, 0) AS device_ns,
-               lead(o.sequence IGNORE NULLS) OVER called AS later, row_number() OVER called AS place
-        FROM ops o JOIN one s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
-        WHERE o.depth = 0
-        WINDOW called AS (PARTITION BY o.thread ORDER BY o.start_ns, o.event)),
-    joins AS (
-        SELECT c.event, c.thread, c.place, c.step, t.host_ns
-        FROM called c CROSS JOIN (SELECT sum(device_ns) AS device_ns, sum(host_ns) AS host_ns FROM called) t
-        WHERE regexp_full_match(c.name, '{JOINS}') AND c.device_ns >= {_LEAST_SHARE} * t.device_ns
-            AND c.device_ns > 0
-        ORDER BY c.device_ns DESC, c.place LIMIT 256),
-    near AS (
-        SELECT j.event AS joined, c.event, c.name, c.sequence, c.later, c.device_ns, c.host_ns,
-               CAST(c.args->'$."Input Dims"' AS VARCHAR) AS dims, c.place - j.place AS place
-        FROM joins j JOIN called c ON c.thread = j.thread
-            AND c.place BETWEEN j.place - {_BEFORE} AND j.place + {_AFTER}),
-    nodes AS (
-        SELECT sequence, device_ns, host_ns FROM called
-        WHERE starts_with(name, 'autograd::engine::evaluate_function: ') AND sequence IS NOT NULL),
-    undone AS (
-        SELECT n.event, sum(b.device_ns)::BIGINT AS device_ns, sum(b.host_ns)::BIGINT AS host_ns
-        FROM (SELECT DISTINCT event, sequence, later FROM near WHERE sequence IS NOT NULL) n
-            JOIN nodes b ON b.sequence >= n.sequence AND b.sequence < coalesce(n.later, n.sequence + 1)
-        GROUP BY n.event),
-    around AS (
-        SELECT n.joined, list({{
-            'name': n.name, 'dims': n.dims, 'place': n.place, 'ns': n.device_ns,
-            'backward_ns': coalesce(u.device_ns, 0),
-            'host_ns': n.host_ns + coalesce(u.host_ns, 0)}} ORDER BY n.place) AS ops
-        FROM near n LEFT JOIN undone u ON u.event = n.event GROUP BY n.joined)
-    SELECT j.step, t.name AS user_frame, greatest(j.host_ns, 1)::BIGINT AS host_ns, a.ops
-    FROM joins j JOIN around a ON a.joined = j.event
-        LEFT JOIN call_sites p ON p.event = j.event LEFT JOIN call_tree t ON t.node = p.user_frame
-    ORDER BY j.place
+_CHOSEN = f"""
+    SELECT event, thread, place, step
+    FROM called WHERE regexp_full_match(name, '{JOINS}') AND device_ns > 0
+        AND device_ns >= {_LEAST_SHARE} * (SELECT sum(device_ns) FROM called)
+    ORDER BY device_ns DESC, place LIMIT 256
 """
 _JOINING = f"""
     SELECT coalesce(sum(device_once_ns) FILTER (regexp_full_match(name, '{JOINS}')), 0)::BIGINT AS joins_ns,
@@ -110,24 +75,7 @@ _JOINING = f"""
 _NOTHING = "No large tensor is joined from repeated rows for a linear layer."
 
 
-@analysis(
-    reads={
-        "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
-        "ops": (
-            "event",
-            "thread",
-            "name",
-            "start_ns",
-            "dur_ns",
-            "depth",
-            "args",
-            "sequence",
-            "device_once_ns",
-        ),
-        "call_sites": ("event", "user_frame"),
-        "call_tree": ("node", "name"),
-    }
-)
+@analysis(reads=READS)
 def written_pairs(trace: Trace) -> Table[WrittenPairs]:
     """Finds linear layers whose input is joined from repeated rows, as the features of all pairs are.
 
@@ -139,7 +87,7 @@ def written_pairs(trace: Trace) -> Table[WrittenPairs]:
     (joining,) = trace.rows(_JOINING)
     if joining["joins_ns"] < max(1, _LEAST_SHARE * joining["all_ns"]):
         return Table.of(WrittenPairs, [], [_NOTHING, *how_steps_were_found(trace)])
-    rows = _together(one for row in trace.rows(_SQL) if (one := _found(row)))
+    rows = _together(one for row in trace.rows(around(_CHOSEN, _BEFORE, _AFTER)) if (one := _found(row)))
     return Table.of(WrittenPairs, rows, ([] if rows else [_NOTHING]) + how_steps_were_found(trace))
 
 

@@ -23,6 +23,7 @@ NEEDED: Mapping[str, str] = {
     "memory_steps": "memory",
     "modules": "stacks",
     "python_frames": "stacks",
+    "repeated_rows": "shapes",
     "rooflines": "shapes",
     "throughput": "shapes",
 }

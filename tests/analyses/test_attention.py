@@ -130,6 +130,14 @@ def by_hand(chain: Chain) -> Chain:
     return chain.run("aten::bmm", "nvjet_tst_b", 7, VALUES)
 
 
+@pytest.mark.parametrize("kernel, backend", [("_safe_softmax", "math"), ("_softmax", "hand-written")])
+def test_torchs_own_softmax_is_known_in_compiled_code(kernel: str, backend: str, tmp_path: Path) -> None:
+    chain = Chain().run("aten::bmm", "nvjet_tst_a", 10, SCORES)
+    fused = f"triton_red_fused_{kernel}_add_where_4"
+    (row,) = table(chain.run(fused, fused, 3).run("aten::bmm", "nvjet_tst_b", 7, VALUES), tmp_path)
+    assert (row.backend, row.forward_calls, row.forward_ns) == (backend, 1, 20_000)
+
+
 def written_out(*between: str) -> Chain:
     chain = Chain().run("aten::bmm", "nvjet_tst_a", 10, SCORES)
     for op in between:

@@ -446,6 +446,12 @@ def test_lists_of_tensors_take_their_type_from_the_kernel() -> None:
             lists("aten::_foreach_mul_", [], kernel="k"),
             "the profile does not record the sizes of this list of tensors",
         ),
+        (
+            cost_of(
+                "aten::addmm", json.dumps({"Input Dims": [[9, 4], [9, 9], [9, 4]]}), "cusparse::csrmm_alg1"
+            ),
+            "a product with a sparse matrix: how much that stores is not in the profile",
+        ),
         (call("aten::sort", [8]), "the passes of a sort are not in the profile"),
         (call("aten::index", [8, 8], None), "what it touches depends on the data"),
         (call("triton_poi_fused_add_0", [8]), "a generated kernel: what it computes is not in the profile"),

@@ -213,3 +213,36 @@ def test_what_is_repeated_inside_without_a_product_is_no_layer(tmp_path: Path) -
     slices = ("aten::linear", *("aten::slice", "aten::attention") * 8)
     rows = analysed("loops", opened(looping(slices, times=5), tmp_path))
     assert [row.layers for row in rows] == [0] * 6
+
+
+def branching(*steady: str, turns: int = 40, ends: str = "aten::stack") -> Drawing:
+    """A loop in which every third turn calls one operator more, and every fourth two others."""
+    drawing, at = Drawing(), 10
+    for turn in range(turns):
+        more = ["aten::flip"] * (turn % 3 == 0) + ["aten::mean", "aten::sub"] * (turn % 4 == 0)
+        for name in (*steady, *more):
+            drawing.op(name, at, 8, args={"Input Dims": [[8, 4]]})
+            drawing.launch("cudaLaunchKernel", at + 2, 2, corr=at).kernel("k", at + 8, 1, corr=at)
+            at += 10
+    return drawing.op(ends, at, 10).mark(3, 0, at + 20)
+
+
+PICTURE = ("aten::affine_grid_generator", "aten::grid_sampler", "aten::mul", "aten::add", "aten::clamp")
+
+
+def test_branches_do_not_hide_a_loop(tmp_path: Path) -> None:
+    rows = analysed("loops", opened(branching(*PICTURE), tmp_path))
+    row = max(rows, key=lambda row: row.repeats)
+    assert (row.repeats, row.ops, row.first_ops) == (40, 5, ", ".join(PICTURE))
+    assert (row.same_shapes, row.stacked) == (True, True)
+    assert row.launches == 200 + 14 + 20 - 1  # with those of the branches, but for what comes after the last
+    assert row.op_share == pytest.approx(200 / (200 + 14 + 20 + 1))
+
+
+def test_a_loop_whose_turns_mostly_differ_is_none(tmp_path: Path) -> None:
+    drawing, at = Drawing(), 10
+    for turn in range(40):
+        for name in ("aten::select", *(f"aten::f{number}" for number in range(turn, turn + 5))):
+            drawing.op(name, at, 8)
+            at += 10
+    assert list(analysed("loops", opened(drawing.mark(3, 0, at), tmp_path))) == []

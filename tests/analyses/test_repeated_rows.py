@@ -41,6 +41,7 @@ def test_the_whole_row(tmp_path: Path) -> None:
             layers=2,
             spread_ns=60_000,
             layers_ns=360_000,
+            turned_ns=0,
         )
     ]
 
@@ -49,6 +50,7 @@ def test_the_whole_row(tmp_path: Path) -> None:
     "name, dims",
     [
         ("embedding", [NODES, [50, 20], [], [], []]),
+        ("index", [NODES, []]),
         ("index_select", [NODES, [], [1000]]),
         ("repeat_interleave", [NODES, [1000]]),
         ("repeat", [NODES, []]),

@@ -93,6 +93,9 @@ GAINS = (
     "twelfth_long_reader",
     "twelfth_storm_forecast",
     "twentieth_rock_flow",
+    "twentyfirst_policy_lookup",
+    "twentysecond_quake_archive",
+    "twentysecond_vinyl_recommender",
 )
 """Programs whose fix replaces a whole loop or stretch of work, or one kind of operator everywhere."""
 NEAR = 0.2

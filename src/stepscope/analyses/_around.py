@@ -31,17 +31,18 @@ _SQL = """
         FROM chosen j JOIN called c ON c.thread = j.thread
             AND c.place BETWEEN j.place - {before} AND j.place + {after}),
     nodes AS (
-        SELECT sequence, device_ns, host_ns FROM called
+        SELECT sequence, device_ns, host_ns, name LIKE '%ViewBackward%' AS is_view FROM called
         WHERE starts_with(name, 'autograd::engine::evaluate_function: ') AND sequence IS NOT NULL),
     undone AS (
-        SELECT n.event, sum(b.device_ns)::BIGINT AS device_ns, sum(b.host_ns)::BIGINT AS host_ns
+        SELECT n.event, sum(b.device_ns)::BIGINT AS device_ns, sum(b.host_ns)::BIGINT AS host_ns,
+               sum(b.device_ns) FILTER (b.is_view)::BIGINT AS view_ns
         FROM (SELECT DISTINCT event, sequence, later FROM near WHERE sequence IS NOT NULL) n
             JOIN nodes b ON b.sequence >= n.sequence AND b.sequence < coalesce(n.later, n.sequence + 1)
         GROUP BY n.event),
     found AS (
         SELECT n.chosen, list({{
             'name': n.name, 'dims': n.dims, 'place': n.place, 'ns': n.device_ns,
-            'backward_ns': coalesce(u.device_ns, 0),
+            'backward_ns': coalesce(u.device_ns, 0), 'view_ns': coalesce(u.view_ns, 0),
             'host_ns': n.host_ns + coalesce(u.host_ns, 0)}} ORDER BY n.place) AS ops
         FROM near n LEFT JOIN undone u ON u.event = n.event GROUP BY n.chosen)
     SELECT j.step, t.name AS user_frame, f.ops,

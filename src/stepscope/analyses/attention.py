@@ -64,7 +64,8 @@ _VALUES = ("aten::mm", "aten::addmm")
 _EXPONENTIALS = ("aten::exp", "aten::exp_", "aten::exp2")
 # A softmax between two batched products is attention, and so is one that is written out, as an exponential
 # and a sum; torch's own one is inside an operator of that name. What torch writes around the first and the
-# last operator counts, too: gradients may be tied to it.
+# last operator counts, too: gradients may be tied to it. Only torch's own has a safe softmax, also where the
+# compiler took it apart.
 _STRETCHES = f"""
     WITH inner_ops AS (
         SELECT *, name IN ('aten::bmm', 'aten::baddbmm', 'aten::mm', 'aten::addmm') AS product FROM ops
@@ -88,17 +89,18 @@ _STRETCHES = f"""
         SELECT thread, nth, any_value(name) FILTER (product) AS op, any_value(args) FILTER (product) AS args,
                any_value(low) FILTER (product) AS low, any_value(high) FILTER (product) AS high,
                bool_or(contains(name, 'softmax')) AS softmax,
+               bool_or(contains(name, '_safe_softmax')) AS of_torch,
                bool_or(name IN {_EXPONENTIALS}) AND bool_or(name = 'aten::sum') AS written
         FROM near GROUP BY thread, nth),
     followed AS (
-        SELECT thread, op, args, low, softmax, written, lead(op) OVER beside AS after,
+        SELECT thread, op, args, low, softmax, of_torch, written, lead(op) OVER beside AS after,
                lead(high) OVER beside AS high, lead(op, 2) OVER beside AS later,
                lead(high, 2) OVER beside AS later_high
         FROM parts WINDOW beside AS (PARTITION BY thread ORDER BY nth)),
     -- Some compute the values only when they need them, by another product in between.
     chains AS (
         SELECT thread, low, if(after = 'aten::bmm', high, later_high) AS high, op, args,
-               NOT softmax AS written
+               NOT softmax AS written, of_torch
         FROM followed
         WHERE (softmax OR written) AND op IN ('aten::bmm', 'aten::baddbmm')
           AND (after = 'aten::bmm' OR (after IN {_VALUES} AND later = 'aten::bmm'))),
@@ -106,8 +108,8 @@ _STRETCHES = f"""
     SELECT thread, low, high, op, args, 'math' AS kind, false AS written FROM torch_s
     WHERE contains(op, '_math')
     UNION ALL
-    SELECT c.thread, c.low, c.high, c.op, c.args, if(c.low < t.high, 'math', 'hand-written') AS kind,
-           c.written
+    SELECT c.thread, c.low, c.high, c.op, c.args,
+           if(c.low < t.high OR c.of_torch, 'math', 'hand-written') AS kind, c.written
     FROM chains c ASOF LEFT JOIN torch_s t ON t.thread = c.thread AND t.low <= c.low
     WHERE t.low IS NULL OR c.low >= t.high OR NOT contains(t.op, '_math')
 """

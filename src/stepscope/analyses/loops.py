@@ -49,6 +49,15 @@ _NO_LAUNCHES = {
 _OF_LAYERS = late_pattern(r"aten::\w*(norm|conv\d|attention|softmax|rsqrt)")
 _MOSTLY = 0.5
 """Part of a repetition that its layers take, if it is a network."""
+_LEAST_TURNS, _LEAST_TURN = 16, 3
+"""Turns of a loop with branches, and operators of each."""
+_MOST_TRIED = 64
+_UNEVEN = 2
+"""The longest turn of such a loop against the usual one."""
+_LONG = 0.25
+"""Part of the operators of a step that such a loop has."""
+_LEAST_STEADY = 0.6
+"""Part of its operators that come in each turn."""
 _SAME = 0.9
 """Part of the operators that must agree: by chance, what stands before may have the names of a repetition."""
 
@@ -101,7 +110,7 @@ class Loop:
     ]
 
 
-_LOOK_UP = "aten::embedding"
+_LOOK_UP, _STACK = "aten::embedding", "aten::stack"
 # Operators that choose rows, and those that compute what to choose from.
 _CHOICE = late_pattern(
     r"aten::(argmax|argmin|multinomial|topk|sort|argsort|nonzero|randint|randperm|max|min)$"
@@ -173,7 +182,7 @@ _LAUNCHED = f"""
 """
 _INSIDE = f"""
     {_RANGES}
-    SELECT r.number, o.name, o.depth, o.start_ns < r.first_end_ns AS is_first,
+    SELECT r.number, o.event, o.name, o.depth, o.start_ns < r.first_end_ns AS is_first,
            CAST(o.args->'$."Input Dims"' AS VARCHAR) AS dims
     FROM ranges r JOIN ops o ON o.start_ns >= r.start_ns AND o.start_ns < r.end_ns
     WHERE o.thread = $thread AND (o.depth = 0 OR o.start_ns < r.first_end_ns)
@@ -208,7 +217,12 @@ def loops(trace: Trace) -> Table[Loop]:
         turns = _Turns.of(trace, called["step"][0].as_py())
         found = _between_updates(called, turns) if len(turns.updates) > 1 else found
         found += _inside(called, found)[: _MOST_IN_ALL - len(found)]
-        rows = list(_rows(trace, called, found, turns)) if found else []
+        rows = list(_rows(trace, called, found, turns, len(called))) if found else []
+    # A branch in a loop breaks it into pieces, or hides it.
+    if sum(row.op_share for row in rows) < _MOSTLY and (steady := _without_branches(called)):
+        turns = _Turns.of(trace, called["step"][0].as_py())
+        found = [one for one in _found(steady) if one[2] >= _LEAST_STEADY * len(steady)]
+        rows += _rows(trace, steady, found, turns, len(called)) if found else []
     rows.sort(key=lambda row: (-row.launches, -row.host_ns))
     nothing = [] if rows else ["No operators come again and again in the same order."]
     return Table.of(Loop, rows, nothing + how_steps_were_found(trace))
@@ -266,8 +280,44 @@ def _inside(called: pa.Table, found: list[_Stretch]) -> list[_Stretch]:
     return inner
 
 
-def _rows(trace: Trace, called: pa.Table, found: list[_Stretch], turns: _Turns) -> Iterator[Loop]:
-    """What is known about each stretch."""
+def _without_branches(called: pa.Table) -> pa.Table | None:
+    """The longest part in which an operator comes regularly, without those that come in some of its turns.
+
+    None if no such part is long enough, or if nothing is left out of it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = called["name_id"]
+    regular: list[tuple[int, int, int]] = []
+    counts = pc.value_counts(ids).to_pylist()
+    for one in sorted(counts, key=lambda one: -one["counts"])[:_MOST_TRIED]:
+        if not _LEAST_TURNS <= one["counts"] <= len(called) // _LEAST_TURN:
+            continue
+        at = pc.cast(pc.indices_nonzero(pc.equal(ids, one["values"])), "int64")
+        apart = pc.pairwise_diff(at).slice(1)
+        if pc.max(apart).as_py() <= _UNEVEN * pc.approximate_median(apart).as_py():
+            regular.append((at[0].as_py(), at[-1].as_py(), len(at)))
+    regular.sort(key=lambda one: (one[0] - one[1], one[2]))
+    for first, end, turns in regular:
+        part = called.slice(first, end - first)
+        often = pc.value_counts(part["name_id"]).to_pylist()
+        steady = pa.array([one["values"] for one in often if one["counts"] % (turns - 1) == 0], ids.type)
+        kept = part.filter(pc.is_in(part["name_id"], value_set=steady))
+        if max(_LONG * len(called), _LEAST_STEADY * len(part)) <= len(kept) < len(part):
+            # The last turn, and what comes right after it.
+            rest = called.slice(end, 2 * len(part) // (turns - 1))
+            goes_on = pc.or_(pc.is_in(rest["name_id"], value_set=steady), pc.equal(rest["name"], _STACK))
+            return pa.concat_tables([kept, rest.filter(goes_on)]).combine_chunks()
+    return None
+
+
+def _rows(
+    trace: Trace, called: pa.Table, found: list[_Stretch], turns: _Turns, in_all: int
+) -> Iterator[Loop]:
+    """What is known about each stretch; the step calls so many operators in all."""
+    import pyarrow.compute as pc
+
     starts, durs = called["start_ns"], called["dur_ns"]
     ends = [(starts[first + rows - 1].as_py() + durs[first + rows - 1].as_py()) for first, _, rows in found]
     ranges = {
@@ -281,6 +331,10 @@ def _rows(trace: Trace, called: pa.Table, found: list[_Stretch], turns: _Turns) 
     asked = trace.rows(_LAUNCHED, thread=thread, since=since, until=until, **limits, **ranges)
     launched = {row.pop("number"): row for row in asked}
     inside = trace.arrow(_INSIDE, thread=thread, **ranges)
+    counts = pc.or_(
+        pc.greater(inside["depth"], 0), pc.is_in(inside["event"], called["event"].combine_chunks())
+    )
+    inside = inside.filter(counts)
     names = _names_of(trace, called, found)
     for number, (first, period, length) in enumerate(found):
         stretch, repetition = called.slice(first, length), called.slice(first, period)
@@ -295,11 +349,11 @@ def _rows(trace: Trace, called: pa.Table, found: list[_Stretch], turns: _Turns) 
             first_ops=", ".join(name or "" for name in of_first),
             layers=_layers(repetition),
             lookup=_lookup(repetition["name"].to_pylist()),
-            stacked=called["name"].slice(first + length, 1).to_pylist() == ["aten::stack"],
+            stacked=called["name"].slice(first + length, 1).to_pylist() == [_STACK],
             same_place=_agrees(stretch["node"], period) if trace.has("python_frames") else None,
             host_ns=host_ns,
             host_share=min(1.0, host_ns / max(1, until - since)),
-            op_share=length / len(called),
+            op_share=length / in_all,
             has_backward=turns.goes_back(ranges["starts"][number]),
             **launched.get(number, _NO_LAUNCHES),
             **_told(inside, number, period),

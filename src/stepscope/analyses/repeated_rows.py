@@ -70,9 +70,12 @@ class RepeatedRows:
     layers: Annotated[int, "How many matrix products come right after it, with only row by row work between."]
     spread_ns: Annotated[int, "Device time of the copies that repeat the rows, with their gradients."]
     layers_ns: Annotated[int, "Device time of the layers and of what is between them, with their gradients."]
+    turned_ns: Annotated[
+        int, "The part of it that copies gradients into another layout, which may be needed in any case."
+    ]
 
 
-_SUMMED = ("calls", "layers", "spread_ns", "layers_ns")
+_SUMMED = ("calls", "layers", "spread_ns", "layers_ns", "turned_ns")
 _NOTHING = "No layer computes rows that were repeated right before."
 
 
@@ -113,6 +116,7 @@ def _found(row: dict[str, Any]) -> RepeatedRows | None:
         layers=products,
         spread_ns=sum(op["ns"] + op["backward_ns"] for op in spread),
         layers_ns=sum(op["ns"] + op["backward_ns"] for op in taken),
+        turned_ns=sum(op["view_ns"] for op in taken),
     )
 
 
@@ -130,6 +134,8 @@ def _repeats(repeat: _Op, source: list[int], given: list[int]) -> bool:
     if not GATHERS.fullmatch(repeat["name"]):
         return times == int(times) or repeat["name"] == "aten::repeat_interleave"
     indices = _indices(dims_of(repeat["dims"])[1:])
+    if repeat["name"] == "aten::index" and not indices:
+        return True  # newer profiles leave out the shapes of a list of indices
     return any(math.prod(given) * size == math.prod(source) * indices for size in source[:-1])
 
 

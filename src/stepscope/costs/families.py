@@ -26,8 +26,8 @@ FAMILIES = (
     "communication",
     "other",
 )
-"""All families. Copy fills and changes layout, too; indexing gathers, scatters and sorts; softmax, losses,
-pooling and prefix sums are reductions."""
+"""All families. Copy fills and changes layout, too; indexing gathers, scatters and sorts, and so do
+products with sparse matrices; softmax, losses, pooling and prefix sums are reductions."""
 
 Patterns = tuple[tuple[str, "re.Pattern[str]"], ...]
 
@@ -53,7 +53,11 @@ _BY_NAME = _patterns(
         "nchwToNhwc", "nhwcToNchw", "AddPadding",
         "SubTensorOpWith", "roll_cuda", "memset", "memcpy", "tensor_?copy",
     ),
-    ("indexing", "reshape_and_cache", "concat_and_cache", "page_indices"),
+    (
+        "indexing",
+        "reshape_and_cache", "concat_and_cache", "page_indices", "cusparse::", "rocsparse", "csrmm", "csrmv",
+        "spmm", "sddmm", "coalesceValues",
+    ),
     ("elementwise", "elementwise_kernel_with_index", "transform_bias_rescale", "rotary", "rope_", "_rope"),
     (
         "attention",

@@ -65,6 +65,8 @@ def cost_of(name: str | None, args: str | None, kernel: str | None) -> Cost:
     family = COUNTED_OPS.get(name or "") or family_of(kernel, name)
     shapes = kind = None
     try:
+        if name in MATRIX_OPS and family_of(kernel) == "indexing":
+            return Cost("indexing", None, None, None, None, reason=_SPARSE)
         inputs = inputs_of(args, kernel or "")
         shapes = inputs.shapes or None
         kind = inputs.element_type()
@@ -81,6 +83,7 @@ def cost_of(name: str | None, args: str | None, kernel: str | None) -> Cost:
     return Cost(family, shapes, kind, None, None, reason=reason)
 
 
+_SPARSE = "a product with a sparse matrix: how much that stores is not in the profile"
 _WHOLE_NUMBERS = ("long int", "long", "int", "short", "short int", "signed char", "unsigned char", "bool")
 """What computes with these does no floating point operations."""
 

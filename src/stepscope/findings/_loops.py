@@ -270,7 +270,7 @@ class NamedLoop:
     @property
     def can_merge(self) -> bool:
         """Whether no repetition needs the result of another: so it is if each has an input of its own."""
-        return self.kind.can_merge or all(_has_input(row) for row in self.rows)
+        return self.kind.can_merge or all(_has_input(row) or _has_numbers(row) for row in self.rows)
 
     @property
     def has_backward(self) -> bool:
@@ -334,6 +334,15 @@ def in_backward_ops(step_ops: Iterable[StepOp]) -> int:
 def _has_input(row: Loop) -> bool:
     """Whether each repetition is given data of its own by the host."""
     return row.inputs >= row.repeats
+
+
+def _has_numbers(row: Loop) -> bool:
+    """Whether each repetition gets a few numbers of its own from the host, and all results are stacked.
+
+    What has layers may go on with a state; what only changes data, such as a picture, does not.
+    """
+    names = set(row.contains.split(", "))
+    return row.stacked and bool(names & _MAKES) and not names & (_PRODUCTS - _WRITTEN_ATTENTION | _READS)
 
 
 def _kind(row: Loop, passes: int) -> LoopKind | None:

@@ -12,9 +12,18 @@ if TYPE_CHECKING:
     from stepscope.analyses.cpu_pauses import CpuPause
     from stepscope.analyses.idle_gaps import IdleGap
     from stepscope.analyses.step_ops import StepOp
+    from stepscope.findings import Bounds
     from stepscope.findings.mean_step import MeanStep
 
-__all__ = ["Starvation", "around_computing", "computed_on_host", "partly_computed_on_host", "starvation_of"]
+__all__ = [
+    "Pauses",
+    "Starvation",
+    "around_computing",
+    "computed_on_host",
+    "partly_computed_on_host",
+    "pauses_of",
+    "starvation_of",
+]
 
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
@@ -22,6 +31,9 @@ _MUCH = 0.05
 _MOSTLY = 0.5
 """What computes on the CPU has this part of its time, or more, in long operators. On the GPU, many short ones
 would take as long to launch."""
+_PAUSE_NS = 1_000_000
+"""Between two operators Python takes microseconds."""
+_LEAST_OF_PAUSE = 0.8
 _NEVER_LAUNCHING_NS = 500_000
 """No operator takes so long to launch its work: who waits for it longer waits for arithmetic."""
 
@@ -87,6 +99,36 @@ class Starvation:
     def excess_python_ns(self) -> float:
         """Python beyond the time in operators: an eager program spends no more between them than in them."""
         return max(0.0, self.python_ns - self.dispatch_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Pauses of the launching thread in no operator, right after it waited for the GPU, in each step."""
+
+    call: str
+    """In which it waited."""
+    per_step: float
+    mean_ns: float
+    bounds: Bounds
+    """What they take of a mean step, at least and at most."""
+
+
+def pauses_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Pauses | None:
+    """The longest pauses that come again in each step, if they are no ordinary Python.
+
+    The longest one is left out of what they take at least: the process may have been interrupted.
+    """
+    found: list[Pauses] = []
+    for gap in idle_gaps:
+        python = gap.device == mean_step.device and gap.side == Side.HOST and gap.spent_in in _PYTHON
+        if not python or not gap.drained_by or gap.gaps < max(2, mean_step.steps - 1):
+            continue
+        usual_ns = (gap.idle_ns - gap.longest_ns) / (gap.gaps - 1)
+        if usual_ns >= _PAUSE_NS:
+            per_step = mean_step.per_step(gap.gaps)
+            bounds = (_LEAST_OF_PAUSE * usual_ns * per_step, mean_step.per_step(gap.idle_ns))
+            found.append(Pauses(gap.drained_by, per_step, gap.idle_ns / gap.gaps, bounds))
+    return max(found, key=lambda one: one.bounds, default=None)
 
 
 def starvation_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Starvation:

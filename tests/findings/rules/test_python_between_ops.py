@@ -202,3 +202,33 @@ def test_advice_follows_the_kind_of_function(names: tuple[str, ...], title: str,
     advice = assert_bounded(advised(functions=(function(*names, user_frame=names[0]),)), mean_step())
     assert advice.title == f"The GPU waits for {title}"
     assert fix in advice.fix
+
+
+@pytest.mark.parametrize(
+    "gaps, idle_ns, longest_ns, share",
+    [
+        (10, 30 * MS, 3 * MS, (0.8 * 3 * MS, 3 * MS)),
+        (20, 60 * MS, 22 * MS, (0.8 * 2 * 2 * MS, 6 * MS)),  # one was interrupted
+        (10, 9 * MS, MS, None),  # ordinary Python
+        (3, 30 * MS, 3 * MS, None),  # not in each step
+    ],
+)
+def test_pauses_that_come_again_are_told_without_stacks(
+    gaps: int, idle_ns: int, longest_ns: int, share: tuple[float, float] | None
+) -> None:
+    pause = gap("Python between ops", idle_ns, gaps, longest_ns) | {"drained_by": "cudaMemcpyAsync"}
+    step = mean_step()
+    tables = [drawn(kind) for kind in (Line, PythonFrame, HostFunction, LoaderStart)]
+    told = drawn(IdleGap, pause, gap("host op", 60 * MS))
+    advice = python_between_ops(step, facts(stacks=False), told, *tables)
+    if share is None:
+        assert advice is None
+        return
+    assert advice
+    assert_bounded(advice, step)
+    assert advice.evidence["pause_ns"] == idle_ns // gaps
+    assert "cudaMemcpyAsync" in advice.because
+    assert advice.saving.waited_ns[0] == pytest.approx(share[0])
+    assert advice.saving.waited_ns[1] >= share[1]
+    several = python_between_ops(step, facts(stacks=False, world_size=2), told, *tables)
+    assert several is None, "the host may wait for other ranks"

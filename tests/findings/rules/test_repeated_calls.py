@@ -343,3 +343,12 @@ def test_a_loop_over_classes() -> None:
     for other in (loop(dice, stacked=True), loop(dice.replace("aten::eq", "aten::sub"))):
         found = advised(other)
         assert found is None or "classes" not in found.title
+
+
+def test_pictures_that_are_changed_one_by_one_need_nothing_of_each_other() -> None:
+    pictures = "aten::add, aten::bmm, aten::grid_sampler, aten::lift_fresh, aten::mul"
+    advice = assert_bounded(advised(loop(pictures, stacked=True)), STEP)
+    assert advice.saving.device_ns[0] > 0 or advice.saving.waited_ns[0] > 0
+    assert "Whether a call needs" not in advice.because
+    unknown = assert_bounded(advised(loop(pictures, stacked=False, **CALL)), STEP)
+    assert "Whether a call needs" in unknown.because

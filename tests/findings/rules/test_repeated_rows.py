@@ -21,6 +21,7 @@ EDGES = {
     "layers": 2,
     "spread_ns": MS,
     "layers_ns": 4 * MS,
+    "turned_ns": 0,
 }
 
 
@@ -56,3 +57,8 @@ def test_the_fix_is_for_what_repeats(repeated_by: str, line: str) -> None:
 
 def test_a_short_layer_is_nothing() -> None:
     assert found(layers_ns=MS // 10) is None
+
+
+def test_gradients_may_still_be_copied() -> None:
+    advice = assert_bounded(found(turned_ns=MS), busy_pace())
+    assert advice.saving.device_ns == pytest.approx((2.85 * MS, 3.8 * MS))

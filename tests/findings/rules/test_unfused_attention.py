@@ -124,6 +124,16 @@ def test_torchs_own_attention_is_told_what_kept_it() -> None:
     assert "sdpa_kernel" in advice.fix
 
 
+def test_compiled_code_that_took_attention_apart() -> None:
+    step = busy_pace()
+    fused = {"name": "triton_red_fused__safe_softmax_add_where_4", "device_ns": 50 * MS, "per_step": 4.0}
+    math = drawn(Attention, {**BY_HAND, "backend": "math", "precision": "fp32"})
+    advice = assert_bounded(unfused_attention(step, math, drawn(StepOp, fused)), step)
+    assert "torch.compile took torch's attention apart" in advice.because
+    assert "not torch.compile(plain), and compare" in advice.fix
+    assert "bfloat16" not in advice.fix
+
+
 @pytest.mark.parametrize(
     "mask,typed",
     [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stepscope import units
 from stepscope.analyses.host_functions import HostFunction
 from stepscope.analyses.idle_gaps import IdleGap
@@ -11,8 +13,8 @@ from stepscope.analyses.python_frames import PythonFrame
 from stepscope.findings import Advice, Bounds, Category, Location, NotKnown, Saving, rule
 from stepscope.findings._fewer_calls import run_ahead
 from stepscope.findings._host_work import HostWork, host_works, saving_of
-from stepscope.findings._phrases import if_idle
-from stepscope.findings._starvation import Starvation, starvation_of
+from stepscope.findings._phrases import if_idle, often
+from stepscope.findings._starvation import Pauses, Starvation, pauses_of, starvation_of
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.facts import Facts
 from stepscope.findings.fixes import Change, fix_of, line
@@ -69,6 +71,9 @@ def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     - at least: with stacks, which slow Python down, what exceeds the time in operators. Without stacks, what
       exceeds `ordinary_share` of it, without the longest single pause.
     - with stacks, no more than the own time of functions outside of torch that take 1 % of the step or more.
+
+    Gain of pauses of a millisecond and more that come again in each step, right after the host waited for the
+    GPU: all of them at most, as the GPU waits for them; four fifths of the usual one at least.
     """
     starved = starvation_of(mean_step, idle_gaps)
     works = _works(host_functions, mean_step)
@@ -89,7 +94,9 @@ def python_between_ops(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
         bounds = max(0.0, low), max(0.0, low, most)
     known = mean_step.device is not None and facts.host_ops
     if not known or mean_step.share(bounds[0]) < least_share:
-        return named
+        alone = known and not facts.stacks and (facts.world_size or 1) == 1
+        pauses = pauses_of(mean_step, idle_gaps) if alone else None
+        return _paused(mean_step, starved, pauses, least_share) if pauses else named
     if not facts.stacks and (facts.world_size or 1) > 1:
         raise NotKnown(
             "the GPU waits while nothing is recorded on the host: it runs Python, or waits for other ranks",
@@ -160,6 +167,27 @@ def _advice(
         },
         claims=frozenset({Claim(Time.STARVED, Part.PYTHON)}),
         locations=places,
+    )
+
+
+def _paused(mean_step: MeanStep, starved: Starvation, pauses: Pauses, least_share: float) -> Advice | None:
+    """Advice about pauses whose functions are not known."""
+    saving = run_ahead(mean_step, Saving(waited_ns=pauses.bounds), pauses.bounds[1])
+    if mean_step.gain(saving).low_share < least_share:
+        return None
+    told = _advice(mean_step, starved, pauses.bounds, (), stacks=False)
+    return replace(
+        told,
+        title="The GPU waits for Python after results are read",
+        because=f"Right after the host waited for the GPU ({pauses.call}, {often(pauses.per_step, 'time')}), "
+        f"it is in no operator for {units.duration(pauses.mean_ns)}, and the GPU waits: for metrics, logs, "
+        "decoded text or files, for instance. Record with with_stack=True to see which functions it is.",
+        saving=saving,
+        evidence={
+            **told.evidence,
+            "pauses_per_step": pauses.per_step,
+            "pause_ns": round(pauses.mean_ns),
+        },
     )
 
 

@@ -30,7 +30,8 @@ def repeated_rows(
 
     - at most: of the layers and their gradients all but one part in as many as a row is repeated; and of the
       copies that repeat the rows as much as the result is narrower.
-    - at least: the same, but copies take as much longer as the result is wider.
+    - at least: the same, but copies take as much longer as the result is wider, and gradients are still
+      copied into another layout.
     """
     rows = list(repeated_rows)
     least, most = (sum(ends) for ends in zip((0.0, 0.0), *map(_saved_ns, rows), strict=True))
@@ -66,9 +67,9 @@ def repeated_rows(
 
 def _saved_ns(row: RepeatedRows) -> Bounds:
     """Each row goes through the layers once; to repeat what they give takes as long as it is wide."""
-    saved = row.layers_ns * (1 - 1 / row.times)
+    least, most = ((row.layers_ns - stays) * (1 - 1 / row.times) for stays in (row.turned_ns, 0))
     wider = row.out_width / row.width
-    return saved - row.spread_ns * max(0.0, wider - 1), saved + row.spread_ns * max(0.0, 1 - wider)
+    return least - row.spread_ns * max(0.0, wider - 1), most + row.spread_ns * max(0.0, 1 - wider)
 
 
 def _fix_line(repeated_by: str) -> str:

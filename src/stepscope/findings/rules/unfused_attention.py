@@ -24,7 +24,7 @@ _FAST_PATH = "aten::_native_multi_head_attention"
 """Torch's fast path of nn.MultiheadAttention: it is fused only if the weights are not returned."""
 _TORCH_S = ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math", _FAST_PATH)
 # What hand-written attention calls, forward and backward.
-_SOFTMAX = late_pattern(r"aten::_softmax(_backward_data)?")
+_SOFTMAX = late_pattern(r"aten::_softmax(_backward_data)?|triton_.*_safe_softmax\w*")
 _WEIGHTS = late_pattern(r"aten::(_softmax|exp_?|exp2)")
 """A softmax may be written as an exponential and a sum."""
 # Only a mask that is known to be causal may be replaced: for other models is_causal=True is another function.
@@ -42,6 +42,11 @@ _CALLED = late_pattern(
 """What hand-written attention calls, as far as the names tell."""
 _VIEW = late_pattern(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = late_pattern(r"aten::(badd)?bmm")
+_TAKEN_APART = late_pattern(r"triton_.*_safe_softmax")
+_COMPILED = (
+    "model = plain    # not torch.compile(plain), and compare: it may have taken fused attention apart",
+    "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):    # around the model: it warns why it cannot be used",
+)
 _PASSES = 4
 """How often the scores go through memory at least: written and read again, once before and once after the
 softmax. Masks, scales and dropout add to that."""
@@ -180,13 +185,22 @@ def _why(main: Attention, around: Iterable[StepOp]) -> str:
         return ""
     if any(op.name == _FAST_PATH for op in around):
         return "nn.MultiheadAttention does so if it returns the weights (need_weights=True, the default)."
+    if _taken_apart(around):
+        return "torch.compile took torch's attention apart: in bf16, too, this backend computes in fp32."
     if main.precision in _WIDE:
         return f"Flash attention and cuDNN need 16 bits, and this is {main.precision}."
     return "A mask, the head size or a setting (sdpa_kernel) rules out torch's fused kernels."
 
 
+def _taken_apart(around: Iterable[StepOp]) -> bool:
+    """Whether torch's own attention is in code that its compiler wrote."""
+    return any(_TAKEN_APART.match(op.name or "") for op in around)
+
+
 def _fix(main: Attention, around: Iterable[StepOp]) -> Fix:
     lines: list[FixLine | str] = []
+    if _taken_apart(around):
+        return fix_of(*_COMPILED)
     if any(op.name == _FAST_PATH for op in around):
         lines.append("y, _ = attention(x, x, x, need_weights=False)    # if the weights are not used")
     elif main.backend == "math":

@@ -34,6 +34,8 @@ would take as long to launch."""
 _PAUSE_NS = 1_000_000
 """Between two operators Python takes microseconds."""
 _LEAST_OF_PAUSE = 0.8
+_FEW_OPS = 0.25
+"""Time in operators beside a pause; with more of it, Python is what calls them."""
 _NEVER_LAUNCHING_NS = 500_000
 """No operator takes so long to launch its work: who waits for it longer waits for arithmetic."""
 
@@ -118,10 +120,13 @@ def pauses_of(mean_step: MeanStep, idle_gaps: Iterable[IdleGap]) -> Pauses | Non
 
     The longest one is left out of what they take at least: the process may have been interrupted.
     """
+    rows = [gap for gap in idle_gaps if gap.device == mean_step.device and gap.side == Side.HOST]
     found: list[Pauses] = []
-    for gap in idle_gaps:
-        python = gap.device == mean_step.device and gap.side == Side.HOST and gap.spent_in in _PYTHON
-        if not python or not gap.drained_by or gap.gaps < max(2, mean_step.steps - 1):
+    for gap in rows:
+        if gap.spent_in not in _PYTHON or not gap.drained_by or gap.gaps < max(2, mean_step.steps - 1):
+            continue
+        beside = (row for row in rows if row.drained_by == gap.drained_by and row.spent_in in _DISPATCH)
+        if sum(row.idle_ns for row in beside) > _FEW_OPS * gap.idle_ns:
             continue
         usual_ns = (gap.idle_ns - gap.longest_ns) / (gap.gaps - 1)
         if usual_ns >= _PAUSE_NS:

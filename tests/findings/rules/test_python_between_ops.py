@@ -230,5 +230,8 @@ def test_pauses_that_come_again_are_told_without_stacks(
     assert "cudaMemcpyAsync" in advice.because
     assert advice.saving.waited_ns[0] == pytest.approx(share[0])
     assert advice.saving.waited_ns[1] >= share[1]
+    calling = gap("host op", idle_ns) | {"drained_by": "cudaMemcpyAsync"}
+    told = drawn(IdleGap, pause, calling, gap("host op", 60 * MS))
+    assert python_between_ops(step, facts(stacks=False), told, *tables) is None, "Python that calls operators"
     several = python_between_ops(step, facts(stacks=False, world_size=2), told, *tables)
     assert several is None, "the host may wait for other ranks"

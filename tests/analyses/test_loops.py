@@ -239,6 +239,12 @@ def test_branches_do_not_hide_a_loop(tmp_path: Path) -> None:
     assert row.op_share == pytest.approx(200 / (200 + 14 + 20 + 1))
 
 
+def test_no_loop_with_branches_goes_on_after_an_update(tmp_path: Path) -> None:
+    drawing = branching(*PICTURE).annotation("Optimizer.step#AdamW.step", 1_018.2, 1.6)
+    rows = analysed("loops", opened(drawing.op("aten::_fused_adamw_", 1_018.4, 1), tmp_path))
+    assert all(row.repeats < 20 for row in rows)
+
+
 def test_a_loop_whose_turns_mostly_differ_is_none(tmp_path: Path) -> None:
     drawing, at = Drawing(), 10
     for turn in range(40):

@@ -74,7 +74,11 @@ class Loop:
     user_frame: Annotated[str | None, "Function of the user's code that calls them; needs with_stack=True."]
     module: Annotated[str | None, "The first nn.Module that calls one of them; needs with_stack=True."]
     repeats: Annotated[int, "How often they are called."]
-    ops: Annotated[int, "How many operators a repetition calls; those inside them do not count."]
+    ops: Annotated[
+        int,
+        "How many operators each repetition calls; those inside them, or called by some of them only, do not "
+        "count.",
+    ]
     first_ops: Annotated[str, "The first of them."]
     contains: Annotated[str, "All operators of a repetition, also those inside others, by name."]
     layers: Annotated[
@@ -206,23 +210,24 @@ def loops(trace: Trace) -> Table[Loop]:
 
     One step is looked at, the forward pass and what surrounds it. With Python frames, repetitions that come
     from the same place are a loop; where each is another `nn.Module`, they are layers. No repetition lies on
-    both sides of an optimizer's update: what comes after it needs the new weights.
+    both sides of an optimizer's update: what comes after it needs the new weights. Where such stretches are
+    less than half of the operators, a loop with branches is looked for: operators of some turns are left out.
     """
     if not trace.has("ops"):
         return Table.of(Loop, [], ["No operators in the profile."])
     called = trace.arrow(_CALLED, most=_MOST_OPS).combine_chunks()
     found = _found(called)
+    steady = _without_branches(called) if sum(one[2] for one in found) < _MOSTLY * len(called) else None
     rows: list[Loop] = []
-    if found:
+    if found or steady:
         turns = _Turns.of(trace, called["step"][0].as_py())
         found = _between_updates(called, turns) if len(turns.updates) > 1 else found
         found += _inside(called, found)[: _MOST_IN_ALL - len(found)]
-        rows = list(_rows(trace, called, found, turns, len(called))) if found else []
-    # A branch in a loop breaks it into pieces, or hides it.
-    if sum(row.op_share for row in rows) < _MOSTLY and (steady := _without_branches(called)):
-        turns = _Turns.of(trace, called["step"][0].as_py())
-        found = [one for one in _found(steady) if one[2] >= _LEAST_STEADY * len(steady)]
-        rows += _rows(trace, steady, found, turns, len(called)) if found else []
+        rows += _rows(trace, called, found, turns, len(called)) if found else []
+        # A branch in a loop breaks it into pieces, or hides it.
+        if steady and not turns.update(steady["start_ns"][0].as_py(), steady["start_ns"][-1].as_py()):
+            found = [one for one in _found(steady) if one[2] >= _LEAST_STEADY * len(steady)]
+            rows += _rows(trace, steady, found, turns, len(called)) if found else []
     rows.sort(key=lambda row: (-row.launches, -row.host_ns))
     nothing = [] if rows else ["No operators come again and again in the same order."]
     return Table.of(Loop, rows, nothing + how_steps_were_found(trace))
@@ -244,6 +249,10 @@ class _Turns:
             [(row["start_ns"], row["last_ns"]) for row in rows if row["phase"] == "backward"],
             [row["start_ns"] for row in rows if row["phase"] == "optimizer"],
         )
+
+    def update(self, since: int, until: int) -> bool:
+        """Whether weights are updated in this time."""
+        return any(since < at < until for at in self.updates)
 
     def goes_back(self, since: int) -> bool:
         """Whether a backward pass begins after that, before weights are updated."""

@@ -7,6 +7,7 @@ from tests.findings.drawn import MS, assert_bounded, busy_pace, drawn
 
 from stepscope.analyses.before_training import BeforeTraining
 from stepscope.analyses.copies import Copy
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice
 from stepscope.findings.rules.frozen_networks import frozen_networks
 
@@ -22,9 +23,14 @@ ENCODER = {
 }
 
 
-def found(copied: int = 0, **changed: Any) -> Advice | None:
+def found(copied: int = 0, ops: tuple[dict[str, Any], ...] = (), **changed: Any) -> Advice | None:
     copies = ({"direction": "HtoD", "calls": copied},) if copied else ()
-    return frozen_networks(BUSY, drawn(BeforeTraining, ENCODER | changed), drawn(Copy, *copies))
+    tables = drawn(BeforeTraining, ENCODER | changed), drawn(Copy, *copies), drawn(StepOp, *ops)
+    return frozen_networks(BUSY, *tables)
+
+
+def called(*names: str, calls: int, phase: str = "other") -> tuple[dict[str, Any], ...]:
+    return tuple({"name": f"aten::{name}", "phase": phase, "calls": calls} for name in names)
 
 
 def test_its_time_goes_at_most_and_nothing_is_sure() -> None:
@@ -46,3 +52,17 @@ def test_it_is_silent_for_small_networks_other_work_and_single_steps() -> None:
     assert found(host_ns=MS, device_ns=MS) is None
     assert found(products=0) is None
     assert found(steps=3) is None
+
+
+@pytest.mark.parametrize(
+    "ops, average",
+    [
+        (called("_foreach_lerp_", calls=10), True),
+        (called("mul_", "add_", calls=500), True),
+        (called("lerp_", calls=10), False),  # of a loss
+        (called("_foreach_lerp_", calls=10, phase="optimizer"), False),
+        (called("add_", calls=500), False),
+    ],
+)
+def test_an_average_of_the_weights_does_learn(ops: tuple[dict[str, Any], ...], average: bool) -> None:
+    assert (found(ops=ops) is None) is average

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from stepscope import units
 from stepscope.analyses.before_training import BeforeTraining
 from stepscope.analyses.copies import Copy
+from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, locations_of, rule
 from stepscope.findings._dropped import saved_by_dropping_stretches
 from stepscope.findings._phrases import often
@@ -23,11 +26,18 @@ _FIX = fix_of(
 )
 
 
+_LISTS = ({"aten::_foreach_lerp_"}, {"aten::_foreach_mul_", "aten::_foreach_add_"})
+_ONE_BY_ONE = ({"aten::lerp_"}, {"aten::mul_", "aten::add_"})
+_MANY = 8
+"""Fewer tensors are no weights of a network: an average of losses has one."""
+
+
 @rule(category=Category.HOST)
 def frozen_networks(
     mean_step: MeanStep,
     before_training: Table[BeforeTraining],
     copies: Table[Copy],
+    step_ops: Table[StepOp],
     *,
     least_share: float = 0.10,
 ) -> Advice | None:
@@ -37,7 +47,11 @@ def frozen_networks(
 
     - at most: all of its time on the GPU, and 1.3 times its part of the step on the host.
     - at least: nothing, because a profile does not tell whether its inputs come again.
+
+    Where a step averages weights, the network may be that average, as a teacher or a critic's target is.
     """
+    if _averages(mean_step, step_ops):
+        return None
     rows = [row for row in before_training if row.steps >= mean_step.steps - 1 and row.products]
     host_ns = mean_step.per_step(sum(row.host_ns for row in rows))
     device_ns = mean_step.per_step(sum(row.device_ns for row in rows))
@@ -70,3 +84,13 @@ def frozen_networks(
             for row in rows
         ),
     )
+
+
+def _averages(mean_step: MeanStep, step_ops: Table[StepOp]) -> bool:
+    """Whether a step changes many tensors, or a list of them, outside of the optimizer as averages are."""
+    own = [row for row in step_ops if row.within is None and row.phase in ("forward", "other")]
+    calls = Counter[str | None]()
+    for row in own:
+        calls[row.name] += row.calls
+    often = {name for name, number in calls.items() if mean_step.per_step(number) >= _MANY}
+    return any(some <= calls.keys() for some in _LISTS) or any(some <= often for some in _ONE_BY_ONE)

@@ -144,6 +144,10 @@ from benchmarks.faults import (
     twentysecond_serving,
     twentysecond_structured,
     twentysecond_training,
+    twentythird_healthy,
+    twentythird_serving,
+    twentythird_structured,
+    twentythird_training,
     unseen,
     unseen_healthy,
     unseen_inputs,
@@ -333,6 +337,13 @@ TWENTYSECOND = (
     twentysecond_healthy,
 )
 """From code bases, issues and forums of the last two years; by somebody else again."""
+TWENTYTHIRD = (
+    twentythird_training,
+    twentythird_serving,
+    twentythird_structured,
+    twentythird_healthy,
+)
+"""What is seen every week in reviews and on forums; by somebody else again."""
 
 __all__ = [
     "EIGHTEENTH",
@@ -359,6 +370,7 @@ __all__ = [
     "TWENTIETH",
     "TWENTYFIRST",
     "TWENTYSECOND",
+    "TWENTYTHIRD",
     "UNSEEN",
     "Program",
     "Step",

@@ -96,6 +96,7 @@ GAINS = (
     "twentyfirst_policy_lookup",
     "twentysecond_quake_archive",
     "twentysecond_vinyl_recommender",
+    "twentythird_junction_forecaster",
 )
 """Programs whose fix replaces a whole loop or stretch of work, or one kind of operator everywhere."""
 NEAR = 0.2

@@ -26,6 +26,7 @@ __all__ = [
     "keeps_capturing",
     "ordinary_step_ns",
     "recompiled",
+    "takes_attention_apart",
 ]
 
 # How torch marks a run of compiled code, the graphs that inductor made for it, autograd's names for forward
@@ -42,6 +43,7 @@ _COMPILER = late_pattern(
 _GENERATED = late_pattern(
     r"triton_|aten::(mm|addmm|bmm|baddbmm|_int_mm|_scaled_mm|convolution|_scaled_dot_product|sort|topk|cumsum)"
 )
+_OF_TORCHS_ATTENTION = late_pattern(r"triton_.*_safe_softmax")
 RECURRING_STEPS = 3
 """With fewer steps it is not known whether something recurs."""
 
@@ -175,3 +177,8 @@ def recompiled(compilations: Table[Compilation]) -> frozenset[str]:
         for row in compilations
         if row.kind == "recompilation" and row.step is not None and row.region
     )
+
+
+def takes_attention_apart(step_ops: Iterable[StepOp]) -> bool:
+    """Whether torch's own attention is in code that its compiler wrote, as products and a softmax."""
+    return any(_OF_TORCHS_ATTENTION.match(op.name or "") for op in step_ops)

@@ -39,6 +39,16 @@ def test_it_fires_with_the_ratio_of_the_peaks() -> None:
     assert advice.locations[0].note == "5.00 ms of GPU time a step"
 
 
+def test_products_of_attention_that_the_compiler_took_apart_are_left_out() -> None:
+    step = busy_pace()
+    apart = {"name": "triton_red_fused__safe_softmax_add_where_4", "device_ns": 40 * MS}
+    bmm, mm = ({"name": f"aten::{name}", "device_ns": ns * MS} for name, ns in (("bmm", 64), ("mm", 3)))
+    products = drawn(Precision, FP32)
+    attention = drawn(StepOp, apart, bmm, mm)
+    assert full_precision_matmuls(step, facts(), products, NOTHING_ELSE, attention) is None
+    assert full_precision_matmuls(step, facts(), products, NOTHING_ELSE, drawn(StepOp, bmm, mm))
+
+
 def test_what_moves_results_moves_half_the_bytes_at_most() -> None:
     step = busy_pace()
     others = drawn(

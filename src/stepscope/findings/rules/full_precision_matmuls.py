@@ -11,6 +11,8 @@ from stepscope.analyses.precision import Precision
 from stepscope.analyses.product_casts import WEIGHTED
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, NotKnown, rule
+from stepscope.findings._compiling import takes_attention_apart
+from stepscope.findings._op_costs import cost_of
 from stepscope.findings._products import (
     NARROW,
     Products,
@@ -59,6 +61,7 @@ def full_precision_matmuls(  # noqa: PLR0913  # one parameter for each table
     - at least: each gets faster by the square root of that. TF32 gains this much with sizes that come near
       its peak, and bf16 with sizes that do not. No kernel gets shorter than 6 µs.
 
+    Products of attention that torch's compiler took apart are left out: that computes in fp32 by itself.
     Attention in fp32 counts, unless products are in TF32: then the rule about TF32 reports it. What runs in
     fp64 is reported by the rule about float64.
     """
@@ -68,6 +71,7 @@ def full_precision_matmuls(  # noqa: PLR0913  # one parameter for each table
     narrow = products_in(precision, NARROW, mean_step)
     # If nothing runs in 16 bits, what is left in fp32 beside TF32 is a setting that was forgotten.
     counted = full.ns if narrow.ns else full.ns + tf32.ns
+    counted -= _of_attention_ns(step_ops, mean_step)
     if not full.ns or not mean_step.busy_ns or counted < least_share * mean_step.busy_ns:
         return None
     device = facts.device(mean_step.device)
@@ -98,6 +102,12 @@ def full_precision_matmuls(  # noqa: PLR0913  # one parameter for each table
         claims=claims_of(full.families),
         locations=heaviest(step_ops, mean_step),
     )
+
+
+def _of_attention_ns(step_ops: Table[StepOp], mean_step: MeanStep) -> float:
+    """The time of products of attention that the compiler took apart."""
+    products = [op for op in step_ops if op.name in ("aten::bmm", "aten::baddbmm")]
+    return cost_of(products, mean_step).device_ns if takes_attention_apart(step_ops) else 0.0
 
 
 def _moved_ns(kernel_families: Iterable[KernelFamily], mean_step: MeanStep) -> float:

@@ -8,6 +8,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
+from stepscope.findings._compiling import takes_attention_apart
 from stepscope.findings._fewer_calls import called_as, host_part, with_their_calls
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
@@ -42,7 +43,6 @@ _CALLED = late_pattern(
 """What hand-written attention calls, as far as the names tell."""
 _VIEW = late_pattern(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = late_pattern(r"aten::(badd)?bmm")
-_TAKEN_APART = late_pattern(r"triton_.*_safe_softmax")
 _COMPILED = (
     "model = plain    # not torch.compile(plain), and compare: it may have taken fused attention apart",
     "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):    # around the model: it warns why it cannot be used",
@@ -185,21 +185,16 @@ def _why(main: Attention, around: Iterable[StepOp]) -> str:
         return ""
     if any(op.name == _FAST_PATH for op in around):
         return "nn.MultiheadAttention does so if it returns the weights (need_weights=True, the default)."
-    if _taken_apart(around):
+    if takes_attention_apart(around):
         return "torch.compile took torch's attention apart: in bf16, too, this backend computes in fp32."
     if main.precision in _WIDE:
         return f"Flash attention and cuDNN need 16 bits, and this is {main.precision}."
     return "A mask, the head size or a setting (sdpa_kernel) rules out torch's fused kernels."
 
 
-def _taken_apart(around: Iterable[StepOp]) -> bool:
-    """Whether torch's own attention is in code that its compiler wrote."""
-    return any(_TAKEN_APART.match(op.name or "") for op in around)
-
-
 def _fix(main: Attention, around: Iterable[StepOp]) -> Fix:
     lines: list[FixLine | str] = []
-    if _taken_apart(around):
+    if takes_attention_apart(around):
         return fix_of(*_COMPILED)
     if any(op.name == _FAST_PATH for op in around):
         lines.append("y, _ = attention(x, x, x, need_weights=False)    # if the weights are not used")

@@ -73,6 +73,7 @@ def test_a_norm_comes_before_the_layer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "drawing, why",
     [
+        (Pairs().run("index", NODES, [[1000]]).run("linear", EDGES, work=9), "no weight was recorded"),
         (gathered(shapes=False), "without shapes nothing tells how many rows there are"),
         (Pairs().run("index", [5000, 64], [[1000]]).run("linear", EDGES, WEIGHT, work=9), "fewer rows"),
         (Pairs().run("index", NODES, [[900]]).run("linear", EDGES, WEIGHT, work=9), "as many as no index"),

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from stepscope.analyses._in_steps import MIDDLE_STEP
+from typing import Any, TypeGuard
 
-__all__ = ["READS", "around"]
+from stepscope.analyses._in_steps import MIDDLE_STEP
+from stepscope.costs.tensor_shapes import dims_of
+from stepscope.patterns import late_pattern
+
+__all__ = ["READS", "VIEWS", "Op", "around", "is_shape", "sources_of"]
+
+Op = dict[str, Any]
+"""An operator: its name, its place after the chosen one, its shapes, its times and those of its gradient."""
 
 READS: dict[str, tuple[str, ...]] = {
     "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
@@ -12,6 +19,12 @@ READS: dict[str, tuple[str, ...]] = {
     "call_sites": ("event", "user_frame"),
     "call_tree": ("node", "name"),
 }  # fmt: skip
+
+VIEWS = late_pattern(
+    r"aten::(view|_unsafe_view|reshape|_reshape_alias|flatten|unflatten|unsqueeze|squeeze|contiguous|clone|to|"
+    r"_to_copy|float|type_as|detach|alias|view_as)"
+)
+"""Views, copies and casts: what goes through them is still the same rows."""
 
 # Autograd numbers its nodes, and writes an operator with the number that comes next: the nodes that it adds
 # have the numbers up to that of the operator after it. A node runs in the backward pass under its number.
@@ -59,3 +72,15 @@ def around(chosen: str, before: int, after: int) -> str:
     `chosen` is SQL of `event`, `thread`, `place` and `step` of `called`, which has the outermost operators.
     """
     return _SQL.format(middle_step=MIDDLE_STEP, chosen=chosen, before=before, after=after)
+
+
+def is_shape(dims: Any) -> TypeGuard[list[int]]:
+    """Whether a recorded input is a tensor with elements: its sizes."""
+    return isinstance(dims, list) and bool(dims) and all(isinstance(size, int) and size > 0 for size in dims)
+
+
+def sources_of(op: Op) -> list[list[int]]:
+    """Shapes of what an operator is given: of several in a list, all of them."""
+    first: Any = next(iter(dims_of(op["dims"])), None)
+    several = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
+    return [shape for shape in several if is_shape(shape)]

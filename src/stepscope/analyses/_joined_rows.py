@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from stepscope.analyses._around import VIEWS, Op, is_shape, sources_of
 from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
 
@@ -15,11 +16,8 @@ __all__ = [
     "LEAST_TIMES",
     "PRODUCTS",
     "REPEATS",
-    "VIEWS",
     "JoinedRows",
-    "is_shape",
     "joined_rows",
-    "sources_of",
 ]
 
 JOINS = r"aten::(cat|concat|concatenate)"
@@ -39,21 +37,13 @@ _FOLLOWING = 4
 _PRODUCT, GATHERS = late_pattern(PRODUCTS), late_pattern(rf"aten::({_INDEXED}|embedding)")
 _REPEATING, _COPYING = late_pattern(REPEATS), late_pattern(rf"aten::({_COPIED})")
 _TURNS = late_pattern(r"aten::(transpose|permute|swapaxes|swapdims|movedim|mT)")
-VIEWS = late_pattern(
-    r"aten::(view|_unsafe_view|reshape|_reshape_alias|flatten|unflatten|unsqueeze|squeeze|contiguous|clone|to|"
-    r"_to_copy|float|type_as|detach|alias|view_as)"
-)
-"""Views, copies and casts: what goes through them is still the same rows."""
 _COPIES = late_pattern(r"aten::(reshape|flatten|contiguous|clone|to|_to_copy|float|type_as)")
-
-_Op = dict[str, Any]
-"""An operator: its name, its place after the join, its shapes, and its times with those of its gradient."""
 
 
 class _Repeat(NamedTuple):
     """An operator that repeats rows; without shapes width and times are not known."""
 
-    op: _Op
+    op: Op
     width: int = 0
     times: float = 0.0
 
@@ -76,16 +66,16 @@ class JoinedRows(NamedTuple):
     times: float | None
     repeated_share: float | None
     gathered: bool
-    spread: list[_Op]
+    spread: list[Op]
     """The operators that repeat rows and copy what they give."""
-    joins: list[_Op]
+    joins: list[Op]
     """The join, and copies and casts of what it gives."""
-    product: _Op
+    product: Op
     stays_ns: tuple[float, float]
     """What stays of all their time once the layer is applied to the items, at least and at most."""
 
 
-def joined_rows(ops: list[_Op]) -> JoinedRows | None:
+def joined_rows(ops: list[Op]) -> JoinedRows | None:
     """What is joined, if it is repeated rows and goes through a linear layer, from the operators around."""
     before = [op for op in reversed(ops) if op["place"] < 0]
     (join,) = (op for op in ops if op["place"] == 0)
@@ -100,7 +90,7 @@ def joined_rows(ops: list[_Op]) -> JoinedRows | None:
     return _by_time(before, joins, product, after[len(passes) + 1 :])
 
 
-def _by_shape(before: list[_Op], joins: list[_Op], product: _Op) -> JoinedRows | None:
+def _by_shape(before: list[Op], joins: list[Op], product: Op) -> JoinedRows | None:
     shapes = _shapes_of(joins[0], product)
     repeats = _larger_parts(before, shapes.parts) if shapes else []
     if shapes is None or len(repeats) < 2:
@@ -125,7 +115,7 @@ def _by_shape(before: list[_Op], joins: list[_Op], product: _Op) -> JoinedRows |
     )
 
 
-def _shapes_of(join: _Op, product: _Op) -> _Shapes | None:
+def _shapes_of(join: Op, product: Op) -> _Shapes | None:
     """The parts of a join, if they are put side by side in the rows that a layer multiplies."""
     given = dims_of(product["dims"])[1 if product["name"] == "aten::addmm" else 0 :][:2]
     parts = next(iter(dims_of(join["dims"])), None)
@@ -142,25 +132,14 @@ def _shapes_of(join: _Op, product: _Op) -> _Shapes | None:
     return _Shapes(parts, width, weight[1] if len(weight) == 2 else 1)
 
 
-def is_shape(dims: Any) -> bool:
-    return isinstance(dims, list) and bool(dims) and all(isinstance(size, int) and size > 0 for size in dims)
-
-
-def sources_of(op: _Op) -> list[list[int]]:
-    """Shapes of what an operator is given: of several in a list, all of them."""
-    first: Any = next(iter(dims_of(op["dims"])), None)
-    several = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
-    return [shape for shape in several if is_shape(shape)]
-
-
-def _larger_parts(before: list[_Op], parts: list[list[int]]) -> list[_Repeat]:
+def _larger_parts(before: list[Op], parts: list[list[int]]) -> list[_Repeat]:
     """For each part that has several times the rows of its source the operator that repeats them.
 
     One that turns a repeated part around, such as a transpose right after it, gives another.
     """
     left, found = list(parts), list[_Repeat]()
 
-    def take(op: _Op, source: list[int], of: _Op) -> None:
+    def take(op: Op, source: list[int], of: Op) -> None:
         for part in left:
             times = math.prod(part) / math.prod(source)
             if (
@@ -182,7 +161,7 @@ def _larger_parts(before: list[_Op], parts: list[list[int]]) -> list[_Repeat]:
     return found
 
 
-def _spread(before: list[_Op], repeats: list[_Repeat]) -> list[_Op]:
+def _spread(before: list[Op], repeats: list[_Repeat]) -> list[Op]:
     """The operators that repeat rows, and all that copy something after the first of them."""
     places = {one.op["place"] for one in repeats}
     copies = (op for op in before if op["place"] > min(places) and _COPIES.fullmatch(op["name"]))
@@ -190,7 +169,7 @@ def _spread(before: list[_Op], repeats: list[_Repeat]) -> list[_Op]:
 
 
 def _stays_by_shape(
-    shapes: _Shapes, repeats: list[_Repeat], layer: tuple[_Op, _Op], gathers: list[_Op]
+    shapes: _Shapes, repeats: list[_Repeat], layer: tuple[Op, Op], gathers: list[Op]
 ) -> tuple[float, float]:
     """What stays: the layer on the items and on what is not repeated, and the sums of its results.
 
@@ -211,7 +190,7 @@ def _stays_by_shape(
     return least_ns, most_ns + max(0.5, ratio) * gathered_ns + max(1.0, ratio) * scattered_ns
 
 
-def _by_time(before: list[_Op], joins: list[_Op], product: _Op, following: list[_Op]) -> JoinedRows | None:
+def _by_time(before: list[Op], joins: list[Op], product: Op, following: list[Op]) -> JoinedRows | None:
     """Without shapes: the time of the copies or of their gradients tells, or the order of operators alone."""
     told = _in_proportion(before, joins[0])
     told_by = "times"
@@ -234,7 +213,7 @@ def _by_time(before: list[_Op], joins: list[_Op], product: _Op, following: list[
     )
 
 
-def _in_proportion(before: list[_Op], join: _Op) -> list[_Repeat]:
+def _in_proportion(before: list[Op], join: Op) -> list[_Repeat]:
     """The operators since the join before that repeat rows and take as long as a part of this one does.
 
     An index tells nothing: a table may have more rows than are taken.
@@ -253,13 +232,13 @@ def _in_proportion(before: list[_Op], join: _Op) -> list[_Repeat]:
     return found
 
 
-def _right_before(before: list[_Op]) -> list[_Repeat]:
+def _right_before(before: list[Op]) -> list[_Repeat]:
     """The operators right before the join that repeat rows without a copy of their own."""
     adjoining = takewhile(lambda op: _COPYING.fullmatch(op["name"]) or VIEWS.fullmatch(op["name"]), before)
     return [_Repeat(op) for op in adjoining if _COPYING.fullmatch(op["name"]) and not op["ns"]]
 
 
-def _stays_by_time(following: list[_Op], product: _Op, copies: list[_Op]) -> float:
+def _stays_by_time(following: list[Op], product: Op, copies: list[Op]) -> float:
     """What stays at most: half of the layer, as a part of what is joined may not be repeated, and the sums.
 
     What follows the layer reads its result, so that to write or read a sum takes no longer.

@@ -6,8 +6,7 @@ from collections import defaultdict
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._around import READS, around
-from stepscope.analyses._joined_rows import VIEWS, is_shape, sources_of
+from stepscope.analyses._around import READS, VIEWS, Op, around, is_shape, sources_of
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
@@ -26,8 +25,6 @@ _CHOSEN = """
        OR name = 'aten::diag' AND event IN (SELECT parent FROM ops WHERE name = 'aten::diag_embed')
     ORDER BY place LIMIT 256
 """
-
-_Op = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +60,9 @@ def diagonal_products(trace: Trace) -> Table[DiagonalProducts]:
     return Table.of(DiagonalProducts, rows, nothing + how_steps_were_found(trace))
 
 
-def _products(after: list[_Op], size: int | None) -> list[_Op]:
+def _products(after: list[Op], size: int | None) -> list[Op]:
     """The products right after the matrix was made: with it, or with what a product with it gave."""
-    found: list[_Op] = []
+    found: list[Op] = []
     for op in after:
         if VIEWS.fullmatch(op["name"]):
             continue

@@ -9,16 +9,8 @@ from itertools import takewhile
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._around import READS, around
-from stepscope.analyses._joined_rows import (
-    GATHERS,
-    LEAST_TIMES,
-    PRODUCTS,
-    REPEATS,
-    VIEWS,
-    is_shape,
-    sources_of,
-)
+from stepscope.analyses._around import READS, VIEWS, Op, around, is_shape, sources_of
+from stepscope.analyses._joined_rows import GATHERS, LEAST_TIMES, PRODUCTS, REPEATS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
@@ -39,8 +31,6 @@ _ROW_BY_ROW = late_pattern(
     r"|aten::(layer_norm|rms_norm|native_layer_norm)"
 )
 """What gives the same for the same row. Not dropout, which gives another, and not batch norm."""
-
-_Op = dict[str, Any]
 
 _CHOSEN = f"""
     WITH large AS (
@@ -120,13 +110,13 @@ def _found(row: dict[str, Any]) -> RepeatedRows | None:
     )
 
 
-def _given(op: _Op) -> list[int] | None:
+def _given(op: Op) -> list[int] | None:
     """The shape of the rows that an operator computes."""
     shapes = dims_of(op["dims"])[1 if op["name"] == "aten::addmm" else 0 :]
     return shapes[0] if shapes and is_shape(shapes[0]) else None
 
 
-def _repeats(repeat: _Op, source: list[int], given: list[int]) -> bool:
+def _repeats(repeat: Op, source: list[int], given: list[int]) -> bool:
     """Whether these are the rows of the source, each several times, and as many as there are indices."""
     times = math.prod(given) / math.prod(source)
     if given[-1] != source[-1] or times < LEAST_TIMES:
@@ -146,9 +136,9 @@ def _indices(given: list[Any]) -> int:
     return max((math.prod(shape) for shape in shapes), default=0)
 
 
-def _row_by_row(ops: list[_Op], given: list[int]) -> tuple[list[_Op], int]:
+def _row_by_row(ops: list[Op], given: list[int]) -> tuple[list[Op], int]:
     """The operators that compute one row after the other from these on, and the width of what they give."""
-    taken: list[_Op] = []
+    taken: list[Op] = []
     rows, width = math.prod(given[:-1]), given[-1]
     for op in ops:
         if VIEWS.fullmatch(op["name"]):
@@ -158,7 +148,7 @@ def _row_by_row(ops: list[_Op], given: list[int]) -> tuple[list[_Op], int]:
         if shape is None or math.prod(shape) != rows * width or shape[-1] != width:
             break
         if _LAYER.fullmatch(op["name"]):
-            weight = dims_of(op["dims"])[2 if op["name"] == "aten::addmm" else 1]
+            weight = next(iter(dims_of(op["dims"])[2 if op["name"] == "aten::addmm" else 1 :]), None)
             if not is_shape(weight) or len(weight) != 2:
                 break
             width = weight[0] if op["name"] == "aten::linear" else weight[1]

@@ -71,7 +71,7 @@ _NOTHING = "No layer computes rows that were repeated right before."
 
 @analysis(reads=READS)
 def repeated_rows(trace: Trace) -> Table[RepeatedRows]:
-    """Finds layers on repeated rows: of the nodes at the ends of edges, or of a user beside each candidate.
+    """Finds layers on repeated rows, as of nodes at both ends of edges or a user beside each candidate.
 
     The rows must go through the layers alone: what is joined or multiplied with others before is none.
     """

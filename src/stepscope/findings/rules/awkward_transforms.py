@@ -38,7 +38,7 @@ def awkward_transforms(
     *,
     least_share: float = 0.03,
 ) -> Advice | None:
-    """Fourier transforms have lengths with a large prime factor, for which cuFFT takes Bluestein's algorithm.
+    """Fourier transforms have lengths for which cuFFT has only Bluestein's algorithm.
 
     Gain, with a length that has no prime factor above 7:
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 from stepscope.analyses._in_steps import MIDDLE_STEP
 from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
 
-__all__ = ["READS", "VIEWS", "Op", "around", "is_shape", "sources_of"]
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    Row = TypeVar("Row", bound=DataclassInstance)
+
+__all__ = ["READS", "VIEWS", "Op", "around", "is_shape", "sources_of", "together"]
 
 Op = dict[str, Any]
 """An operator: its name, its place after the chosen one, its shapes, its times and those of its gradient."""
@@ -84,3 +92,16 @@ def sources_of(op: Op) -> list[list[int]]:
     first: Any = next(iter(dims_of(op["dims"])), None)
     several = first if isinstance(first, list) and first and isinstance(first[0], list) else [first]
     return [shape for shape in several if is_shape(shape)]
+
+
+def together(found: Iterable[Row], summed: Collection[str]) -> list[Row]:
+    """One row of a table for all that differ in some figures only, with the sums of these."""
+    alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for one in found:
+        alike[tuple(getattr(one, field.name) for field in fields(one) if field.name not in summed)].append(
+            one
+        )
+    return [
+        replace(rows[0], **{name: sum(getattr(row, name) for row in rows) for name in summed})
+        for rows in alike.values()
+    ]

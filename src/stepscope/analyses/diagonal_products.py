@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._around import READS, VIEWS, Op, around, is_shape, sources_of
+from stepscope.analyses._around import READS, VIEWS, Op, around, is_shape, sources_of, together
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
@@ -40,24 +39,37 @@ class DiagonalProducts:
     backward_ns: Annotated[int, "Device time of their gradients, and of the gradient of the matrix."]
 
 
+_SUMMED = ("products", "made_ns", "products_ns", "backward_ns")
+
+
 @analysis(reads=READS | {"ops": (*READS["ops"], "parent")})
 def diagonal_products(trace: Trace) -> Table[DiagonalProducts]:
     """Finds products with a matrix that `torch.diag` made from a vector: they only scale rows or columns."""
     if not all(map(trace.may_have_name, ("^aten::diag_embed$", "^aten::(matmul|mm|bmm)$"))):
         return Table.of(DiagonalProducts, [], ["No matrix is made from its diagonal."])
-    alike: dict[tuple[Any, ...], list[tuple[int, int, int, int]]] = defaultdict(list)
-    for row in trace.rows(around(_CHOSEN, 0, _AFTER)):
-        made, *after = row["ops"]
-        vector = next(iter(sources_of(made)), None)
-        size = vector[-1] if vector else None
-        if products := _products(after, size):
-            backward_ns = sum(op["backward_ns"] for op in (made, *products))
-            figures = len(products), made["ns"], sum(op["ns"] for op in products), backward_ns
-            alike[row["step"], row["user_frame"], size].append(figures)
-    rows = [DiagonalProducts(*key, *map(sum, zip(*found, strict=True))) for key, found in alike.items()]
-    rows.sort(key=lambda row: -row.products_ns)
+    found = (one for row in trace.rows(around(_CHOSEN, 0, _AFTER)) if (one := _found(row)))
+    rows = sorted(together(found, _SUMMED), key=lambda row: -row.products_ns)
     nothing = [] if rows else ["No product follows a matrix that was made from its diagonal."]
     return Table.of(DiagonalProducts, rows, nothing + how_steps_were_found(trace))
+
+
+def _found(row: dict[str, Any]) -> DiagonalProducts | None:
+    """The products right after one such matrix was made."""
+    made, *after = row["ops"]
+    vector = next(iter(sources_of(made)), None)
+    size = vector[-1] if vector else None
+    products = _products(after, size)
+    if not products:
+        return None
+    return DiagonalProducts(
+        step=row["step"],
+        user_frame=row["user_frame"],
+        size=size,
+        products=len(products),
+        made_ns=made["ns"],
+        products_ns=sum(op["ns"] for op in products),
+        backward_ns=sum(op["backward_ns"] for op in (made, *products)),
+    )
 
 
 def _products(after: list[Op], size: int | None) -> list[Op]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable
 from itertools import takewhile
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._around import READS, VIEWS, Op, around, is_shape, sources_of
+from stepscope.analyses._around import READS, VIEWS, Op, around, is_shape, sources_of, together
 from stepscope.analyses._joined_rows import GATHERS, LEAST_TIMES, PRODUCTS, REPEATS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.costs.tensor_shapes import dims_of
@@ -77,7 +75,8 @@ def repeated_rows(trace: Trace) -> Table[RepeatedRows]:
     """
     if not all(trace.may_have_name(f"^({names})$") for names in (_SPREADS, PRODUCTS)):
         return Table.of(RepeatedRows, [], ["Nothing is repeated for a linear layer."])
-    rows = _together(one for row in trace.rows(around(_CHOSEN, 0, _AFTER)) if (one := _found(row)))
+    found = (one for row in trace.rows(around(_CHOSEN, 0, _AFTER)) if (one := _found(row)))
+    rows = sorted(together(found, _SUMMED), key=lambda row: -row.layers_ns)
     return Table.of(RepeatedRows, rows, ([] if rows else [_NOTHING]) + how_steps_were_found(trace))
 
 
@@ -156,16 +155,3 @@ def _row_by_row(ops: list[Op], given: list[int]) -> tuple[list[Op], int]:
             break
         taken.append(op)
     return taken, width
-
-
-def _together(found: Iterable[RepeatedRows]) -> list[RepeatedRows]:
-    """One row for all calls of one function that repeat as many rows; the longest first."""
-    alike: dict[tuple[Any, ...], list[RepeatedRows]] = defaultdict(list)
-    for one in found:
-        key = (one.step, one.user_frame, one.repeated_by, one.shape, one.width, one.out_width, one.times)
-        alike[key].append(one)
-    rows = [
-        RepeatedRows(*key, **{name: sum(getattr(one, name) for one in calls) for name in _SUMMED})
-        for key, calls in alike.items()
-    ]
-    return sorted(rows, key=lambda row: -row.layers_ns)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
-from stepscope.analyses._around import READS, around
+from stepscope.analyses._around import READS, around, together
 from stepscope.analyses._joined_rows import JOINS, PRODUCTS, REPEATS, joined_rows
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
@@ -87,7 +85,9 @@ def written_pairs(trace: Trace) -> Table[WrittenPairs]:
     (joining,) = trace.rows(_JOINING)
     if joining["joins_ns"] < max(1, _LEAST_SHARE * joining["all_ns"]):
         return Table.of(WrittenPairs, [], [_NOTHING, *how_steps_were_found(trace)])
-    rows = _together(one for row in trace.rows(around(_CHOSEN, _BEFORE, _AFTER)) if (one := _found(row)))
+    found = (one for row in trace.rows(around(_CHOSEN, _BEFORE, _AFTER)) if (one := _found(row)))
+    rows = together(found, _SUMMED)
+    rows.sort(key=lambda row: -(row.spread_ns + row.joined_ns + row.product_ns))
     return Table.of(WrittenPairs, rows, ([] if rows else [_NOTHING]) + how_steps_were_found(trace))
 
 
@@ -118,16 +118,3 @@ def _found(row: dict[str, Any]) -> WrittenPairs | None:
         stays_most_ns=max(least_ns, most_ns),
         host_share=sum(op["host_ns"] for op in copies) / row["host_ns"],
     )
-
-
-def _together(found: Iterable[WrittenPairs]) -> list[WrittenPairs]:
-    """One row for all calls of one function that join rows of the same shape; the longest first."""
-    alike: dict[tuple[Any, ...], list[WrittenPairs]] = defaultdict(list)
-    for one in found:
-        key = (one.step, one.user_frame, one.told_by, one.shape, one.out_width, one.times, one.repeated_share)
-        alike[*key, one.gathered].append(one)
-    rows = [
-        WrittenPairs(*key, **{name: sum(getattr(one, name) for one in calls) for name in _SUMMED})
-        for key, calls in alike.items()
-    ]
-    return sorted(rows, key=lambda row: -(row.spread_ns + row.joined_ns + row.product_ns))

@@ -139,6 +139,11 @@ from benchmarks.faults import (
     twentyfirst_serving,
     twentyfirst_structured,
     twentyfirst_training,
+    twentyfourth_healthy,
+    twentyfourth_inputs,
+    twentyfourth_serving,
+    twentyfourth_structured,
+    twentyfourth_training,
     twentysecond_healthy,
     twentysecond_inputs,
     twentysecond_serving,
@@ -344,6 +349,14 @@ TWENTYTHIRD = (
     twentythird_healthy,
 )
 """What is seen every week in reviews and on forums; by somebody else again."""
+TWENTYFOURTH = (
+    twentyfourth_training,
+    twentyfourth_serving,
+    twentyfourth_inputs,
+    twentyfourth_structured,
+    twentyfourth_healthy,
+)
+"""What is most frequent in today's training and inference code; by somebody else again."""
 
 __all__ = [
     "EIGHTEENTH",
@@ -369,6 +382,7 @@ __all__ = [
     "TWELFTH",
     "TWENTIETH",
     "TWENTYFIRST",
+    "TWENTYFOURTH",
     "TWENTYSECOND",
     "TWENTYTHIRD",
     "UNSEEN",

@@ -196,6 +196,14 @@ def test_compiling() -> None:
     assert (found.word, found.sentence[:4]) == ("compiling", "30 %")
 
 
+def test_copies_that_take_more_than_kernels() -> None:
+    step = mean_step(losses=losses(device=0.6, host=0.1))
+    found = verdict(step, kernel=MS, memcpy=6 * MS, other=3 * MS)
+    assert found.word == "copy-bound"
+    assert found.sentence.endswith("Exposed copies, which overlap with no kernel, take 60 %.")
+    assert verdict(step, kernel=4 * MS, memcpy=3 * MS, other=3 * MS).word == "device-bound"
+
+
 def test_imbalanced() -> None:
     rows = [{"device": str(at), "window": "span", "busy_ns": ns} for at, ns in ((0, 9 * MS), (1, 4 * MS))]
     found = verdict(mean_step(), {"devices": drawn(Device, *rows)}, kernel=2 * MS)

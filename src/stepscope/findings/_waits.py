@@ -51,6 +51,8 @@ class WaitCause(StrEnum):
     UPLOAD = "copy to the device"
     LARGE_UPLOAD = "large copy to the device"
     DOWNLOAD = "copy to the host"
+    LARGE_DOWNLOAD = "large copy to the host"
+    """The copy itself takes most of the wait."""
     OPERATOR = "operator"
     OTHER = "other"
 
@@ -212,7 +214,8 @@ def _shares_of_copies(moved: list[Copy], row: HostSync, *, by_bytes: bool) -> di
         if copy.direction == "HtoD":
             reason = Reason(WaitCause.LARGE_UPLOAD if size > LARGE_BYTES else WaitCause.UPLOAD)
         elif copy.direction == "DtoH":
-            reason = Reason(WaitCause.DOWNLOAD)
+            copying = size > LARGE_BYTES and 2 * copy.total_ns > row.waited_ns
+            reason = Reason(WaitCause.LARGE_DOWNLOAD if copying else WaitCause.DOWNLOAD)
         else:
             continue
         weight = float(copy.bytes or 0) if by_bytes else float(copy.calls)

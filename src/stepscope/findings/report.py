@@ -40,6 +40,7 @@ Word = Literal[
     "input-bound",
     "sync-bound",
     "communication-bound",
+    "copy-bound",
     "device-bound",
     "memory-bandwidth-bound",
     "compute-bound",

@@ -83,6 +83,8 @@ def verdict_of(
         )
     if setter != "device":
         return Verdict(_WORDS[setter], _sentence(setter, mean_step, overview, tables), promise)
+    if overview.parts["memcpy"] > overview.parts["kernel"] + overview.parts["communication"]:
+        return Verdict("copy-bound", _copies(mean_step, overview), promise)
     if _unexplained_ns(mean_step, tables) > mean_step.busy_ns:
         return Verdict("unknown", _unexplained(mean_step, overview, tables), promise)
     limit = _limit(tables)
@@ -295,8 +297,7 @@ def _sentence(
     if setter == "input":
         data = mean_step.per_step(_idle_ns(mean_step, tables, SpentIn.DATALOADER))
         if parts["memcpy"] > data:
-            copies = units.percent(mean_step.share(parts["memcpy"]))
-            return f"{computes}. Exposed copies, which overlap with no kernel, take {copies}."
+            return _copies(mean_step, overview)
         waits = units.percent(mean_step.share(data))
         return f"{computes}. {_it(mean_step, overview)} is idle for {waits}, waiting for the next batch."
     if setter == "communication":
@@ -308,6 +309,11 @@ def _sentence(
     if mean_step.losses and mean_step.share(mean_step.starved_ns) < mean_step.losses["host"][1] / 2:
         return f"{computes}. Even a GPU that takes no time would wait for the host."
     return said
+
+
+def _copies(mean_step: MeanStep, overview: Overview) -> str:
+    copies = units.percent(mean_step.share(overview.parts["memcpy"]))
+    return f"{_computes(mean_step, overview)}. Exposed copies, which overlap with no kernel, take {copies}."
 
 
 def _of_device(mean_step: MeanStep, overview: Overview, limit: str, tables: Mapping[str, Table[Any]]) -> str:

@@ -28,13 +28,21 @@ def kernel(family: str, per_step: int, time_ms: float, name: str = "") -> dict[s
 
 ELEMENTWISE = kernel("elementwise", 30, 3.0)
 PRODUCTS = kernel("matmul", 9, 6.0)
+ROW = {
+    "ops": "aten::mul, aten::add",
+    "kernels": 3,
+    "chains": 100,
+    "device_ns": 30 * MS,
+    "shortest_ns": 10 * MS,
+}
+"""Chains of three such kernels; 2 ms of a step go if they become one."""
 FORWARD = {"name": "aten::mul", "phase": "forward", "user_frame": "m.py(3): f", "device_ns": 10, "calls": 10}
 
 
 def found(
     *kernels: dict[str, Any],
     ops: tuple[dict[str, Any], ...] = (FORWARD,),
-    chains: tuple[dict[str, Any], ...] = (),
+    chains: tuple[dict[str, Any], ...] = (ROW,),
     attention: tuple[dict[str, Any], ...] = (),
     step: MeanStep | None = None,
     told: Facts | None = None,
@@ -63,19 +71,18 @@ def test_a_chain_of_kernels() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS), busy_pace())
     # 30 kernels between 9 products and the end of the step.
     assert advice.evidence["chain_length"] == 3
-    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.2), abs=0.002)
+    # The shortest kernel of each is left; in inference eight tenths of that go at least.
+    assert gained(advice) == pytest.approx((1.6 / 9.9, 0.2), abs=0.002)
     assert [place.function for place in advice.locations] == ["f"]
 
 
-def test_reductions_and_casts_beside_a_chain_may_be_fused_with_it() -> None:
-    chain = {"kernels": 4, "chains": 90, "device_ns": 36 * MS, "ops": "aten::pow, aten::mean"}
-    chain |= {"shortest_ns": 0, "copies_ns": 0, "beside_ns": 6 * MS}
+def test_casts_and_copies_of_a_chain_are_fused_with_it() -> None:
+    chain = ROW | {"copies_ns": 4 * MS, "beside_ns": 6 * MS}
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(chain,)), busy_pace())
-    # Two thirds of 3.6 ms, of which 0.6 are reductions, and of casts that take 0.6.
-    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.28), abs=0.002)
-    loss = chain | {"ops": "aten::_log_softmax"}
-    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(loss,)), busy_pace())
-    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.2), abs=0.002), "another rule promises that"
+    assert gained(advice) == pytest.approx((2.4 / 9.9, 0.3), abs=0.004)
+    loss = {**LONG, "ops": "aten::_log_softmax"}
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(ROW, loss)), busy_pace())
+    assert gained(advice) == pytest.approx((1.6 / 9.9, 0.2), abs=0.002), "another rule promises that"
 
 
 def test_xla_fuses_by_itself() -> None:
@@ -84,17 +91,7 @@ def test_xla_fuses_by_itself() -> None:
 
 def test_training_writes_results_for_backward() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=({"phase": "backward"},)), busy_pace())
-    assert gained(advice) == pytest.approx((1.0 / 9.9, 0.2), abs=0.002)
-
-
-def test_all_kernels_of_a_product_may_end_one_chain() -> None:
-    """Its gradients are two products, and each may be several kernels."""
-    linear = {"name": "aten::linear", "phase": "forward", "launches": 40, "per_step": 2.0}
-    node = "autograd::engine::evaluate_function: AddmmBackward0"
-    gradient = {"name": node, "phase": "forward", "launches": 50, "per_step": 2.0}
-    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=(FORWARD, linear, gradient)), busy_pace())
-    # 30 kernels in 5 chains: 5/6 of 3 ms at the most, 2/3 at the least.
-    assert gained(advice) == pytest.approx((1.5 / 9.9, 0.25), abs=0.002)
+    assert gained(advice) == pytest.approx((1.3 / 9.9, 0.2), abs=0.002)
 
 
 def host_ops(*, device_ns: int) -> tuple[dict[str, Any], ...]:
@@ -117,15 +114,20 @@ def test_launches_of_a_chain_go_where_the_host_sets_the_pace() -> None:
     advice = assert_bounded(found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=ops, step=late), late)
     # 2/3 of half of the host's work, and 3/4 of that at the least.
     assert gained(advice, late) == pytest.approx((1 / 4, 1 / 3))
+    # Two products and their gradients, of several kernels each, make five chains: 5/6 at the most.
+    linear, node = ops[2], "autograd::engine::evaluate_function: AddmmBackward0"
+    gradient = {"name": node, "phase": "backward", "launches": 50, "per_step": 2.0}
+    some = (*ops[:2], linear | {"per_step": 2.0}, gradient)
+    advice = assert_bounded(found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=some, step=late), late)
+    assert gained(advice, late) == pytest.approx((1 / 4, 5 / 12))
     assert Claim(Time.STARVED, Part.ELEMENTWISE) in advice.claims
     short = found(ELEMENTWISE, kernel("matmul", 9, 0.5), ops=host_ops(device_ns=1000), step=late)
     assert short is None  # the chain is of others, and the device is not what is slow
 
 
-def test_normalisation_makes_a_chain_longer_but_saves_nothing() -> None:
+def test_norms_make_a_chain_longer() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, kernel("normalisation", 20, 0.5)), busy_pace())
     assert advice.evidence["chain_length"] == 5
-    assert gained(advice)[1] == pytest.approx(0.24, abs=0.002)
 
 
 def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
@@ -136,12 +138,13 @@ def test_the_optimizer_and_sums_of_gradients_are_not_part_of_it() -> None:
     assert advice.evidence["elementwise_ns"] == 1.5 * MS
     assert advice.evidence["kernels_per_step"] == 25
     assert advice.evidence["chain_length"] == 2.5
+    assert gained(advice)[1] == pytest.approx(0.5 / 9.9, abs=0.002), "they are among the chains of the step"
 
 
 def test_only_what_ran_in_steps_counts() -> None:
     families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
     kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
-    nothing = drawn(KernelChain), drawn(StepOp), drawn(Attention)
+    nothing = drawn(KernelChain, ROW), drawn(StepOp), drawn(Attention)
     advice = elementwise_chains(busy_pace(), kernels, families, *nothing, facts(), least_share=0.0)
     assert advice is None  # half of it: 15 kernels between 16
     kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
@@ -179,12 +182,20 @@ LONG = {"ops": "aten::sub, aten::pow, aten::sum", "kernels": 5, "chains": 10, "d
 def test_one_long_chain_counts_where_the_others_are_short() -> None:
     many = kernel("matmul", 90, 6.0)
     advice = assert_bounded(found(ELEMENTWISE, many, chains=(LONG,)), busy_pace())
-    # 3 ms in five kernels: 2.4 ms go if they become one, three quarters of it at least; 2.9 ms at the most.
-    assert advice.saving.device_ns == pytest.approx((1.8 * MS, 2.9 * MS))
+    # 3 ms in five kernels: the shortest is left.
+    assert advice.saving.device_ns == pytest.approx((0.8 * 2.9 * MS, 2.9 * MS))
     assert "5 kernels in a row (aten::sub, aten::pow, aten::sum, …)" in advice.because
     assert "torch.cdist" in advice.fix
     trained = found(ELEMENTWISE, many, chains=(LONG,), ops=(FORWARD, {**FORWARD, "phase": "backward"}))
-    assert assert_bounded(trained, busy_pace()).saving.device_ns[0] == pytest.approx(1.2 * MS)
+    assert assert_bounded(trained, busy_pace()).saving.device_ns[0] == pytest.approx(0.65 * 2.9 * MS)
+
+
+def test_compiling_fuses_short_chains_beside_a_long_one() -> None:
+    many, long = kernel("matmul", 90, 6.0), {**LONG, "ops": "aten::mul, aten::add"}
+    advice = assert_bounded(found(ELEMENTWISE, many, chains=(long, ROW)), busy_pace())
+    assert advice.saving.device_ns[1] == pytest.approx(4.9 * MS)
+    distances = assert_bounded(found(ELEMENTWISE, many, chains=(LONG, ROW)), busy_pace())
+    assert distances.saving.device_ns[1] == pytest.approx(2.9 * MS), "another way replaces these alone"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +216,7 @@ def test_what_are_distances(ops: str, title: str) -> None:
 def test_distances_count_alone_if_most_of_the_time_is_in_them() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG,)), busy_pace())
     assert advice.title == "Distances are computed by elementwise operators"
-    assert advice.saving.device_ns == pytest.approx((1.8 * MS, 2.9 * MS))
+    assert advice.saving.device_ns == pytest.approx((0.8 * 2.9 * MS, 2.9 * MS))
     longer = {**LONG, "ops": "aten::mul, aten::add", "device_ns": 40 * MS}
     both = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG, longer)), busy_pace())
     assert both.title == "Elementwise operators run as separate kernels"

@@ -12,7 +12,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Category, Location, Saving, rule
-from stepscope.findings._chains import Chains, chains_of, has_own_rule, saving_of
+from stepscope.findings._chains import Chains, chains_of, fused_ns, has_own_rule, saving_of
 from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
@@ -78,7 +78,7 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     few = chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns)
     if few or chains.length < LEAST_CHAIN or _are_distances(kernel_chains):
         own = [row for row in kernel_chains if not has_own_rule(row, attention)]
-        return _long_chains(mean_step, own, step_ops, places_of(ops), least_share)
+        return _long_chains(mean_step, chains, own, step_ops, places_of(ops), least_share)
     saving = saving_of(chains, mean_step, kernel_chains, attention, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
@@ -87,7 +87,8 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
 
 def _long_chains(
     mean_step: MeanStep,
-    chains: Iterable[KernelChain],
+    chains: Chains,
+    own: list[KernelChain],
     step_ops: Table[StepOp],
     places: tuple[Location, ...],
     least_share: float,
@@ -95,23 +96,18 @@ def _long_chains(
     """Advice about a few long chains among many short ones."""
     busy = mean_step.busy_ns
     few = [
-        row
-        for row in chains
-        if row.kernels >= LONG_CHAIN and row.device_ns / row.chains >= LEAST_OF_ONE * busy
+        row for row in own if row.kernels >= LONG_CHAIN and row.device_ns / row.chains >= LEAST_OF_ONE * busy
     ]
     time_ns = mean_step.per_step(sum(row.device_ns for row in few))
     if not few or time_ns < least_share * busy:
         return None
-    trains = any(op.phase == "backward" for op in step_ops)
-    fused_ns = mean_step.per_step(sum(row.device_ns / row.kernels for row in few))
-    left_ns = mean_step.per_step(sum(row.shortest_ns for row in few))
-    most = min(busy, time_ns - left_ns)
-    saving = Saving(device_ns=(min(most, (time_ns - fused_ns) * (0.5 if trains else 0.75)), most))
-    if mean_step.gain(saving).high_share < LEAST_GAIN:
-        return None
     long = max(few, key=lambda row: row.device_ns)
     named = list(dict.fromkeys(long.ops.split(", ")))
     better = _better(long.ops)
+    # Compiling fuses the short chains, too; what computes distances in another way replaces these alone.
+    saving = Saving(device_ns=fused_ns(mean_step, few if better else own, chains, step_ops))
+    if mean_step.gain(saving).high_share < LEAST_GAIN:
+        return None
     return Advice(
         title=_DISTANCES_TITLE if _CDIST in better else "A long chain of elementwise operators is not fused",
         because=f"{units.count(long.kernels)} kernels in a row ({', '.join(named[:4])}, …) could be fused. "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from stepscope import units
 from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
@@ -17,7 +15,6 @@ from stepscope.findings import Advice, Bounds, Category, Saving, rule
 from stepscope.findings._loops import NamedLoop, named_loops
 from stepscope.findings._phrases import often
 from stepscope.findings._waits import (
-    LARGE_BYTES,
     Reason,
     Wait,
     WaitCause,
@@ -107,9 +104,9 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     - at most: also the operators around the waits. If tensors were fetched, also what the host computed
       itself, except for a launch of each of these operators on the GPU. If the program picks rows several
       times a step, every operator that runs as often: it works on one part at a time, and could work on all
-      at once. Large copies to the host take time on the GPU as well, which goes with them.
+      at once.
 
-    Large copies to the GPU have a rule of their own.
+    Large copies have rules of their own.
     """
     if mean_step.device is None:
         return None
@@ -120,21 +117,9 @@ def implicit_syncs(  # noqa: PLR0913, PLR0917  # one parameter for each table
     others = [wait for wait in waits if wait.cause not in _MINE]
     lead = lead_of(mean_step, _beside_ns(mean_step, mine, step_ops), kernels, step_ops, iterations)
     saving = lead_won(mean_step, idle_gaps, mine, others, lead)
-    if any(wait.cause is WaitCause.DOWNLOAD for wait in mine):
-        saving = replace(saving, device_ns=(0.0, _fetched_ns(mean_step, copies_by_op)))
     if mean_step.gain(saving).high_share < least_share:
         return None
     return _advice(mean_step, mine, saving, named_loops(loops, step_classes))
-
-
-def _fetched_ns(mean_step: MeanStep, copies: Table[Copy]) -> float:
-    """Time of a step in which nothing but large copies to the host runs."""
-    large = [
-        row
-        for row in copies
-        if row.direction == "DtoH" and row.calls and (row.bytes or 0) > LARGE_BYTES * row.calls
-    ]
-    return min(mean_step.busy_ns, mean_step.per_step(sum(row.exposed_ns for row in large)))
 
 
 def _beside_ns(mean_step: MeanStep, mine: list[Wait], step_ops: Table[StepOp]) -> Bounds:

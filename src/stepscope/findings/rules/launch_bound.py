@@ -71,7 +71,7 @@ _OPTIMIZER = "optimizer = torch.optim.AdamW(parameters, fused=True)    # it is n
 _WHY = "memory peaks at {used} of {all}; more work for the same number of launches"
 
 
-@rule(category=Category.HOST, yields_to=("eager_decode",))
+@rule(category=Category.HOST, yields_to=("eager_decode", "abandoned_compilation"))
 def launch_bound(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     facts: Facts,

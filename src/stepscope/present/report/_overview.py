@@ -22,6 +22,7 @@ _WORDS = {
     "input-bound": "input",
     "sync-bound": "calls",
     "communication-bound": "communication",
+    "copy-bound": "input",
     "device-bound": "device",
     "memory-bandwidth-bound": "device",
     "compute-bound": "device",

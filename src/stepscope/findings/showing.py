@@ -72,6 +72,7 @@ _OWN: dict[str, tuple[Look, ...]] = {
     "optimizer-share": (("calls", r"^Optimizer\.step#"), ("named",), ("kernels", "optimizer")),
     "per-tensor-optimizer": (("calls", r"^Optimizer\.step#"), ("named",)),
     "pageable-copies": (("copies", "Pageable"), ("copies", "HtoD|Host")),
+    "pageable-results": (("copies", "DtoH"),),
     "python-between-ops": (("function",), ("gap", ("Python between ops",))),
     "recomputation": (("phase", "recomputation"),),
     "scalar-reads": (("calls", r"^aten::_local_scalar_dense$"), ("calls", r"^aten::item$")),

@@ -25,6 +25,9 @@ _SAVED_IN_TRAINING = 0.65
 pace saved 0.9 to 0.95 of it in inference and 0.7 to 1.04 in training: results that the backward pass needs
 are written anyway."""
 
+_DRAWS = "aten::exponential_"
+"""What torch.multinomial makes for each candidate; no compiler fuses it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Chains:
@@ -105,7 +108,9 @@ def fused_ns(
 
 
 def has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
-    """Whether it is part of a loss, or of attention that is written out."""
+    """Whether it is part of a loss, of attention that is written out, or of a draw, which stays a call."""
+    if _DRAWS in row.ops:
+        return True
     if "aten::_softmax" in row.ops:
         return any(one.backend in ("math", "hand-written") for one in attention)
     return "softmax" in row.ops

@@ -134,6 +134,10 @@ from benchmarks.faults import (
     twentieth_inputs,
     twentieth_science,
     twentieth_training,
+    twentyfifth_healthy,
+    twentyfifth_serving,
+    twentyfifth_structured,
+    twentyfifth_training,
     twentyfirst_healthy,
     twentyfirst_inputs,
     twentyfirst_serving,
@@ -357,6 +361,13 @@ TWENTYFOURTH = (
     twentyfourth_healthy,
 )
 """What is most frequent in today's training and inference code; by somebody else again."""
+TWENTYFIFTH = (
+    twentyfifth_training,
+    twentyfifth_serving,
+    twentyfifth_structured,
+    twentyfifth_healthy,
+)
+"""What is as frequent, or nearly; by somebody else again."""
 
 __all__ = [
     "EIGHTEENTH",
@@ -381,6 +392,7 @@ __all__ = [
     "THIRTEENTH",
     "TWELFTH",
     "TWENTIETH",
+    "TWENTYFIFTH",
     "TWENTYFIRST",
     "TWENTYFOURTH",
     "TWENTYSECOND",

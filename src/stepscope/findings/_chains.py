@@ -89,20 +89,20 @@ def saving_of(
     own = [row for row in kernel_chains if not has_own_rule(row, attention)]
     low, high = chains.parts
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
-    return fewer_calls(
-        mean_step, (0.75 * low * host, high * host), fused_ns(mean_step, own, chains, step_ops)
-    )
+    device = fused_ns(mean_step, own, step_ops, chains.stays_ns)
+    return fewer_calls(mean_step, (0.75 * low * host, high * host), device)
 
 
 def fused_ns(
-    mean_step: MeanStep, rows: Iterable[KernelChain], chains: Chains, step_ops: Iterable[StepOp]
+    mean_step: MeanStep, rows: Iterable[KernelChain], step_ops: Iterable[StepOp], stays_ns: float = 0.0
 ) -> Bounds:
     """Time of the GPU in a mean step that goes if a compiler makes one kernel of each of these chains.
 
-    At most, the time of the shortest kernel is left of each, with no copies and casts in it and beside it.
+    At most, the time of the shortest kernel is left of each, without copies and casts in it and beside it.
+    What the optimizer and sums of gradients take (`stays_ns`) is among the chains, and stays.
     """
     whole = sum(row.device_ns + row.copies_ns + row.beside_ns - row.shortest_ns for row in rows)
-    most = min(mean_step.busy_ns, max(0.0, mean_step.per_step(whole) - chains.stays_ns))
+    most = min(mean_step.busy_ns, max(0.0, mean_step.per_step(whole) - stays_ns))
     trains = any(op.phase == "backward" for op in step_ops)
     return (_SAVED_IN_TRAINING if trains else _SAVED) * most, most
 

@@ -132,7 +132,7 @@ def _closer(facts: Facts, verdict: Verdict, tables: Mapping[str, Table[Any]]) ->
                 "with counters:",
                 command.format(kernel=_pattern(kernel.name), program=_started(facts)),
             )
-    elif verdict.word in ("host-bound", "sync-bound", "input-bound") and not facts.stacks:
+    elif verdict.word in ("host-bound", "sync-bound", "input-bound", "copy-bound") and not facts.stacks:
         yield NextStep("The profile has no stacks, so it cannot name the lines that keep the GPU waiting.")
     waits = verdict.word in ("host-bound", "input-bound", "communication-bound")
     if facts.device_work and waits and (command := _TIMELINES.get(facts.vendor)):

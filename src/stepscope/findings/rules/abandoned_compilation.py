@@ -60,7 +60,7 @@ def abandoned_compilation(
     chains = chains_of(mean_step, kernels, kernel_families, step_ops)
     own = [row for row in kernel_chains if not has_own_rule(row, attention)]
     host = host_part((op for op in step_ops if _can_be_fused(op)), step_ops)
-    saving = fewer_calls(mean_step, (_SURE * host, host), fused_ns(mean_step, own, chains, step_ops))
+    saving = fewer_calls(mean_step, (_SURE * host, host), fused_ns(mean_step, own, step_ops, chains.stays_ns))
     if mean_step.gain(saving).high_share < _LEAST_SHARE:
         return None
     calls = mean_step.per_step(sum(op.calls for op in looks))

@@ -105,7 +105,7 @@ def _long_chains(
     named = list(dict.fromkeys(long.ops.split(", ")))
     better = _better(long.ops)
     # Compiling fuses the short chains, too; what computes distances in another way replaces these alone.
-    saving = Saving(device_ns=fused_ns(mean_step, few if better else own, chains, step_ops))
+    saving = Saving(device_ns=fused_ns(mean_step, few if better else own, step_ops, chains.stays_ns))
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(

@@ -70,6 +70,11 @@ def test_what_the_cpu_computes_goes_with_the_copy() -> None:
     assert "argmax" not in assert_bounded(judged(SCORES, ops=(launched,)), mean_step()).because
 
 
+def test_many_copies_are_weights_that_are_saved() -> None:
+    many = {**SCORES, "calls": 160, "bytes": 200_000_000}
+    assert assert_bounded(judged(many, ops=(ARGMAX,)), mean_step()).saving.starved_ns == (0.0, 0.0)
+
+
 def test_large_pinned_copies_of_the_trace_tell_the_rate() -> None:
     batches = {"direction": "HtoD", "host_memory": "pinned", "calls": 10, "bytes": 10**9, "gb_per_s": 50.0}
     advice = assert_bounded(judged(SCORES, batches), mean_step())

@@ -7,7 +7,7 @@ from stepscope.analyses.copies import Copy
 from stepscope.analyses.host_syncs import HostSync
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Category, Saving, locations_of, rule
-from stepscope.findings._copying import bus_of, moving, trips_of
+from stepscope.findings._copying import MANY_COPIES, bus_of, moving, trips_of
 from stepscope.findings._fewer_calls import run_ahead
 from stepscope.findings._phrases import if_idle
 from stepscope.findings._starvation import computed_on_host
@@ -49,7 +49,8 @@ def pageable_results(  # noqa: PLR0913, PLR0917  # one parameter for each table
     - at least: the time of these copies, less that of as many bytes into pinned memory. If operators compute
       on the CPU right after them, also seven tenths of the GPU's waiting for these.
 
-    Tensors that go back to the GPU belong to needless-transfers.
+    Where there are many, they are weights that are saved, and what the GPU waits for after them is that: only
+    the copies count. Tensors that go back to the GPU belong to needless-transfers.
     """
     large = [row for row in copies_by_op if row.calls and (row.bytes or 0) > LARGE_BYTES * row.calls]
     found = moving(large, "DtoH", "pageable")
@@ -65,7 +66,9 @@ def pageable_results(  # noqa: PLR0913, PLR0917  # one parameter for each table
     slow = bus.times(mean_step.per_step(n_bytes) * exposed_ns / total_ns)[1]
     if mean_step.share(exposed - slow) < least_share:
         return None
-    after = min(mean_step.starved_ns, mean_step.per_step(sum(wait.starved_ns for wait in mine)))
+    calls = mean_step.per_step(sum(row.calls for row in found))
+    starved = 0.0 if calls >= MANY_COPIES else mean_step.per_step(sum(wait.starved_ns for wait in mine))
+    after = min(mean_step.starved_ns, starved)
     computing = sorted(computed_on_host(step_ops), key=lambda row: (-row.starved_ns, str(row.name)))
     computed = min(after, mean_step.per_step(sum(row.starved_ns for row in computing)))
     saving = Saving(starved_ns=(_SURE * computed, after), waited_ns=(exposed - slow, exposed))
@@ -82,6 +85,7 @@ def pageable_results(  # noqa: PLR0913, PLR0917  # one parameter for each table
         check="stepscope show copies: DtoH moves fewer bytes, or its host memory is pinned.",
         evidence={
             "bytes_per_step": mean_step.per_step(n_bytes),
+            "copies_per_step": calls,
             "exposed_ns": round(exposed),
             "gb_per_s": n_bytes / total_ns,
             "starved_after_ns": round(after),

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-__all__ = ["NODE", "USES"]
+from stepscope.analyses._in_steps import UPDATES
+
+__all__ = ["IN_PASSES", "KEEPS", "NODE", "USES"]
 
 NODE = "autograd::engine::evaluate_function: "
 """What autograd writes before the name of a node that it evaluates."""
+KEEPS = "torch::autograd::AccumulateGrad"
+"""What hands a weight its gradient."""
+IN_PASSES = f"""
+    updates AS (
+        SELECT start_ns, row_number() OVER (ORDER BY start_ns) AS number FROM ({UPDATES})),
+    in_passes AS MATERIALIZED (
+        SELECT s.step, coalesce(u.number, 0) AS updates, o.name, o.start_ns, {{columns}}
+        FROM ops o JOIN steps s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
+        ASOF LEFT JOIN updates u ON u.start_ns <= o.start_ns
+        WHERE o.name = '{KEEPS}' OR starts_with(o.name, '{NODE}'))"""
+"""SQL of the nodes in each step, with how often weights were updated before: two passes between which an
+optimizer updates weights have different numbers."""
 
 _LAYER = "^(Convolution|Addmm|Mm|Linear|Embedding(Bag)?)Backward"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import UPDATES
-from stepscope.analyses._uses_of_weights import NODE
+from stepscope.analyses._uses_of_weights import IN_PASSES, KEEPS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -14,7 +13,10 @@ from stepscope.tables import Table
 
 __all__ = ["RepeatedBackwards", "repeated_backwards"]
 
-_KEEPS = "torch::autograd::AccumulateGrad"
+_COLUMNS = """
+    o.sequence, o.forward_thread, coalesce(o.dur_ns, 0) AS dur_ns,
+    coalesce(o.device_once_ns, 0) AS device_ns
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +36,11 @@ class RepeatedBackwards:
 # Autograd numbers its nodes, in each thread of the program: a number comes again if backward goes through the
 # node again. A derivative by inputs sums no gradients of weights: only passes that do could be one.
 _SQL = f"""
-    WITH updates AS (
-        SELECT start_ns, row_number() OVER (ORDER BY start_ns) AS number FROM ({UPDATES})),
-    in_passes AS MATERIALIZED (
-        SELECT s.step, coalesce(u.number, 0) AS updates, o.name, o.sequence, o.forward_thread, o.start_ns,
-               coalesce(o.dur_ns, 0) AS dur_ns, coalesce(o.device_once_ns, 0) AS device_ns
-        FROM ops o JOIN steps s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
-        ASOF LEFT JOIN updates u ON u.start_ns <= o.start_ns
-        WHERE o.name = '{_KEEPS}' OR starts_with(o.name, '{NODE}')),
+    WITH {IN_PASSES.format(columns=_COLUMNS)},
     numbered AS (
         SELECT *, row_number() OVER (
                    PARTITION BY step, updates, forward_thread, sequence, name ORDER BY start_ns) AS run
-        FROM in_passes WHERE sequence IS NOT NULL AND name <> '{_KEEPS}'),
+        FROM in_passes WHERE sequence IS NOT NULL AND name <> '{KEEPS}'),
     again AS (
         SELECT step, updates, min(start_ns) FILTER (run > 1) AS since, count(*) AS runs,
                count(*) FILTER (run = 1) AS operators, max(run) AS passes,
@@ -54,7 +49,7 @@ _SQL = f"""
     kept AS (
         SELECT step, updates, bool_or(start_ns < since) AND bool_or(start_ns >= since) AS several,
                sum(dur_ns) AS kept_ns, sum(i.device_ns) AS added_ns
-        FROM in_passes i JOIN again USING (step, updates) WHERE name = '{_KEEPS}'
+        FROM in_passes i JOIN again USING (step, updates) WHERE name = '{KEEPS}'
         GROUP BY step, updates),
     measured AS (
         SELECT *, (runs - operators) / runs AS part FROM again JOIN kept USING (step, updates) WHERE several)
@@ -78,7 +73,7 @@ def repeated_backwards(trace: Trace) -> Table[RepeatedBackwards]:
     What computes derivatives by inputs, one after the other, does not count: no weight gets a gradient before
     nodes run again. Neither does what runs again after an update of the weights.
     """
-    if not trace.may_have_name(f"^{_KEEPS}$"):
+    if not trace.may_have_name(f"^{KEEPS}$"):
         return Table.of(RepeatedBackwards, [], ["No gradients of weights in the profile."])
     rows = trace.query(RepeatedBackwards, _SQL)
     nothing = [] if len(rows) else ["Backward goes through each forward pass once."]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from stepscope.analyses import analysis
-from stepscope.analyses._in_steps import UPDATES
-from stepscope.analyses._uses_of_weights import NODE, USES
+from stepscope.analyses._uses_of_weights import IN_PASSES, KEEPS, USES
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -14,7 +13,7 @@ from stepscope.tables import Table
 
 __all__ = ["SummedGradients", "summed_gradients"]
 
-_KEEPS = "torch::autograd::AccumulateGrad"
+_COLUMNS = "o.thread, o.event, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +66,16 @@ def _sums(*columns: str) -> str:
 
 _ADDED = f"""
     SELECT 1 AS added FROM ops a JOIN ops o ON o.event = a.parent
-    WHERE a.name = 'aten::add_' AND o.name = '{_KEEPS}' LIMIT 1
+    WHERE a.name = 'aten::add_' AND o.name = '{KEEPS}' LIMIT 1
 """
 _SQL = f"""
-    WITH updates AS (
-        SELECT start_ns, row_number() OVER (ORDER BY start_ns) AS number FROM ({UPDATES})),
-    in_passes AS MATERIALIZED (
-        SELECT s.step, o.thread, o.event, o.name, o.start_ns, o.start_ns + coalesce(o.dur_ns, 0) AS end_ns,
-               coalesce(u.number, 0) AS updates
-        FROM ops o JOIN steps s ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
-        ASOF LEFT JOIN updates u ON u.start_ns <= o.start_ns
-        WHERE o.name = '{_KEEPS}' OR starts_with(o.name, '{NODE}')),
-    nodes AS (SELECT * FROM in_passes WHERE name <> '{_KEEPS}'),
+    WITH {IN_PASSES.format(columns=_COLUMNS)},
+    nodes AS (SELECT * FROM in_passes WHERE name <> '{KEEPS}'),
     kept AS (
         SELECT o.*, a.parent IS NOT NULL AS added
         FROM in_passes o
         LEFT JOIN (SELECT DISTINCT parent FROM ops WHERE name = 'aten::add_') a ON a.parent = o.event
-        WHERE o.name = '{_KEEPS}'),
+        WHERE o.name = '{KEEPS}'),
     first_nodes AS (
         SELECT step, thread, updates, min(start_ns) AS pass_since
         FROM in_passes GROUP BY step, thread, updates),
@@ -140,7 +132,7 @@ def summed_gradients(trace: Trace) -> Table[SummedGradients]:
     After `zero_grad()` a weight has no gradient, and autograd keeps the new one as it is. It adds where there
     is one: in the second backward pass before an update, or where nobody clears it.
     """
-    if not trace.may_have_name(f"^{_KEEPS}$"):
+    if not trace.may_have_name(f"^{KEEPS}$"):
         return Table.of(SummedGradients, [], ["No gradients of weights in the profile."])
     if not trace.rows(_ADDED):
         return Table.of(SummedGradients, [], ["Every gradient is fresh.", *how_steps_were_found(trace)])

@@ -17,7 +17,7 @@ from stepscope.findings.mean_step import MeanStep
 from stepscope.records import dataclass
 from stepscope.tables import Table
 
-__all__ = ["Chains", "chains_of", "fused_ns", "has_own_rule", "saving_of"]
+__all__ = ["Chains", "chains_of", "fusible", "saved_by_fusing", "saving_of"]
 
 _SAVED = 0.8
 _SAVED_IN_TRAINING = 0.65
@@ -79,21 +79,16 @@ def chains_of(
 
 
 def saving_of(
-    chains: Chains,
-    mean_step: MeanStep,
-    kernel_chains: Table[KernelChain],
-    attention: Table[Attention],
-    step_ops: Table[StepOp],
+    chains: Chains, rows: Iterable[KernelChain], mean_step: MeanStep, step_ops: Table[StepOp]
 ) -> Saving:
-    """What is saved if chains are fused: those kernels that surely are, and all that may be."""
-    own = [row for row in kernel_chains if not has_own_rule(row, attention)]
+    """What is saved if these chains are fused, on the host and on the GPU."""
     low, high = chains.parts
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
-    device = fused_ns(mean_step, own, step_ops, chains.stays_ns)
+    device = saved_by_fusing(mean_step, rows, step_ops, chains.stays_ns)
     return fewer_calls(mean_step, (0.75 * low * host, high * host), device)
 
 
-def fused_ns(
+def saved_by_fusing(
     mean_step: MeanStep, rows: Iterable[KernelChain], step_ops: Iterable[StepOp], stays_ns: float = 0.0
 ) -> Bounds:
     """Time of the GPU in a mean step that goes if a compiler makes one kernel of each of these chains.
@@ -107,7 +102,12 @@ def fused_ns(
     return (_SAVED_IN_TRAINING if trains else _SAVED) * most, most
 
 
-def has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
+def fusible(kernel_chains: Iterable[KernelChain], attention: Table[Attention]) -> list[KernelChain]:
+    """The chains that a compiler fuses and that no other rule is about."""
+    return [row for row in kernel_chains if not _has_own_rule(row, attention)]
+
+
+def _has_own_rule(row: KernelChain, attention: Iterable[Attention]) -> bool:
     """Whether it is part of a loss, of attention that is written out, or of a draw, which stays a call."""
     if _DRAWS in row.ops:
         return True

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from stepscope.findings.mean_step import MeanStep
 
 __all__ = [
+    "COMPUTED_SURELY",
     "Pauses",
     "Starvation",
     "around_computing",
@@ -25,6 +26,8 @@ __all__ = [
     "starvation_of",
 ]
 
+COMPUTED_SURELY = 0.7
+"""Part of the waiting for operators on the CPU that goes at least: on the GPU each has to be launched."""
 _PYTHON = (SpentIn.PYTHON, SpentIn.NOTHING_RECORDED)
 _DISPATCH = (SpentIn.HOST_OP, SpentIn.RUNTIME_CALL)
 _MUCH = 0.05

@@ -10,7 +10,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Category, rule
-from stepscope.findings._chains import chains_of, fused_ns, has_own_rule
+from stepscope.findings._chains import chains_of, fusible, saved_by_fusing
 from stepscope.findings._compiling import LOOKUP, holds_code
 from stepscope.findings._fewer_calls import called_as, fewer_calls, host_part
 from stepscope.findings._op_costs import places_of
@@ -58,9 +58,9 @@ def abandoned_compilation(
     if any(FUSED.match(row.name or "") for row in kernels):
         return None
     chains = chains_of(mean_step, kernels, kernel_families, step_ops)
-    own = [row for row in kernel_chains if not has_own_rule(row, attention)]
     host = host_part((op for op in step_ops if _can_be_fused(op)), step_ops)
-    saving = fewer_calls(mean_step, (_SURE * host, host), fused_ns(mean_step, own, step_ops, chains.stays_ns))
+    device = saved_by_fusing(mean_step, fusible(kernel_chains, attention), step_ops, chains.stays_ns)
+    saving = fewer_calls(mean_step, (_SURE * host, host), device)
     if mean_step.gain(saving).high_share < _LEAST_SHARE:
         return None
     calls = mean_step.per_step(sum(op.calls for op in looks))

@@ -10,7 +10,12 @@ from stepscope.findings import Advice, Category, Saving, locations_of, rule
 from stepscope.findings._copying import large, moving
 from stepscope.findings._fewer_calls import run_ahead
 from stepscope.findings._phrases import if_idle, often
-from stepscope.findings._starvation import around_computing, computed_on_host, partly_computed_on_host
+from stepscope.findings._starvation import (
+    COMPUTED_SURELY,
+    around_computing,
+    computed_on_host,
+    partly_computed_on_host,
+)
 from stepscope.findings.claims import Claim, Part, Time
 from stepscope.findings.fixes import Change, fix_of, line
 from stepscope.findings.mean_step import MeanStep
@@ -18,8 +23,6 @@ from stepscope.tables import Table
 
 __all__ = ["cpu_operators"]
 
-_SURE = 0.7
-"""Part of the waiting that goes at least: on the GPU each operator still has to be launched."""
 _FIX = fix_of(
     "x = x.cuda(non_blocking=True)    # first move the data, then compute: these operators run on the GPU",
     line(Change.WORKERS, "loader = DataLoader(dataset, ..., num_workers=8)    # or compute it in workers"),
@@ -55,7 +58,7 @@ def cpu_operators(
     found = computed_on_host(step_ops) + partly_computed_on_host(step_ops)
     starved = mean_step.per_step(sum(row.starved_ns for row in found))
     around = around_computing(cpu_pauses, found, mean_step)
-    if mean_step.device is None or not found or mean_step.share(_SURE * starved) < least_share:
+    if mean_step.device is None or not found or mean_step.share(COMPUTED_SURELY * starved) < least_share:
         return None
     rows = sorted(found, key=lambda row: (-row.starved_ns, str(row.name)))
     copied = mean_step.per_step(
@@ -96,7 +99,8 @@ def _saving(mean_step: MeanStep, starved: float, around: float, freeing: float, 
     between = min(around, mean_step.starved_ns - computing)
     # Recording adds microseconds to an operator: these are too long to be stretched by it.
     saving = Saving(
-        starved_ns=(_SURE * between, between), waited_ns=(_SURE * computing, computing + freeing + copied)
+        starved_ns=(COMPUTED_SURELY * between, between),
+        waited_ns=(COMPUTED_SURELY * computing, computing + freeing + copied),
     )
     return run_ahead(mean_step, saving, computing + between + freeing, copied)
 

@@ -12,7 +12,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Category, Location, Saving, rule
-from stepscope.findings._chains import Chains, chains_of, fused_ns, has_own_rule, saving_of
+from stepscope.findings._chains import Chains, chains_of, fusible, saved_by_fusing, saving_of
 from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
@@ -55,31 +55,29 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
 ) -> Advice | None:
     """Elementwise operators run one by one, and each reads back what the one before wrote to memory.
 
-    Gain: n kernels in a row become one, so 1 - 1/n of their time goes. The host launches one instead of n,
-    so the same part of its time in these operators and their gradients goes. The slower of what is left of
-    host and GPU sets the pace.
+    Gain: of each chain of kernels one is left, and of n calls of the host one, so 1 - 1/n of its time in
+    these operators and their gradients goes. The slower of what is left of host and GPU sets the pace.
 
-    - at most: n is the number of such kernels for each matrix product, attention, convolution or collective.
-      Norms and reductions go into the fused kernels, and so do the casts before and after a chain.
-    - at least: n is their number for each kernel of those, because a product and its gradients are several
-      kernels. 3/4 of the time goes, because the fused kernel reads more inputs; 1/2 if there is a backward
-      pass, which needs results in between. 3/4 of the host time goes, because calling compiled code costs
-      time, too.
+    - at most: the time of the shortest kernel is left of each chain, with no casts and copies in it and
+      beside it. For the host, n is the number of such kernels for each matrix product, attention,
+      convolution or collective.
+    - at least: 0.8 of that on the GPU; 0.65 of it if there is a backward pass, which needs results in
+      between. For the host, n is their number for each kernel of those, because a product and its gradients
+      are several kernels; 3/4 of its time goes, because calling compiled code costs time, too.
 
-    If chains are short on average, or most of their time computes distances, but one of four kernels or more
-    takes 5 % of the GPU's work, such chains count alone. At most, the time of the shortest kernel is left of
-    each: a chain that ends in a sum may begin and end with little data. Copies and casts inside chains are
-    fused like the kernels around them.
+    If chains are short on average, or most of their time computes distances, one of four kernels or more
+    must take 5 % of the GPU's work. Where there is a better way to compute such chains than to fuse them,
+    they count alone.
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
     chains = chains_of(mean_step, kernels, kernel_families, step_ops)
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
     few = chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns)
+    own = fusible(kernel_chains, attention)
     if few or chains.length < LEAST_CHAIN or _are_distances(kernel_chains):
-        own = [row for row in kernel_chains if not has_own_rule(row, attention)]
         return _long_chains(mean_step, chains, own, step_ops, places_of(ops), least_share)
-    saving = saving_of(chains, mean_step, kernel_chains, attention, step_ops)
+    saving = saving_of(chains, own, mean_step, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return _advice(chains, saving, mean_step, places_of(ops))
@@ -105,7 +103,7 @@ def _long_chains(
     named = list(dict.fromkeys(long.ops.split(", ")))
     better = _better(long.ops)
     # Compiling fuses the short chains, too; what computes distances in another way replaces these alone.
-    saving = Saving(device_ns=fused_ns(mean_step, few if better else own, step_ops, chains.stays_ns))
+    saving = Saving(device_ns=saved_by_fusing(mean_step, few if better else own, step_ops, chains.stays_ns))
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(

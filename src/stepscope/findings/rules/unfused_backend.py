@@ -8,7 +8,7 @@ from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Category, rule
-from stepscope.findings._chains import fused_ns
+from stepscope.findings._chains import saved_by_fusing
 from stepscope.findings._fewer_calls import fewer_calls
 from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
@@ -60,7 +60,7 @@ def unfused_backend(
         return None
     time_ns = sum(row.device_ns for row in kernel_chains)
     parts = code.fused_part / 2, code.fewer_part
-    saving = fewer_calls(mean_step, parts, fused_ns(mean_step, kernel_chains, step_ops))
+    saving = fewer_calls(mean_step, parts, saved_by_fusing(mean_step, kernel_chains, step_ops))
     inside = [op for op in step_ops if _COMPILED.fullmatch(op.name or "") and op.within is None]
     return Advice(
         title="torch.compile runs with a backend that fuses nothing",

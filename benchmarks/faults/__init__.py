@@ -153,6 +153,11 @@ from benchmarks.faults import (
     twentysecond_serving,
     twentysecond_structured,
     twentysecond_training,
+    twentysixth_fields,
+    twentysixth_healthy,
+    twentysixth_serving,
+    twentysixth_text,
+    twentysixth_vision,
     twentythird_healthy,
     twentythird_serving,
     twentythird_structured,
@@ -368,6 +373,14 @@ TWENTYFIFTH = (
     twentyfifth_healthy,
 )
 """What is as frequent, or nearly; by somebody else again."""
+TWENTYSIXTH = (
+    twentysixth_text,
+    twentysixth_vision,
+    twentysixth_serving,
+    twentysixth_fields,
+    twentysixth_healthy,
+)
+"""What a consultant meets, each in proportion to how often it occurs; by somebody else again."""
 
 __all__ = [
     "EIGHTEENTH",
@@ -396,6 +409,7 @@ __all__ = [
     "TWENTYFIRST",
     "TWENTYFOURTH",
     "TWENTYSECOND",
+    "TWENTYSIXTH",
     "TWENTYTHIRD",
     "UNSEEN",
     "Program",

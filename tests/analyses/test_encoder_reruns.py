@@ -15,13 +15,15 @@ Called = tuple[str, list[int], int]
 """An operator, the shape of what it reads, and the blocks of its kernel."""
 
 BATCH, PASSES, SOURCE = 2, 6, 14
+PRODUCT = 5
+"""Blocks of the encoder's products."""
 ENCODER: list[Called] = [
-    ("aten::linear", [BATCH, SOURCE, 8], 5),
+    ("aten::linear", [BATCH, SOURCE, 8], PRODUCT),
     ("aten::layer_norm", [BATCH, SOURCE, 8], BATCH * SOURCE),
-    ("aten::linear", [BATCH, SOURCE, 8], 5),
+    ("aten::linear", [BATCH, SOURCE, 8], PRODUCT),
     ("aten::layer_norm", [BATCH, SOURCE, 8], BATCH * SOURCE),
-    ("aten::linear", [BATCH, SOURCE, 8], 5),
-    ("aten::linear", [BATCH, SOURCE, 8], 5),
+    ("aten::linear", [BATCH, SOURCE, 8], PRODUCT),
+    ("aten::linear", [BATCH, SOURCE, 8], PRODUCT),
 ]
 
 
@@ -58,8 +60,12 @@ def reruns(
     shapes: bool = False,
     copied: int = 0,
     training: bool = False,
+    kernel_us: int = 3,
 ) -> Table[EncoderReruns]:
-    """The table of a step of six passes: an operator each 10 µs takes 8 µs, and a kernel of 3 µs."""
+    """The table of a step of six passes: an operator each 10 µs takes 8 µs, and a kernel of 3 µs.
+
+    Those of the encoder's products take `kernel_us`.
+    """
     drawing, at, number = Drawing(), 10, 0
     for length in range(1, PASSES + 1):
         for name, shape, blocks in one_pass(length):
@@ -70,7 +76,8 @@ def reruns(
                 drawing.op("aten::index_select", at + 1, 6).op("aten::gather", at + 2, 4)
             drawing.launch("cudaLaunchKernel", at + 3, 2, corr=number)
             kernel = "vectorized_gather_kernel" if table else f"{name.removeprefix('aten::')}_kernel"
-            drawing.kernel(kernel, at + 6, 3, corr=number, grid=[blocks, 1, 1], block=[128, 1, 1])
+            long = kernel_us if blocks == PRODUCT else 3
+            drawing.kernel(kernel, at + 6, long, corr=number, grid=[blocks, 1, 1], block=[128, 1, 1])
             at += 10
         if copied:
             number += 1
@@ -99,6 +106,19 @@ def test_an_encoder_after_both_are_looked_up(tmp_path: Path, shapes: bool) -> No
     # The look-up of its text is not among its six operators, for another one follows.
     (row,) = reruns(tmp_path, lookups_first, shapes=shapes)
     assert (row.reruns, row.ops, row.host_ns, row.device_ns) == (5, 6, 5 * 58_000, 5 * 6 * 3_000)
+
+
+@pytest.mark.parametrize("shapes", [False, True])
+def test_a_decoder_with_a_cache(tmp_path: Path, shapes: bool) -> None:
+    # A pass follows a choice: the first and the last one of the profile have none before or after them.
+    (row,) = reruns(tmp_path, with_a_cache, shapes=shapes, kernel_us=6)
+    assert (row.reruns, row.passes, row.first_length, row.last_length) == (4, 5, None, None)
+    assert (row.ops, row.host_ns, row.device_ns) == (7, 4 * 68_000, 4 * (3 * 3_000 + 4 * 6_000))
+
+
+def test_without_shapes_an_encoder_takes_longer_than_the_decoder(tmp_path: Path) -> None:
+    assert len(reruns(tmp_path, with_a_cache)) == 0
+    assert len(reruns(tmp_path / "shapes", with_a_cache, shapes=True)) == 1
 
 
 def test_an_encoder_of_pictures(tmp_path: Path) -> None:
@@ -144,8 +164,25 @@ def reads_the_last_token(length: int) -> list[Called]:
     return [lookup(1), *ENCODER, lookup(length), *decoder(length), *choice(length)]
 
 
+def cached(length: int) -> list[Called]:
+    """Two layers that read one token of each sequence, and the keys and values of all before."""
+    seen = [(f"aten::{name}", [BATCH, 4, length, 2], length) for name in ("cat", "cat", "add")]
+    rest = [(f"aten::{name}", [BATCH, 1, 8], 1) for name in ("layer_norm", "linear", "relu", "linear")]
+    return [*rest, *seen, *rest, *seen, *rest]
+
+
 def with_a_cache(length: int) -> list[Called]:
-    return [lookup(SOURCE), *ENCODER, lookup(1), *decoder(length), *choice(1)]
+    return [lookup(SOURCE), *ENCODER, lookup(1), *cached(length), *choice(1)]
+
+
+def reads_one_token_with_a_cache(length: int) -> list[Called]:
+    return [lookup(1), *ENCODER, *cached(length), *choice(1)]
+
+
+def head_after_the_choice(length: int) -> list[Called]:
+    """It has layers enough, and reads a row of each sequence."""
+    head = [(f"aten::{name}", [BATCH, 8], 1) for name in ("layer_norm", "linear", "relu", "linear")]
+    return [lookup(1), *cached(length), *choice(1), *head, *head]
 
 
 def nothing_is_chosen(length: int) -> list[Called]:
@@ -177,7 +214,8 @@ def latents_before_a_decoder(length: int) -> list[Called]:
         no_encoder,
         growing_encoder,
         reads_the_last_token,
-        with_a_cache,
+        reads_one_token_with_a_cache,
+        head_after_the_choice,
         nothing_is_chosen,
         few_products,
         latents,

@@ -125,6 +125,15 @@ def test_profiler_overhead(tmp_path: Path) -> None:
     assert (found.count, found.effect_ns, found.effect_share) == (1, 10_000, 10 / 400)
 
 
+def test_what_the_profiler_does_beside_a_device_costs_nothing(tmp_path: Path) -> None:
+    # From 60 to 120; a kernel runs from 70 to 110.
+    place = {"pid": -1, "tid": 0, "ts": 60, "dur": 60}
+    drawing = plain().add({"ph": "X", "cat": "overhead", "name": "Buffer Flush", **place})
+    drawing.launch(LAUNCH, 62, 2, corr=50).kernel("k", 70, 40, corr=50, args=KNOWN)
+    found = doubts(drawing, tmp_path)["profiler overhead"]
+    assert (found.count, found.effect_ns) == (1, 20_000)
+
+
 @pytest.mark.parametrize("lengths,effect", [((300, 100, 110, 90), 200_000), ((140, 100, 100, 100), None)])
 def test_warm_up(lengths: tuple[int, ...], effect: int | None, tmp_path: Path) -> None:
     found = doubts(plain(lengths), tmp_path).get("warm-up")

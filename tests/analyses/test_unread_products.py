@@ -102,6 +102,50 @@ def test_a_loss_of_all_logits_beside_the_last(tmp_path: Path) -> None:
     assert drawing.run("aten::log_softmax", [LOGITS], "2").rows(tmp_path) == []
 
 
+def picked(drawing: Head, rows: int) -> Head:
+    """Chances of chosen words of so many rows; the last eight of them are read."""
+    logits, chosen = [4, rows, 1000], [4, rows, 1]
+    drawing.run("aten::to", [logits, [], []], "6", work=30).run("aten::log_softmax", [logits], "-1", work=20)
+    drawing.run("aten::unsqueeze", [[4, rows]], "2").run("aten::gather", [logits, [], chosen], "-1", work=1)
+    drawing.run("aten::select", [chosen, [], []], "2", "0")
+    return drawing.run("aten::slice", [[4, rows]], "1", "-8", WHOLE, "1")
+
+
+def test_numbers_are_picked_from_all_rows_and_few_are_read(tmp_path: Path) -> None:
+    shifted = head().run("aten::slice", [LOGITS, [], [], [], []], "1", "0", "-1", "1")
+    (row,) = picked(shifted, 31).run("aten::exp", [[4, 8]], work=1).rows(tmp_path)
+    assert (row.read_share, row.elementwise_ns, row.cut_ns) == (8 / 32, 51_000, 0)
+
+
+def test_gradients_of_what_is_picked(tmp_path: Path) -> None:
+    drawing = picked(head(), 32).run("aten::exp", [[4, 8]], work=1).number_nodes(7)
+    # Numbers from 7 on: two layers, a cast, a softmax, a view of the words, what picks, and the cuts.
+    drawing.node("LinearBackward0", 8, work=200).node("LogSoftmaxBackward0", 10, work=40)
+    drawing.node("GatherBackward0", 12, "aten::zero_", work=9).node("ExpBackward0", 15, work=3)
+    (row,) = drawing.rows(tmp_path)
+    assert (row.read_share, row.backward_ns, row.elementwise_ns) == (0.25, 200_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    "name,dims,read",
+    [
+        ("aten::mean", [[4, 31]], 31 / 32),
+        ("aten::sum", [[4, 31, 1000]], 31 / 32),
+        ("aten::mul", [[4, 31]], 8 / 32),
+    ],
+)
+def test_what_else_reads_them(name: str, dims: list[Any], read: float, tmp_path: Path) -> None:
+    shifted = head().run("aten::slice", [LOGITS, [], [], [], []], "1", "0", "-1", "1")
+    (row,) = picked(shifted, 31).run(name, dims, work=1).rows(tmp_path)
+    assert row.read_share == read
+
+
+def test_all_that_was_picked_is_read(tmp_path: Path) -> None:
+    logits = head().run("aten::log_softmax", [LOGITS], "-1")
+    picks = logits.run("aten::gather", [LOGITS, [], [4, 32, 1]], "-1")
+    assert picks.run("aten::mean", [[4, 32, 1]]).rows(tmp_path) == []
+
+
 def test_small_products_and_those_without_shapes(tmp_path: Path) -> None:
     small = Head().run("aten::linear", [HIDDEN, [64, 64], []], work=9000)
     small.run("aten::linear", [HIDDEN, WEIGHTS, []], work=100)

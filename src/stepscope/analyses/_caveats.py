@@ -68,19 +68,22 @@ class Steps:
         self.lengths = [row["end_ns"] - row["start_ns"] for row in self.rows]
         self.total_ns = sum(self.lengths)
 
-    def covered(self, events: str, **params: Any) -> int:
-        """For how long in all steps an event of a query was open, given its `start_ns` and `dur_ns`."""
+    def covered(self, events: str, *, but: str | None = None, **params: Any) -> int:
+        """For how long in all steps an event of a query was open, given its `start_ns` and `dur_ns`.
+
+        The time in which one of `but` was open, too, does not count.
+        """
         if not self.rows:
             return 0
         starts, ends = ([row[key] for row in self.rows] for key in ("start_ns", "end_ns"))
-        sweep = _native.PrioritySweep(starts, ends, 1)
-        sql = (
-            f"SELECT start_ns, dur_ns, 0::BIGINT AS label FROM ({events}) WHERE dur_ns > 0 ORDER BY start_ns"
-        )
-        for batch in self._trace.batches(sql, **params):
+        sweep = _native.PrioritySweep(starts, ends, 2)
+        labelled = f"SELECT start_ns, dur_ns, 1::BIGINT AS label FROM ({events}) WHERE dur_ns > 0"
+        if but:
+            labelled += f" UNION ALL SELECT start_ns, dur_ns, 0::BIGINT FROM ({but}) WHERE dur_ns > 0"
+        for batch in self._trace.batches(f"{labelled} ORDER BY start_ns", **params):
             sweep.push(*map(view, batch.columns))
         sweep.finish()
-        return sum(parts[0] for parts in sweep.by_window_ns)
+        return sum(parts[1] for parts in sweep.by_window_ns)
 
     def doubt(self, what: str, count: int, effect_ns: int, text: str, advice: str) -> Caveat:
         """A doubt whose effect is a part of the time of all steps."""
@@ -358,19 +361,20 @@ def disordered_work(trace: Trace, steps: Steps) -> Iterator[Caveat]:
 
 
 def profiler_overhead(trace: Trace, steps: Steps) -> Iterator[Caveat]:
-    """Events in which the profiler itself worked."""
+    """Events in which the profiler itself worked, as far as no device did: beside one it costs nothing."""
     events = f"""
         SELECT start_ns, dur_ns FROM other_events WHERE category = 'overhead' AND phase = 'X'
             AND NOT coalesce(regexp_matches(name, '{CODE_LOADING}'), FALSE)
     """
     count = _one(trace, f"SELECT count(*) AS n FROM ({events})")["n"]
-    effect = steps.covered(events) if count else 0
+    device = "SELECT start_ns, dur_ns FROM device_work" if trace.has("device_work") else None
+    effect = steps.covered(events, but=device) if count else 0
     if effect:
         yield steps.doubt(
             "profiler overhead",
             count,
             effect,
-            "The profiler fetched buffers while the program ran (Buffer Flush and the like).",
+            "The profiler fetched buffers (Buffer Flush and the like) while no work ran on a device.",
             "Record fewer steps at once, or leave the first recorded one out.",
         )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 from math import prod
-from typing import Annotated, Any
+from statistics import fmean
+from typing import Annotated, Any, NamedTuple
 
 from stepscope.analyses import analysis
 from stepscope.analyses._blame import names_of_nodes
@@ -33,6 +33,10 @@ _LEAST_TURNS = 3
 _LEAST_GROWING = 4
 """Operators of a decoder that do more in each pass: a layer has more of them."""
 _NAMED = 6
+_LONGER = 1.5
+"""Times the products of one row of each sequence: so much longer are those of many rows, at least."""
+_SIZES = late_pattern(r"\[\[([\d, ]+?), ?\d+\]")
+"""The first input of a product, without its last dimension."""
 _INDICES = late_pattern(r"\[\[[\d, ]+\], ?\[(\d[\d, ]*)\]")
 
 # What has weights, and what is as large as the sequence in a decoder, which has products of any size.
@@ -53,8 +57,10 @@ class EncoderReruns:
     thread: Annotated[int, "Thread that it ran on."]
     reruns: Annotated[int, "How often it runs in the run of passes, less one."]
     passes: Annotated[int, "Passes in the run."]
-    first_length: Annotated[int, "Tokens of a growing sequence in the first pass."]
-    last_length: Annotated[int, "Tokens of a growing sequence in the last pass."]
+    first_length: Annotated[
+        int | None, "Tokens of a growing sequence in the first pass; NULL if keys and values are cached."
+    ]
+    last_length: Annotated[int | None, "The same in the last pass."]
     ops: Annotated[int, "Operators of the encoder; those inside them do not count."]
     first_ops: Annotated[str, "The first of them."]
     host_ns: Annotated[int, "From its first operator to the end of its last, in all reruns."]
@@ -115,6 +121,22 @@ _SQL = f"""
     WHERE u.ops <= {_MOST_OPS} GROUP BY p.run, p.place ORDER BY p.run, p.place
 """
 
+# With a cache each pass reads the tokens that were chosen just before: it begins with the lookup after that.
+_CACHED = f"""
+    WITH called AS (
+        SELECT o.thread, o.start_ns, o.name, p.step
+        FROM ops o JOIN call_sites p ON p.event = o.event
+        WHERE o.depth = 0 AND p.step IS NOT NULL
+          AND (o.name = 'aten::embedding' OR regexp_matches(o.name, '{_CHOICE}'))),
+    passes AS (
+        SELECT DISTINCT l.thread, l.step, l.start_ns
+        FROM (SELECT * FROM called WHERE name <> 'aten::embedding') c
+        ASOF JOIN (SELECT * FROM called WHERE name = 'aten::embedding') l
+            ON l.thread = c.thread AND l.start_ns >= c.start_ns)
+    SELECT thread, count(*) AS passes, min(start_ns) AS start_ns, max(start_ns) AS end_ns
+    FROM passes GROUP BY thread, step HAVING count(*) > {_LEAST_TURNS} ORDER BY thread, step
+"""
+
 _Place = dict[str, Any]
 """An operator of a pass, as it is in all passes of a run."""
 
@@ -132,44 +154,68 @@ _Place = dict[str, Any]
 def encoder_reruns(trace: Trace) -> Table[EncoderReruns]:
     """Finds encoders that run again in every pass of a loop that generates token by token, in inference.
 
-    In each pass of a run as `growing_passes` lists them, the sequence is one token longer. Operators that do
-    work of the same size in every pass, many in a row, between the choice of a token and the decoder that
-    reads it, are an encoder whose result does not change.
+    In each pass of a run as `growing_passes` lists them, the sequence is one token longer. With a cache, a
+    pass reads what was chosen just before, and attention reads more keys each time. Operators that do work of
+    the same size in every pass, many in a row, between the choice of a token and the decoder that reads it,
+    are an encoder whose result does not change.
     """
     if trace.may_have_name("^autograd::engine::evaluate_function"):
         return Table.of(EncoderReruns, [], ["The program trains: its encoder has to run in each pass."])
-    runs = _runs(growing_passes(trace))
+    runs = _growing(growing_passes(trace)) or _cached(trace)
     if not runs:
-        return Table.of(EncoderReruns, [], ["No run of passes grows by one token each."])
+        return Table.of(EncoderReruns, [], ["No text is generated token by token."])
     rows = list(_found(trace, runs))
     nothing = [] if rows else ["In no run of passes an encoder does the same again in each."]
     return Table.of(EncoderReruns, rows, nothing + how_steps_were_found(trace))
 
 
-def _runs(passes: Table[GrowingPasses]) -> list[GrowingPasses]:
+class _Run(NamedTuple):
+    """Passes of a decoder, one after the other."""
+
+    thread: int
+    passes: int
+    start_ns: int
+    end_ns: int
+    """When the last began."""
+    lengths: tuple[int, int] | None
+    """Of its sequences, in the first and in the last; None if keys and values are cached."""
+    batch: int | None
+
+
+def _growing(passes: Table[GrowingPasses]) -> list[_Run]:
     """Runs that do not overlap: tokens and their positions grow at once, and tokens come as a batch."""
-    runs: list[GrowingPasses] = []
+    runs: list[_Run] = []
     for run in sorted(passes, key=lambda run: (run.thread, run.start_ns)):
-        if runs and runs[-1].thread == run.thread and run.start_ns < runs[-1].start_ns + runs[-1].dur_ns:
+        if runs and runs[-1].thread == run.thread and run.start_ns < runs[-1].end_ns:
             # The earlier lookup cuts passes better; the larger batch tells how many sequences there are.
-            runs[-1] = replace(runs[-1], batch=max(run.batch, runs[-1].batch))
+            runs[-1] = runs[-1]._replace(batch=max(run.batch, runs[-1].batch or 0))
         else:
-            runs.append(run)
+            lengths = run.first_length, run.last_length
+            end_ns = run.start_ns + run.dur_ns
+            runs.append(_Run(run.thread, run.passes, run.start_ns, end_ns, lengths, run.batch))
     return runs
 
 
-def _found(trace: Trace, runs: list[GrowingPasses]) -> Iterator[EncoderReruns]:
+def _cached(trace: Trace) -> list[_Run]:
+    """Runs of passes that read one token of each sequence, each after a choice of tokens."""
+    if not trace.may_have_name(_CHOICE) or not trace.may_have_name("^aten::embedding$"):
+        return []
+    return [_Run(**row, lengths=None, batch=None) for row in trace.rows(_CACHED)]
+
+
+def _found(trace: Trace, runs: list[_Run]) -> Iterator[EncoderReruns]:
     places = trace.rows(
         _SQL,
         numbers=list(range(len(runs))),
         threads=[run.thread for run in runs],
         passes=[run.passes for run in runs],
         starts=[run.start_ns for run in runs],
-        ends=[run.start_ns + run.dur_ns for run in runs],
+        ends=[run.end_ns for run in runs],
     )
     frames = names_of_nodes(trace, {place["user_frame"] for place in places})
     for number, of_run in groupby(places, key=lambda place: place["run"]):
-        run, turn = runs[number], list(of_run)
+        turn = list(of_run)
+        run = _with_batch(runs[number], turn)
         encoder = _encoder(turn, run)
         if encoder:
             yield EncoderReruns(
@@ -177,8 +223,8 @@ def _found(trace: Trace, runs: list[GrowingPasses]) -> Iterator[EncoderReruns]:
                 thread=run.thread,
                 reruns=encoder[0]["turns"],
                 passes=run.passes,
-                first_length=run.first_length,
-                last_length=run.last_length,
+                first_length=run.lengths and run.lengths[0],
+                last_length=run.lengths and run.lengths[1],
                 ops=len(encoder),
                 first_ops=", ".join(place["name"] for place in encoder[:_NAMED]),
                 host_ns=encoder[-1]["ends"] - encoder[0]["starts"],
@@ -187,15 +233,24 @@ def _found(trace: Trace, runs: list[GrowingPasses]) -> Iterator[EncoderReruns]:
             )
 
 
-def _encoder(turn: list[_Place], run: GrowingPasses) -> list[_Place]:
+def _with_batch(run: _Run, turn: list[_Place]) -> _Run:
+    """The run with the number of its sequences: with a cache, a pass looks up one token of each."""
+    looked_up = [_looked_up(place) for place in turn if _is_lookup(place)]
+    return run if run.batch else run._replace(batch=min(looked_up, default=0) or None)
+
+
+def _encoder(turn: list[_Place], run: _Run) -> list[_Place]:
     """The longest stretch of a turn that is an encoder of an input that does not change; or nothing."""
-    most_bytes = _INPUT_BYTES * run.batch * run.last_length
+    length = run.lengths[1] if run.lengths else 1
+    most_bytes = _INPUT_BYTES * (run.batch or 1) * length
     repeated = 2 * turn[0]["turns"] > turn[0]["all_turns"] >= _LEAST_TURNS
     if not repeated or sum(place["brought"] for place in turn) > most_bytes:
         return []
     found: list[list[_Place]] = [[]]
     first = 0
-    for alike, group in groupby(turn, key=lambda place: bool(place["alike"])):
+    for alike, group in groupby(
+        turn, key=lambda place: bool(place["alike"]) and not _may_be_tokens(place, run)
+    ):
         after = first + len(list(group))
         start, end = _layers_in(turn, first, after) if alike else (after, after)
         stretch = turn[start:end]
@@ -213,7 +268,7 @@ def _layers_in(turn: list[_Place], first: int, end: int) -> tuple[int, int]:
     return (layers[0], layers[-1] + 1) if layers else (end, end)
 
 
-def _is_encoder(turn: list[_Place], start: int, end: int, run: GrowingPasses) -> bool:
+def _is_encoder(turn: list[_Place], start: int, end: int, run: _Run) -> bool:
     """Whether nothing that grows or was chosen leads to this stretch, and a decoder that grows follows.
 
     A turn begins with the lookup that grows. An encoder comes either before it, at the end of the turn and
@@ -235,14 +290,27 @@ def _is_encoder(turn: list[_Place], start: int, end: int, run: GrowingPasses) ->
     grows = sum(not place["alike"] for place in decoder)
     return (
         grows >= _LEAST_GROWING
+        and (run.lengths is not None or _reads_more(turn[start:end], decoder, run))
         and not any(_is_large(place) and not place["alike"] for place in between)
-        # Those of one row for each sequence may be the chosen tokens.
-        and all(
-            _looked_up(place) not in {0, 1, run.batch}
-            for place in leads
-            if _is_lookup(place) and place["alike"]
-        )
+        and not any(place["alike"] and _may_be_tokens(place, run) for place in leads)
     )
+
+
+def _reads_more(stretch: list[_Place], decoder: list[_Place], run: _Run) -> bool:
+    """Whether layers work on more than a row of each sequence, as those that follow a chosen token do."""
+    if stretch[0]["shaped"]:
+        read = [_SIZES.match(place["dims"] or "") for place in stretch if place["product"]]
+        return any(sizes and prod(map(int, sizes[1].split(","))) > (run.batch or 1) for sizes in read)
+    times = [
+        [place["device_ns"] for place in places if place["product"] or place["layers"]]
+        for places in (stretch, decoder)
+    ]
+    return bool(times[1]) and fmean(times[0]) > _LONGER * fmean(times[1])
+
+
+def _may_be_tokens(place: _Place, run: _Run) -> bool:
+    """Whether it looks up one row for each sequence, as for the chosen tokens, or nobody knows how many."""
+    return _is_lookup(place) and _looked_up(place) in {0, 1, run.batch}
 
 
 def _layers(places: list[_Place]) -> int:

@@ -20,6 +20,9 @@ _OF_LISTS = ("aten::resolve_conj", "aten::resolve_neg")
 _APART_NS = 200_000
 _OF_SEED = 3
 """Operators that draw a seed: so many from one that is read to the next that is read right after."""
+_WITH_WORKERS = "_MultiProcessingDataLoaderIter"
+_ENDING_NS = 1_000_000
+"""A last call that takes less ends no processes: they are kept."""
 _AN_EPOCH = 2
 """Where an iterator is asked so often, the last call finds that it is at its end."""
 
@@ -44,6 +47,16 @@ class LoaderStart:
         int,
         "Time of the last call of as many iterators, which ends their workers; 0 where each gives one batch.",
     ]
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether other processes load the batches."""
+        return self.loader == _WITH_WORKERS
+
+    @property
+    def ends_workers(self) -> bool:
+        """Whether workers were ended with an epoch, and others started for the next."""
+        return self.has_workers and self.starts > 0 and self.ending_ns >= _ENDING_NS * self.starts
 
 
 # A new iterator draws a seed at once. With its first batch, or once its workers are started, a sampler that

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
 from stepscope.analyses import analysis
+from stepscope.analyses._picked_rows import TAKES, cut_of, picked_rows
 from stepscope.analyses._products import BY_ROW, CALLED, MULTIPLIES, OPS, longest_products
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.records import dataclass
@@ -16,7 +16,8 @@ __all__ = ["UnreadProduct", "unread_products"]
 
 _LEAST_SHARE = 0.03
 """Of the device work of a step: smaller products are not looked at."""
-_TAKES = ("aten::select", "aten::slice")
+_MOSTLY = 0.5
+"""Where more than that is cut out, numbers of each row may be picked from it before most rows are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,9 @@ class UnreadProduct:
     device_share: Annotated[float, "The same as a part of the device work that the step's operators launch."]
     backward_ns: Annotated[int, "Device time of its products in the backward pass."]
     elementwise_ns: Annotated[
-        int, "Device time of casts and the like of the whole result before it is cut, and of their gradients."
+        int,
+        "Device time of casts, softmaxes and the like of the whole result before it is cut, and of their "
+        "gradients.",
     ]
     cut_ns: Annotated[int, "Device time of the gradients of the cuts: copies into zeros of the whole size."]
     zeros_ns: Annotated[int, "Device time of these zeros."]
@@ -83,8 +86,8 @@ _SQL = f"""
         SELECT event, list({{'name': name, 'args': args, 'by_row': by_row}} ORDER BY start_ns) AS read,
                coalesce(sum(device_ns) FILTER (by_row), 0) AS elementwise_ns
         FROM read GROUP BY event)
-    SELECT r.step, t.name AS user_frame, r.shape, r.device_once_ns AS device_ns, r.all_ns::BIGINT AS all_ns,
-           d.read, coalesce(b.backward_ns, 0)::BIGINT AS backward_ns,
+    SELECT r.step, r.thread, r.start_ns, t.name AS user_frame, r.shape, r.device_once_ns AS device_ns,
+           r.all_ns::BIGINT AS all_ns, d.read, coalesce(b.backward_ns, 0)::BIGINT AS backward_ns,
            (d.elementwise_ns + coalesce(b.elementwise_ns, 0))::BIGINT AS elementwise_ns,
            coalesce(b.cut_ns, 0)::BIGINT AS cut_ns, coalesce(b.zeros_ns, 0)::BIGINT AS zeros_ns
     FROM results r JOIN reading d ON d.event = r.event LEFT JOIN backward b ON b.event = r.event
@@ -109,26 +112,26 @@ def unread_products(trace: Trace) -> Table[UnreadProduct]:
     """Finds matrix products that compute more rows than the program reads, from the shapes of a step.
 
     Such a result is given to nothing but `select` and `slice`: logits of all positions, for example, of which
-    only the last are taken. Casts and other elementwise operators may come before.
+    only the last are taken. Casts and other elementwise operators may come before. Or `gather` picks a number
+    of each row, after a softmax, and of these only a part is taken.
     """
     if not all(map(trace.may_have_name, (r"^aten::linear$", r"^aten::(select|slice)$"))):
         return Table.of(UnreadProduct, [], ["No matrix product is cut into parts."])
     if not longest_products(trace)["with_shapes"]:
         return Table.of(UnreadProduct, [], [_NOTHING, *how_steps_were_found(trace)])
-    rows = [found for row in trace.rows(_SQL) if (found := _found(row))]
+    rows = [found for row in trace.rows(_SQL) if (found := _found(trace, row))]
     nothing = [] if rows else [_NOTHING]
     return Table.of(UnreadProduct, rows, nothing + how_steps_were_found(trace))
 
 
-def _found(row: dict[str, Any]) -> UnreadProduct | None:
+def _found(trace: Trace, row: dict[str, Any]) -> UnreadProduct | None:
     """The product, if nothing takes more of its result than a part."""
-    cuts = [one for one in row["read"] if not one["by_row"]]
-    # What is computed of all rows after the last cut is not cut itself.
-    if not cuts or row["read"][-1]["by_row"] or not {one["name"] for one in cuts} <= {*_TAKES}:
-        return None
-    shape = [int(size) for size in row["shape"].split(",")]
-    parts = [_part(one["name"], shape, one["args"]) for one in cuts]
-    read = sum(1.0 if part is None else part for part in parts)
+    shape = tuple(int(size) for size in row["shape"].split(","))
+    read = _read_share(row, shape)
+    around = {name: row[name] for name in ("elementwise_ns", "cut_ns", "zeros_ns")}
+    if read > _MOSTLY and (picked := picked_rows(trace, row["thread"], row["start_ns"], shape)):
+        # Cuts before that are among what is computed of all rows.
+        read, around = picked.read_share, {"elementwise_ns": picked.rows_ns, "cut_ns": 0, "zeros_ns": 0}
     if read >= 1:
         return None
     return UnreadProduct(
@@ -139,20 +142,23 @@ def _found(row: dict[str, Any]) -> UnreadProduct | None:
         device_ns=row["device_ns"],
         device_share=row["device_ns"] / row["all_ns"],
         backward_ns=row["backward_ns"],
-        elementwise_ns=row["elementwise_ns"],
-        cut_ns=row["cut_ns"],
-        zeros_ns=row["zeros_ns"],
+        **around,
     )
 
 
-def _part(name: str, shape: list[int], args: str) -> float | None:
+def _read_share(row: dict[str, Any], shape: tuple[int, ...]) -> float:
+    """How much of the result is taken from it; 1 where something else than cuts reads it."""
+    cuts = [one for one in row["read"] if not one["by_row"]]
+    # What is computed of all rows after the last cut is not cut itself.
+    if not cuts or row["read"][-1]["by_row"] or not {one["name"] for one in cuts} <= {*TAKES}:
+        return 1.0
+    parts = [_part(one["name"], shape, one["args"]) for one in cuts]
+    return sum(1.0 if part is None else part for part in parts)
+
+
+def _part(name: str, shape: tuple[int, ...], args: str) -> float | None:
     """The part of a tensor that select or slice takes from it; None if that is not known."""
-    try:
-        dim, *given = (int(value) for value in json.loads(args)["Concrete Inputs"][1:])
-        size = shape[dim]
-        taken = 1 if name == "aten::select" else len(range(*slice(*given).indices(size)))
-    except (KeyError, IndexError, TypeError, ValueError):
-        return None
-    if dim in (len(shape) - 1, -1):
+    cut = cut_of(name, shape, args)
+    if cut is None or cut[0] == len(shape) - 1:
         return None  # some numbers of every row
-    return taken / max(1, size)
+    return cut[1] / max(1, shape[cut[0]])

@@ -145,8 +145,10 @@ def test_only_what_ran_in_steps_counts() -> None:
     families = drawn(KernelFamily, {"family": "elementwise", "total_ns": 45 * MS})
     kernels = drawn(Kernel, kernel("elementwise", 30, 3.0), kernel("matmul", 30, 6.0))
     nothing = drawn(KernelChain, ROW), drawn(StepOp), drawn(Attention)
-    advice = elementwise_chains(busy_pace(), kernels, families, *nothing, facts(), least_share=0.0)
-    assert advice is None  # half of it: 15 kernels between 16
+    advice = assert_bounded(
+        elementwise_chains(busy_pace(), kernels, families, *nothing, facts()), busy_pace()
+    )
+    assert advice.certainty == "possible"  # half of it: 15 kernels between 16
     kernels = drawn(Kernel, kernel("elementwise", 30, 9.0))
     advice = assert_bounded(
         elementwise_chains(busy_pace(), kernels, families, *nothing, facts()), busy_pace()
@@ -162,12 +164,31 @@ def test_only_what_ran_in_steps_counts() -> None:
         (PRODUCTS,),
         (kernel("elementwise", 30, 3.0, "triton_poi_fused_add_0"), PRODUCTS),  # compiled
         (kernel("elementwise", 1000, 3.0), PRODUCTS),  # short
-        (kernel("elementwise", 15, 3.0), PRODUCTS),  # one or two between products
-        (kernel("elementwise", 30, 0.5), PRODUCTS),  # little
     ],
 )
 def test_it_is_silent(kernels: tuple[dict[str, Any], ...]) -> None:
     assert found(*kernels) is None
+
+
+@pytest.mark.parametrize(
+    "elementwise",
+    [
+        kernel("elementwise", 15, 3.0),  # one or two between products
+        kernel("elementwise", 30, 0.5),  # little, but with norms and casts beside it
+    ],
+)
+def test_short_chains_may_be_fused_or_not(elementwise: dict[str, Any]) -> None:
+    advice = assert_bounded(found(elementwise, PRODUCTS), busy_pace())
+    assert gained(advice) == pytest.approx((0, 0.198), abs=0.001)
+    assert advice.certainty == "possible"
+    assert "Chains of them are short" in advice.because
+    assert "attention" not in advice.because + advice.fix
+    with_attention = found(elementwise, PRODUCTS, attention=({"backend": "flash"},))
+    assert "attention_mask=torch.ones_like(ids)" in assert_bounded(with_attention, busy_pace()).fix
+    little = ROW | {"device_ns": 18 * MS}
+    assert found(elementwise, PRODUCTS, chains=(little,)) is None
+    compiled = kernel("elementwise", 15, 3.1, "triton_poi_fused_add_0")
+    assert found(elementwise, compiled, PRODUCTS) is None
 
 
 def test_the_threshold() -> None:

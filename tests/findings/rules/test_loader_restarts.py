@@ -50,6 +50,34 @@ def test_workers_that_are_not_kept_are_started_for_each_epoch() -> None:
     assert "persistent_workers=True" in advice.fix
 
 
+EPOCHS = {
+    "loader": "_MultiProcessingDataLoaderIter", "batches": 12, "starts": 2, "steps": 2,
+    "making_ns": 8 * MS, "start_up_ns": 12 * MS, "whole_ns": 14 * MS, "ending_ns": 4 * MS,
+}  # fmt: skip
+
+
+def test_some_steps_begin_an_epoch() -> None:
+    advice = assert_bounded(found(**EPOCHS), STEP)
+    assert advice.title == "Workers of a DataLoader are started anew for each epoch"
+    assert advice.saving.waited_ns == pytest.approx((1.2 * MS, 1.8 * MS))
+    assert "In 10 recorded steps 2 epochs begin" in advice.because
+    assert "that takes each time 4.00 ms, and 7.00 ms with the first batch" in advice.because
+    assert "ending the workers of the last epoch takes 2.00 ms." in advice.because
+    assert advice.fix.startswith("loader = DataLoader(dataset, ..., persistent_workers=True)")
+
+
+def test_one_epoch_does_not_tell_how_long_they_are() -> None:
+    advice = assert_bounded(found(**EPOCHS | {"starts": 1, "steps": 1}), STEP)
+    assert advice.saving.waited_ns == pytest.approx((0.0, 1.8 * MS))
+    assert "one epoch begins" in advice.because
+    assert "How many steps an epoch has was not recorded" in advice.because
+
+
+@pytest.mark.parametrize("changed", [{"ending_ns": MS}, {"loader": "_SingleProcessDataLoaderIter"}])
+def test_workers_that_are_kept_are_not_ended(changed: dict[str, Any]) -> None:
+    assert found(**EPOCHS | changed) is None
+
+
 def test_it_is_silent_at_the_end_of_an_epoch_and_where_it_is_little() -> None:
     assert found(steps=1) is None
     assert found(starts=0, steps=0, start_up_ns=0, whole_ns=0) is None

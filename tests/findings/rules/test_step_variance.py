@@ -8,6 +8,7 @@ from tests.findings.drawn import MS, assert_bounded, drawn, mean_step
 from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.host_functions import HostFunction
+from stepscope.analyses.loader_starts import LoaderStart
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice
@@ -31,6 +32,8 @@ def judged(
     compiled: tuple[int, ...] = (),
     step: MeanStep = STEP,
     functions: tuple[dict[str, Any], ...] = (),
+    *,
+    starts: tuple[dict[str, Any], ...] = (),
     **thresholds: float,
 ) -> Advice | None:
     """Steps of so many ms, all alike but for those of other classes; what varies is in one part."""
@@ -62,6 +65,7 @@ def judged(
         drawn(Step, *rows),
         drawn(Compilation, *({"step": number} for number in compiled)),
         drawn(HostFunction, *functions),
+        drawn(LoaderStart, *starts),
         **thresholds,
     )
 
@@ -141,7 +145,7 @@ def test_it_is_silent_for_few_or_steady_steps_and_for_noise() -> None:
     assert judged([10, 8, 10, 12, 9, 11]) is None  # the mean is the median
     assert judged([100, 100, 100, 100, 122, 122]) is None  # long ones are not much longer
     nothing = drawn(StepClass), drawn(ClassedStep), drawn(Step), drawn(Compilation), drawn(HostFunction)
-    assert step_variance(STEP, *nothing) is None
+    assert step_variance(STEP, *nothing, drawn(LoaderStart)) is None
 
 
 def test_a_class_may_have_many_steps() -> None:
@@ -188,6 +192,23 @@ def test_it_names_what_only_some_steps_call() -> None:
     # Of 8 ms a step, 0.17–0.33 ms are recording; four fifths at the least.
     assert gain.low_ns == pytest.approx(0.8 * 46 / 6 * MS, rel=0.01)
     assert gain.high_ns == pytest.approx(47 / 6 * MS, rel=0.01)
+
+
+def test_workers_that_are_started_for_an_epoch_have_a_rule_of_their_own() -> None:
+    epoch = {
+        "loader": "_MultiProcessingDataLoaderIter",
+        "starts": 1,
+        "whole_ns": 20 * MS,
+        "ending_ns": 8 * MS,
+    }
+    times = [7, 7, 7, 57, 7, 7]
+    for one, named in (
+        (epoch, False),
+        (epoch | {"whole_ns": 2 * MS}, True),
+        (epoch | {"ending_ns": 0}, True),
+    ):
+        advice = judged(times, functions=(SAVE,), starts=(one,))
+        assert (advice is not None and "torch.save()" in advice.title) == named
 
 
 def test_collection_is_named_only_where_it_is_recorded() -> None:

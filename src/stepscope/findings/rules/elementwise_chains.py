@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from stepscope import units
 from stepscope.analyses.attention import Attention
@@ -38,6 +39,9 @@ _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product,
 _RADIUS = "edges = radius_graph(x, r, batch=batch)    # torch_geometric: near pairs of a group, not all pairs"
 _MASKS = ("aten::where", "aten::masked_fill", "aten::masked_fill_")
 _PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs are masked, as in a graph"
+_KEEPS_FUSED = """\
+model(input_ids=ids, attention_mask=torch.ones_like(ids))    # transformers' encoders: without a mask,
+                                                             # compiling may take their attention apart"""
 LEAST_GAIN = 0.02
 
 
@@ -67,7 +71,8 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
 
     If chains are short on average, or most of their time computes distances, one of four kernels or more
     must take 5 % of the GPU's work. Where there is a better way to compute such chains than to fuse them,
-    they count alone.
+    they count alone. Without any, short chains must have `least_share` of the step to save at most; at least
+    nothing is gained then, because what is compiled around them may get slower.
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
@@ -75,8 +80,16 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     ops = [op for op in step_ops if op.within is None and family_of(None, op.name) == "elementwise"]
     few = chains.time_ns < max(least_share * mean_step.busy_ns, chains.fused_ns)
     own = fusible(kernel_chains, attention)
-    if few or chains.length < LEAST_CHAIN or _are_distances(kernel_chains):
-        return _long_chains(mean_step, chains, own, step_ops, places_of(ops), least_share)
+    distances = _are_distances(kernel_chains)
+    if few or chains.length < LEAST_CHAIN or distances:
+        advice = _long_chains(mean_step, chains, own, step_ops, places_of(ops), least_share)
+        if advice or distances or not chains.calls:
+            return advice
+        _, most = saved_by_fusing(mean_step, own, step_ops, chains.stays_ns)
+        saving = Saving(device_ns=(0.0, most))
+        if chains.fused_ns > chains.time_ns or mean_step.gain(saving).high_share < least_share:
+            return None
+        return _short(_advice(chains, saving, mean_step, places_of(ops)), chains, mean_step, attention)
     saving = saving_of(chains, own, mean_step, step_ops)
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
@@ -126,6 +139,20 @@ def _long_chains(
     )
 
 
+def _short(advice: Advice, chains: Chains, mean_step: MeanStep, attention: Table[Attention]) -> Advice:
+    """The advice where chains are short: what is compiled around them may also get slower."""
+    most = units.duration(advice.saving.device_ns[1])
+    risk = " It may cost more than that where it takes fused attention apart." if attention else ""
+    return replace(
+        advice,
+        because=f"{_kernels(chains, mean_step)} Chains of them are short, but a compiler also fuses what is "
+        f"beside them: norms, casts and copies. That saves {most} of a step at most.{risk}",
+        certainty="possible",
+        fix=fix_of(_fix(), *([_KEEPS_FUSED] if attention else [])),
+        check="stepscope diff BEFORE AFTER: less time, and attention of the same backend.",
+    )
+
+
 def _are_distances(chains: Iterable[KernelChain]) -> bool:
     """Whether most of the time in chains is in those that compute distances."""
     times = {True: 0, False: 0}
@@ -148,14 +175,23 @@ def _fix(*first: str) -> Fix:
     return fix_of(*first, line(Change.COMPILE, text))
 
 
+def _kernels(chains: Chains, mean_step: MeanStep) -> str:
+    """How many there are, and what they take."""
+    mean_ns = chains.time_ns / chains.calls if chains.calls else 0.0
+    return (
+        f"{often(chains.calls, 'elementwise kernel')}, {units.duration(mean_ns)} each, take "
+        f"{units.duration(chains.time_ns)} ({units.share(chains.time_ns / mean_step.work_ns)} of the GPU's "
+        "work)."
+    )
+
+
 def _advice(chains: Chains, saving: Saving, mean_step: MeanStep, places: tuple[Location, ...]) -> Advice:
     time_ns = chains.time_ns
     mean_ns = time_ns / chains.calls if chains.calls else 0.0
     return Advice(
         title="Elementwise operators run as separate kernels",
-        because=f"{often(chains.calls, 'elementwise kernel')}, {units.duration(mean_ns)} each, take "
-        f"{units.duration(time_ns)} ({units.share(time_ns / mean_step.work_ns)} of the GPU's work). On "
-        f"average {units.tally(chains.length)} kernels in a row could be fused into one.",
+        because=f"{_kernels(chains, mean_step)} On average {units.tally(chains.length)} kernels in a row "
+        "could be fused into one.",
         saving=saving,
         certainty="likely",
         fix=_fix(),

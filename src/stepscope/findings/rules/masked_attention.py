@@ -31,6 +31,10 @@ _BACKWARD_FLOPS = 2.5
 """Products of backward for one of forward: five for two."""
 _MOST = 0.75
 """What is saved at most where no peak is known: half of the products, and as much for reading the mask."""
+_DOCUMENT = 512
+"""Positions of a document, where several are packed into a row and a mask keeps them apart."""
+_DOCUMENTS = 8
+"""In a row, at most."""
 _CONVERTED = ("aten::where", "aten::scaled_dot_product_attention")
 """How torch makes a boolean mask one of numbers: the operator, and the one around it."""
 _IS_CAUSAL = "F.scaled_dot_product_attention(q, k, v, is_causal=True)    # instead of attn_mask, if causal"
@@ -39,6 +43,8 @@ _PADDING = (
 )
 _NONE = "F.scaled_dot_product_attention(q, k, v)    # without attn_mask, if nothing is masked"
 _OTHER = "flex_attention(q, k, v, block_mask=block_mask)    # compiled, for windows and other patterns"
+_PACKED = """\
+flex_attention(q, k, v, block_mask=block_mask)    # compiled: skips what lies between documents of a row"""
 _UNKNOWN, _SHARED, _OF_EACH = "unknown", "shared", "of each"
 _TITLES = {
     _UNKNOWN: "Attention reads a mask from memory",
@@ -51,12 +57,13 @@ _HALF = (
 _MEANS = {
     _UNKNOWN: _HALF,
     _SHARED: _HALF,
-    _OF_EACH: "If nothing is masked, or sequences in a batch have the same length, no mask is needed.",
+    _OF_EACH: "If nothing is masked, or sequences in a batch have the same length, no mask is needed. "
+    "If it keeps documents apart that are packed into a row, most of the scores need not be computed.",
 }
 _FIXES = {
     _UNKNOWN: (_IS_CAUSAL, _NONE, _PADDING, _OTHER),
     _SHARED: (_IS_CAUSAL, _OTHER),
-    _OF_EACH: (_NONE, _PADDING, _OTHER),
+    _OF_EACH: (_NONE, _PADDING, _PACKED),
 }
 
 
@@ -77,8 +84,9 @@ def masked_attention(
     - at most: the products that remain run at 0.6 of the GPU's peak; where no peak is known, three quarters
       go.
 
-    If each sequence has a mask, all products remain at most, at 0.6 of the peak, and boolean masks are not
-    made ones of numbers. At least nothing is gained then, nor where shapes were not recorded.
+    If each sequence has a mask, boolean masks are not made ones of numbers at most, and all products remain,
+    at 0.6 of the peak; or, if rows hold documents of 512 positions, at most eight, those inside them remain.
+    At least nothing is gained then, nor where shapes were not recorded.
     """
     rows = [row for row in attention if row.backend in _FUSED and _kind(row)]
     ns = mean_step.per_step(sum(row.forward_ns + row.backward_ns for row in rows))
@@ -149,6 +157,8 @@ def _saved(rows: Iterable[Attention], device: DeviceFacts | None, mean_step: Mea
             low += ns * max(0.0, 1 - (0.5 + _TILE / 2 / row.query_length) / _UNEVEN)
         peak, times = peak_of(device, row.precision), 2 if all_remain else 1
         kept = times * ((1 - _MOST) * ns if peak is None else 1e9 * _causal_flops(row) / (_BEST_RATE * peak))
+        if all_remain:
+            kept = min(kept, ns * max(1 / _DOCUMENTS, _DOCUMENT / row.query_length))
         high += max(0.0, ns - kept)
     return mean_step.per_step(min(low, high)), mean_step.per_step(high)
 

@@ -43,8 +43,7 @@ def recomputed_encoder(
     return Advice(
         title="The encoder runs again for every token",
         because=f"{times(sum(row.passes for row in encoder_reruns), 'forward pass')} follow one another in "
-        f"{times(len(encoder_reruns), 'run')} in which every sequence gets longer by one token, as from "
-        f"{units.count(longest.first_length)} to {units.count(longest.last_length)}. Each pass also runs "
+        f"{times(len(encoder_reruns), 'run')} {_grows(longest)}. Each pass also runs "
         f"{times(longest.ops, 'operator')} whose work stays the same, as that of an encoder of the same "
         f"input. Running them once for each run of passes would save {often(reruns, 'encoder call')}, with "
         f"{units.duration(host_ns)} of host time and {units.duration(device_ns)} of GPU time.",
@@ -65,3 +64,11 @@ def recomputed_encoder(
             for row in encoder_reruns
         ),
     )
+
+
+def _grows(row: EncoderReruns) -> str:
+    """What tells the passes from one another."""
+    if row.first_length is None or row.last_length is None:
+        return "that read one token of every sequence, with a cache of keys and values"
+    lengths = f"{units.count(row.first_length)} to {units.count(row.last_length)}"
+    return f"in which every sequence gets longer by one token, as from {lengths}"

@@ -10,6 +10,7 @@ from stepscope import units
 from stepscope.analyses.classed_steps import ClassedStep
 from stepscope.analyses.compilations import Compilation
 from stepscope.analyses.host_functions import HostFunction
+from stepscope.analyses.loader_starts import LoaderStart
 from stepscope.analyses.step_classes import StepClass
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Saving, rule
@@ -52,6 +53,7 @@ torch._C._profiler._ExperimentalConfig(record_python_gc_info=True)    # and garb
 _LEAST_STEPS = 3
 _CLEAR = 1.25
 """Long steps take at least this many times the median: a few steps always vary."""
+_MOSTLY = 0.5
 _LEAST_SHARE = 0.02
 """What long steps must add to the mean step to be worth a finding."""
 _FIX_MORE = """\
@@ -78,13 +80,14 @@ class _Spread:
 
 
 @rule(category=Category.HOST)
-def step_variance(  # noqa: PLR0913  # one parameter for each table
+def step_variance(  # noqa: PLR0913, PLR0917  # one parameter for each table
     mean_step: MeanStep,
     step_classes: Table[StepClass],
     classed_steps: Table[ClassedStep],
     steps_by_any: Table[Step],
     compilations: Table[Compilation],
     host_functions: Table[HostFunction],
+    loader_starts: Table[LoaderStart],
     *,
     variation_share: float = 0.10,
 ) -> Advice | None:
@@ -106,9 +109,11 @@ def step_variance(  # noqa: PLR0913  # one parameter for each table
     - at least: half of that, because the extra work may be needed, but less often.
 
     Steps during warm-up, the first step of a class, and steps in which something was compiled do not count.
+    Workers of a DataLoader that are started for each epoch belong to loader-restarts.
     """
     compiled = {row.step for row in compilations}
-    if work := _occasional(mean_step, host_functions, steps_by_any, compiled):
+    starting = sum(row.whole_ns + row.ending_ns for row in loader_starts if row.ends_workers)
+    if work := _occasional(mean_step, host_functions, steps_by_any, compiled, starting):
         return _calling(mean_step, work)
     classes = list(step_classes)
     if not classes or classes[0].steps < _LEAST_STEPS:
@@ -139,12 +144,21 @@ def step_variance(  # noqa: PLR0913  # one parameter for each table
 
 
 def _occasional(
-    mean_step: MeanStep, rows: Iterable[HostFunction], steps: Iterable[Step], compiled: set[int | None]
+    mean_step: MeanStep,
+    rows: Iterable[HostFunction],
+    steps: Iterable[Step],
+    compiled: set[int | None],
+    starting_ns: int,
 ) -> HostWork | None:
-    """The most expensive function that only some steps call; what the first one calls may be start-up."""
+    """The most expensive function that only some steps call; what the first one calls may be start-up.
+
+    One in which workers are started for most of its time belongs to loader-restarts.
+    """
     first = min(((row.start_ns, row.step) for row in steps), default=(0, None))[1]
     for work in host_works(rows):
         step = work.row.longest_step
+        if starting_ns > _MOSTLY * work.row.outer_idle_ns:
+            continue
         if work.occasional(mean_step) and step != first and step not in compiled:
             return work if work.row.share >= _LEAST_SHARE else None
     return None

@@ -43,7 +43,11 @@ _CALLED = late_pattern(
 """What hand-written attention calls, as far as the names tell."""
 _VIEW = late_pattern(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = late_pattern(r"aten::(badd)?bmm")
+_WITH_ONES = """\
+model(input_ids=ids, attention_mask=torch.ones_like(ids))    # some models of transformers, if they get no
+                                                             # mask, make one that no fused kernel takes"""
 _COMPILED = (
+    _WITH_ONES,
     "model = plain    # not torch.compile(plain), and compare: it may have taken fused attention apart",
     "with sdpa_kernel(SDPBackend.FLASH_ATTENTION):    # around the model: it warns why it cannot be used",
 )

@@ -19,7 +19,7 @@ __all__ = ["unread_products"]
 _LEAST = 0.9
 """Of its time: a product of few rows reads all weights, too."""
 _FIX = fix_of(
-    "logits = model(**batch, logits_to_keep=1).logits    # with transformers: those of the last position",
+    "logits = model(**batch, logits_to_keep=n).logits    # with transformers: of the last n positions, as 1",
     "logits = head(hidden[:, -1])    # take the rows first, then multiply; not head(hidden)[:, -1]",
 )
 
@@ -67,8 +67,8 @@ def unread_products(
         title="A large product computes rows that nobody reads",
         because=f"A matrix product with a result of {main.shape} takes {units.duration(main.device_ns)} of a "
         f"step, {units.share(main.device_share)} of the GPU's work. Only {units.share(main.read_share)} of "
-        "the result is read: the rest is cut off by select or slice, as logits of all positions are if only "
-        f"the last are needed.{_said_of_the_rest(rows)}",
+        "the result is read: the rest is cut off by select or slice, or after a number of each row was "
+        f"picked, as logits of all positions are if only the last are needed.{_said_of_the_rest(rows)}",
         saving=saving,
         certainty="likely",
         fix=_FIX,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 from math import prod
+from typing import Any
 
 from stepscope.analyses._products import BY_ROW, CALLED
+from stepscope.costs.tensor_shapes import dims_of
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 
@@ -28,6 +30,7 @@ _SQL = f"""
         SELECT sequence, sum(device_once_ns) AS device_ns FROM called
         WHERE starts_with(name, 'autograd::engine::evaluate_function: ') GROUP BY sequence)
     SELECT any_value(o.name) AS name, any_value(o.args::VARCHAR) AS args,
+           any_value(CAST(o.args->'$."Input Dims"' AS VARCHAR)) AS dims,
            (coalesce(any_value(o.device_once_ns), 0) + coalesce(sum(n.device_ns), 0))::BIGINT AS device_ns
     FROM next o LEFT JOIN nodes n
         ON n.sequence >= o.sequence AND n.sequence < coalesce(o.later, o.sequence + 1)
@@ -48,7 +51,8 @@ def cut_of(name: str, shape: tuple[int, ...], args: str) -> tuple[int, int] | No
     """The dimension that select or slice cuts, and how much of it is left; None if that is not known."""
     try:
         dim, *given = (int(value) for value in json.loads(args)["Concrete Inputs"][1:])
-        taken = 1 if name == "aten::select" else len(range(*slice(*given).indices(shape[dim])))
+        size = shape[dim]
+        taken = 1 if name == "aten::select" else len(range(*slice(*given).indices(size)))
     except (KeyError, IndexError, TypeError, ValueError):
         return None
     return dim % len(shape), taken
@@ -63,7 +67,7 @@ def picked_rows(trace: Trace, thread: int, start_ns: int, shape: tuple[int, ...]
     whole, picked = {shape}, set[tuple[int, ...]]()
     read, rows_ns = 0, 0
     for op in trace.rows(_SQL, thread=thread, start_ns=start_ns):
-        dims = _dims(op["args"])
+        dims = [_sizes(one) for one in dims_of(op["dims"])]
         first = dims[0] if dims else ()
         if first in whole:
             cut = cut_of(op["name"], first, op["args"]) if op["name"] == "aten::slice" else None
@@ -77,17 +81,14 @@ def picked_rows(trace: Trace, thread: int, start_ns: int, shape: tuple[int, ...]
         elif first in picked:
             cut = cut_of(op["name"], first, op["args"]) if op["name"] in TAKES else None
             if cut and cut[0] < len(shape) - 1:
-                read += prod(first) // first[cut[0]] * cut[1]
+                read += prod(first[: cut[0]]) * cut[1] * prod(first[cut[0] + 1 :])
             elif not cut and not re.fullmatch(BY_ROW, op["name"]) and op["name"] not in _VIEWS:
                 return None
     rows = prod(shape[:-1])
     return PickedRows(read / rows, rows_ns) if 0 < read < rows else None
 
 
-def _dims(args: str | None) -> list[tuple[int, ...]]:
-    """The sizes of all inputs that are tensors; no numbers for others."""
-    try:
-        dims = json.loads(args or "{}")["Input Dims"]
-        return [tuple(size) if all(isinstance(one, int) for one in size) else () for size in dims]
-    except (KeyError, TypeError, ValueError):
-        return []
+def _sizes(size: Any) -> tuple[int, ...]:
+    """Those of a tensor; none of a list of tensors, or of what the file has there instead."""
+    plain = isinstance(size, list) and all(isinstance(one, int) for one in size)
+    return tuple(size) if plain else ()

@@ -61,6 +61,7 @@ def reruns(
     copied: int = 0,
     training: bool = False,
     kernel_us: int = 3,
+    gather: str = "vectorized_gather_kernel",
 ) -> Table[EncoderReruns]:
     """The table of a step of six passes: an operator each 10 µs takes 8 µs, and a kernel of 3 µs.
 
@@ -75,7 +76,7 @@ def reruns(
             if table:
                 drawing.op("aten::index_select", at + 1, 6).op("aten::gather", at + 2, 4)
             drawing.launch("cudaLaunchKernel", at + 3, 2, corr=number)
-            kernel = "vectorized_gather_kernel" if table else f"{name.removeprefix('aten::')}_kernel"
+            kernel = gather if table else f"{name.removeprefix('aten::')}_kernel"
             long = kernel_us if blocks == PRODUCT else 3
             drawing.kernel(kernel, at + 6, long, corr=number, grid=[blocks, 1, 1], block=[128, 1, 1])
             at += 10
@@ -119,6 +120,19 @@ def test_a_decoder_with_a_cache(tmp_path: Path, shapes: bool) -> None:
 def test_without_shapes_an_encoder_takes_longer_than_the_decoder(tmp_path: Path) -> None:
     assert len(reruns(tmp_path, with_a_cache)) == 0
     assert len(reruns(tmp_path / "shapes", with_a_cache, shapes=True)) == 1
+
+
+@pytest.mark.parametrize("blocks,found", [(16, 0), (512, 1)])
+def test_rows_that_are_not_aligned_are_many_if_they_have_many_blocks(
+    tmp_path: Path, blocks: int, found: int
+) -> None:
+    def one_pass(length: int) -> list[Called]:
+        positions: Called = ("aten::embedding", [SOURCE, SOURCE], blocks)
+        return [*ENCODER[:2], positions, *ENCODER, lookup(1), *cached(length), *choice(1)]
+
+    # A block gathers 1,024 numbers, and a row has 16,384 at most.
+    gather = "_scatter_gather_elementwise_kernel<128, 8, …>"
+    assert len(reruns(tmp_path, one_pass, kernel_us=6, gather=gather)) == found
 
 
 def test_an_encoder_of_pictures(tmp_path: Path) -> None:
@@ -165,8 +179,11 @@ def reads_the_last_token(length: int) -> list[Called]:
 
 
 def cached(length: int) -> list[Called]:
-    """Two layers that read one token of each sequence, and the keys and values of all before."""
-    seen = [(f"aten::{name}", [BATCH, 4, length, 2], length) for name in ("cat", "cat", "add")]
+    """Two layers that read one token of each sequence, and the keys and values of all before.
+
+    What joins them launches the same for one token more.
+    """
+    seen = [(f"aten::{name}", [BATCH, 4, length, 2], 1) for name in ("cat", "cat", "add")]
     rest = [(f"aten::{name}", [BATCH, 1, 8], 1) for name in ("layer_norm", "linear", "relu", "linear")]
     return [*rest, *seen, *rest, *seen, *rest]
 

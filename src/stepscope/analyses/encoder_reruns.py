@@ -33,6 +33,9 @@ _LEAST_TURNS = 3
 _LEAST_GROWING = 4
 """Operators of a decoder that do more in each pass: a layer has more of them."""
 _NAMED = 6
+_GATHERED, _WIDEST = 1024, 16_384
+"""Numbers of a block of torch's kernel for rows that are not aligned, and of a row at most: without shapes, a
+lookup reads so many rows at least."""
 _LONGER = 1.5
 """Times the products of one row of each sequence: so much longer are those of many rows, at least."""
 _SIZES = late_pattern(r"\[\[([\d, ]+?), ?\d+\]")
@@ -90,12 +93,15 @@ _SQL = f"""
         WHERE lookups % turns = 0 AND number % (lookups // turns) = 0),
     worked AS (
         SELECT c.event, list(coalesce(w.grid, w.bytes::VARCHAR, '') ORDER BY l.start_ns, w.event) AS work,
-               max(TRY_CAST((w.grid::JSON->>0) AS BIGINT)) FILTER (w.name LIKE '%vectorized_gather_kernel%')
-                   AS rows_read,
+               coalesce(
+                   max(w.blocks) FILTER (w.name LIKE '%vectorized_gather_kernel%'),
+                   max(w.blocks * {_GATHERED} // {_WIDEST}) FILTER (w.name LIKE '%scatter_gather_elem%')
+               ) AS rows_read,
                count(*) FILTER (w.name ILIKE '%layer_norm%') AS norms,
                sum(w.bytes) FILTER (regexp_matches(w.name, 'HtoD|HostToDevice')) AS brought,
                sum(w.bytes) FILTER (regexp_matches(w.name, 'DtoH|DeviceToHost')) AS taken
-        FROM device_work w JOIN launches l ON l.event = w.launch
+        FROM (SELECT *, TRY_CAST((grid::JSON->>0) AS BIGINT) AS blocks FROM device_work) w
+        JOIN launches l ON l.event = w.launch
         ASOF JOIN called c ON c.thread = l.thread AND c.start_ns <= l.start_ns
         WHERE l.start_ns < c.end_ns GROUP BY c.event),
     placed AS (
@@ -283,17 +289,23 @@ def _is_encoder(turn: list[_Place], start: int, end: int, run: _Run) -> bool:
         leads, decoder = turn[:end], turn[end : choices[-1]]
         between = turn[:start]
         # Small decoders launch the same for a few tokens more or less: shapes tell, and layer norms.
-        if not turn[0]["shaped"] and sum(place["norms"] for place in turn[start:end]) < _LEAST_NORMS:
+        norms = sum(place["norms"] for place in turn[start:end])
+        if run.lengths and not turn[0]["shaped"] and norms < _LEAST_NORMS:
             return False
     else:
         return False
-    grows = sum(not place["alike"] for place in decoder)
+    grows = sum(_grows(place) for place in decoder)
     return (
         grows >= _LEAST_GROWING
         and (run.lengths is not None or _reads_more(turn[start:end], decoder, run))
         and not any(_is_large(place) and not place["alike"] for place in between)
         and not any(place["alike"] and _may_be_tokens(place, run) for place in leads)
     )
+
+
+def _grows(place: _Place) -> bool:
+    """Whether it does more in each pass; a join to a cache may launch the same for a few tokens more."""
+    return not place["alike"] or (place["name"] == "aten::cat" and not place["shaped"])
 
 
 def _reads_more(stretch: list[_Place], decoder: list[_Place], run: _Run) -> bool:

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["READS", "VIEWS", "Op", "around", "is_shape", "sources_of", "together"]
 
 Op = dict[str, Any]
-"""An operator: its name, its place after the chosen one, its shapes, its times and those of its gradient."""
+"""An operator: its name, its place after the chosen one, its shapes and plain values, its times and those of
+its gradient."""
 
 READS: dict[str, tuple[str, ...]] = {
     "steps": ("step", "source", "start_ns", "host_start_ns", "host_end_ns"),
@@ -48,7 +49,8 @@ _SQL = """
     chosen AS ({chosen}),
     near AS (
         SELECT j.event AS chosen, c.event, c.name, c.sequence, c.later, c.device_ns, c.host_ns,
-               CAST(c.args->'$."Input Dims"' AS VARCHAR) AS dims, c.place - j.place AS place
+               CAST(c.args->'$."Input Dims"' AS VARCHAR) AS dims,
+               CAST(c.args->'$."Concrete Inputs"' AS VARCHAR) AS given, c.place - j.place AS place
         FROM chosen j JOIN called c ON c.thread = j.thread
             AND c.place BETWEEN j.place - {before} AND j.place + {after}),
     nodes AS (
@@ -62,7 +64,7 @@ _SQL = """
         GROUP BY n.event),
     found AS (
         SELECT n.chosen, list({{
-            'name': n.name, 'dims': n.dims, 'place': n.place, 'ns': n.device_ns,
+            'name': n.name, 'dims': n.dims, 'given': n.given, 'place': n.place, 'ns': n.device_ns,
             'backward_ns': coalesce(u.device_ns, 0), 'view_ns': coalesce(u.view_ns, 0),
             'host_ns': n.host_ns + coalesce(u.host_ns, 0)}} ORDER BY n.place) AS ops
         FROM near n LEFT JOIN undone u ON u.event = n.event GROUP BY n.chosen)

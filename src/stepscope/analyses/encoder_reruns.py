@@ -10,9 +10,11 @@ from statistics import fmean
 from typing import Annotated, Any, NamedTuple
 
 from stepscope.analyses import analysis
+from stepscope.analyses._around import is_shape
 from stepscope.analyses._blame import names_of_nodes
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses.growing_passes import GrowingPasses, growing_passes
+from stepscope.costs.tensor_shapes import dims_of
 from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -33,13 +35,12 @@ _LEAST_TURNS = 3
 _LEAST_GROWING = 4
 """Operators of a decoder that do more in each pass: a layer has more of them."""
 _NAMED = 6
+_BLOCKS = "TRY_CAST((w.grid::JSON->>0) AS BIGINT)"
 _GATHERED, _WIDEST = 1024, 16_384
 """Numbers of a block of torch's kernel for rows that are not aligned, and of a row at most: without shapes, a
 lookup reads so many rows at least."""
 _LONGER = 1.5
 """Times the products of one row of each sequence: so much longer are those of many rows, at least."""
-_SIZES = late_pattern(r"\[\[([\d, ]+?), ?\d+\]")
-"""The first input of a product, without its last dimension."""
 _INDICES = late_pattern(r"\[\[[\d, ]+\], ?\[(\d[\d, ]*)\]")
 
 # What has weights, and what is as large as the sequence in a decoder, which has products of any size.
@@ -94,14 +95,13 @@ _SQL = f"""
     worked AS (
         SELECT c.event, list(coalesce(w.grid, w.bytes::VARCHAR, '') ORDER BY l.start_ns, w.event) AS work,
                coalesce(
-                   max(w.blocks) FILTER (w.name LIKE '%vectorized_gather_kernel%'),
-                   max(w.blocks * {_GATHERED} // {_WIDEST}) FILTER (w.name LIKE '%scatter_gather_elem%')
+                   max({_BLOCKS}) FILTER (w.name LIKE '%vectorized_gather_kernel%'),
+                   max({_BLOCKS} * {_GATHERED} // {_WIDEST}) FILTER (w.name LIKE '%scatter_gather_elem%')
                ) AS rows_read,
                count(*) FILTER (w.name ILIKE '%layer_norm%') AS norms,
                sum(w.bytes) FILTER (regexp_matches(w.name, 'HtoD|HostToDevice')) AS brought,
                sum(w.bytes) FILTER (regexp_matches(w.name, 'DtoH|DeviceToHost')) AS taken
-        FROM (SELECT *, TRY_CAST((grid::JSON->>0) AS BIGINT) AS blocks FROM device_work) w
-        JOIN launches l ON l.event = w.launch
+        FROM device_work w JOIN launches l ON l.event = w.launch
         ASOF JOIN called c ON c.thread = l.thread AND c.start_ns <= l.start_ns
         WHERE l.start_ns < c.end_ns GROUP BY c.event),
     placed AS (
@@ -311,8 +311,8 @@ def _grows(place: _Place) -> bool:
 def _reads_more(stretch: list[_Place], decoder: list[_Place], run: _Run) -> bool:
     """Whether layers work on more than a row of each sequence, as those that follow a chosen token do."""
     if stretch[0]["shaped"]:
-        read = [_SIZES.match(place["dims"] or "") for place in stretch if place["product"]]
-        return any(sizes and prod(map(int, sizes[1].split(","))) > (run.batch or 1) for sizes in read)
+        read = [next(iter(dims_of(place["dims"])), None) for place in stretch if place["product"]]
+        return any(is_shape(sizes) and prod(sizes[:-1]) > (run.batch or 1) for sizes in read)
     times = [
         [place["device_ns"] for place in places if place["product"] or place["layers"]]
         for places in (stretch, decoder)

@@ -10,7 +10,7 @@ from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["LoaderStart", "loader_starts"]
+__all__ = ["WITH_WORKERS", "LoaderStart", "loader_starts"]
 
 _RANGE = "enumerate(DataLoader)#"
 _SEED, _READ = "aten::random_", "aten::item"
@@ -20,7 +20,8 @@ _OF_LISTS = ("aten::resolve_conj", "aten::resolve_neg")
 _APART_NS = 200_000
 _OF_SEED = 3
 """Operators that draw a seed: so many from one that is read to the next that is read right after."""
-_WITH_WORKERS = "_MultiProcessingDataLoaderIter"
+WITH_WORKERS = "_MultiProcessingDataLoaderIter"
+"""Class of an iterator whose batches other processes load."""
 _ENDING_NS = 1_000_000
 """A last call that takes less ends no processes: they are kept."""
 _AN_EPOCH = 2
@@ -51,7 +52,7 @@ class LoaderStart:
     @property
     def has_workers(self) -> bool:
         """Whether other processes load the batches."""
-        return self.loader == _WITH_WORKERS
+        return self.loader == WITH_WORKERS
 
     @property
     def ends_workers(self) -> bool:

@@ -57,8 +57,8 @@ _SQL = f"""
             JOIN one s ON l.start_ns >= s.host_start_ns AND l.start_ns < s.host_end_ns
         WHERE w.kind = 'memcpy' AND contains(w.name, 'DtoH')),
     read AS (
-        SELECT r.event, c.name, c.args::VARCHAR AS args, c.thread, c.start_ns, c.sequence, c.later,
-               coalesce(c.device_once_ns, 0) AS device_ns,
+        SELECT r.event, c.name, CAST(c.args->'$."Concrete Inputs"' AS VARCHAR) AS given, c.thread,
+               c.start_ns, c.sequence, c.later, coalesce(c.device_once_ns, 0) AS device_ns,
                regexp_full_match(c.name, '{BY_ROW}') AND coalesce(h.start_ns, c.start_ns + c.dur_ns)
                    >= c.start_ns + c.dur_ns AS by_row
         FROM results r JOIN called c ON c.thread = r.thread AND c.start_ns > r.start_ns
@@ -83,10 +83,10 @@ _SQL = f"""
             LEFT JOIN zeros z ON z.event = n.event
         GROUP BY w.event),
     reading AS (
-        SELECT event, list({{'name': name, 'args': args, 'by_row': by_row}} ORDER BY start_ns) AS read,
+        SELECT event, list({{'name': name, 'given': given, 'by_row': by_row}} ORDER BY start_ns) AS read,
                coalesce(sum(device_ns) FILTER (by_row), 0) AS elementwise_ns
         FROM read GROUP BY event)
-    SELECT r.step, r.thread, r.start_ns, t.name AS user_frame, r.shape, r.device_once_ns AS device_ns,
+    SELECT r.step, r.event, t.name AS user_frame, r.shape, r.device_once_ns AS device_ns,
            r.all_ns::BIGINT AS all_ns, d.read, coalesce(b.backward_ns, 0)::BIGINT AS backward_ns,
            (d.elementwise_ns + coalesce(b.elementwise_ns, 0))::BIGINT AS elementwise_ns,
            coalesce(b.cut_ns, 0)::BIGINT AS cut_ns, coalesce(b.zeros_ns, 0)::BIGINT AS zeros_ns
@@ -129,7 +129,7 @@ def _found(trace: Trace, row: dict[str, Any]) -> UnreadProduct | None:
     shape = tuple(int(size) for size in row["shape"].split(","))
     read = _read_share(row, shape)
     around = {name: row[name] for name in ("elementwise_ns", "cut_ns", "zeros_ns")}
-    if read > _MOSTLY and (picked := picked_rows(trace, row["thread"], row["start_ns"], shape)):
+    if read > _MOSTLY and (picked := picked_rows(trace, row["event"], shape)):
         # Cuts before that are among what is computed of all rows.
         read, around = picked.read_share, {"elementwise_ns": picked.rows_ns, "cut_ns": 0, "zeros_ns": 0}
     if read >= 1:
@@ -152,13 +152,13 @@ def _read_share(row: dict[str, Any], shape: tuple[int, ...]) -> float:
     # What is computed of all rows after the last cut is not cut itself.
     if not cuts or row["read"][-1]["by_row"] or not {one["name"] for one in cuts} <= {*TAKES}:
         return 1.0
-    parts = [_part(one["name"], shape, one["args"]) for one in cuts]
+    parts = [_part(one["name"], shape, one["given"]) for one in cuts]
     return sum(1.0 if part is None else part for part in parts)
 
 
-def _part(name: str, shape: tuple[int, ...], args: str) -> float | None:
+def _part(name: str, shape: tuple[int, ...], given: str | None) -> float | None:
     """The part of a tensor that select or slice takes from it; None if that is not known."""
-    cut = cut_of(name, shape, args)
+    cut = cut_of(name, shape, given)
     if cut is None or cut[0] == len(shape) - 1:
         return None  # some numbers of every row
     return cut[1] / max(1, shape[cut[0]])

@@ -45,6 +45,11 @@ class Chains:
     """The time of those that add up gradients or belong to the optimizer."""
 
     @property
+    def mean_ns(self) -> float:
+        """What one of them takes."""
+        return self.time_ns / self.calls if self.calls else 0.0
+
+    @property
     def parts(self) -> Bounds:
         """The part of them that one kernel for each chain saves."""
         return 1 - 1 / self.length, 1 - 1 / self.longest

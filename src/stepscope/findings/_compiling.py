@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOOKUP",
+    "MASK_OF_ONES",
     "RECURRING_STEPS",
     "CompiledCode",
     "compiled_code",
@@ -35,6 +36,8 @@ _REGION = late_pattern(r"Torch-Compiled Region")
 _GRAPH = late_pattern(r"## Call CompiledFxGraph")
 _HALVES = ("CompiledFunction", "CompiledFunctionBackward")
 LOOKUP = "TorchDynamo Cache Lookup"
+MASK_OF_ONES = "model(input_ids=ids, attention_mask=torch.ones_like(ids))"
+"""How a model of transformers keeps its attention fused when it is compiled."""
 # How torch marks compiling; it may be inside a run.
 _COMPILER = late_pattern(
     r"dynamo|entire_(frame|backward)_compile|(backend|inductor)_compile|.* \(dynamo_timed\)"

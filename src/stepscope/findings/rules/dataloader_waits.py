@@ -9,6 +9,7 @@ from stepscope import units
 from stepscope.analyses.annotations import Annotation
 from stepscope.analyses.changed_steps import ChangedStep
 from stepscope.analyses.host_functions import HostFunction
+from stepscope.analyses.loader_starts import WITH_WORKERS
 from stepscope.analyses.step_ops import StepOp
 from stepscope.analyses.steps import Step
 from stepscope.findings import Advice, Category, Figure, Location, Saving, locations_of, rule
@@ -26,7 +27,6 @@ __all__ = ["dataloader_waits"]
 
 # torch.utils.data names the range after the class of its iterator; that tells whether there are workers.
 _LOADER = late_pattern(r"enumerate\((DataLoader|DataPipe)\)")
-_WORKERS = "_MultiProcessingDataLoaderIter"
 _LOADING = """\
 loader = DataLoader(dataset, ..., num_workers={workers}, prefetch_factor=4,
                     persistent_workers=True, pin_memory=True)"""
@@ -136,7 +136,7 @@ def dataloader_waits(  # noqa: PLR0913  # one parameter for each table
     loading = _loading_of(steps_by_any, mean_step, sum(row.host_ns for row in loaders))
     if not loaders or loading is None or mean_step.share(loading.wait_ns) < note_share:
         return None
-    workers = _WORKERS in (max(loaders, key=lambda row: row.host_ns).name or "")
+    workers = WITH_WORKERS in (max(loaders, key=lambda row: row.host_ns).name or "")
     batches = mean_step.per_step(sum(row.calls for row in loaders))
     if workers and loading.wait_ns < batches * _QUEUE_NS:
         return None

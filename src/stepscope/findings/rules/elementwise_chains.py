@@ -14,6 +14,7 @@ from stepscope.analyses.step_ops import StepOp
 from stepscope.costs.families import family_of
 from stepscope.findings import Advice, Category, Location, Saving, rule
 from stepscope.findings._chains import Chains, chains_of, fusible, saved_by_fusing, saving_of
+from stepscope.findings._compiling import MASK_OF_ONES
 from stepscope.findings._op_costs import places_of
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
@@ -39,8 +40,8 @@ _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product,
 _RADIUS = "edges = radius_graph(x, r, batch=batch)    # torch_geometric: near pairs of a group, not all pairs"
 _MASKS = ("aten::where", "aten::masked_fill", "aten::masked_fill_")
 _PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs are masked, as in a graph"
-_KEEPS_FUSED = """\
-model(input_ids=ids, attention_mask=torch.ones_like(ids))    # transformers' encoders: without a mask,
+_KEEPS_FUSED = f"""\
+{MASK_OF_ONES}    # transformers' encoders: without a mask,
                                                              # compiling may take their attention apart"""
 LEAST_GAIN = 0.02
 
@@ -177,17 +178,14 @@ def _fix(*first: str) -> Fix:
 
 def _kernels(chains: Chains, mean_step: MeanStep) -> str:
     """How many there are, and what they take."""
-    mean_ns = chains.time_ns / chains.calls if chains.calls else 0.0
     return (
-        f"{often(chains.calls, 'elementwise kernel')}, {units.duration(mean_ns)} each, take "
+        f"{often(chains.calls, 'elementwise kernel')}, {units.duration(chains.mean_ns)} each, take "
         f"{units.duration(chains.time_ns)} ({units.share(chains.time_ns / mean_step.work_ns)} of the GPU's "
         "work)."
     )
 
 
 def _advice(chains: Chains, saving: Saving, mean_step: MeanStep, places: tuple[Location, ...]) -> Advice:
-    time_ns = chains.time_ns
-    mean_ns = time_ns / chains.calls if chains.calls else 0.0
     return Advice(
         title="Elementwise operators run as separate kernels",
         because=f"{_kernels(chains, mean_step)} On average {units.tally(chains.length)} kernels in a row "
@@ -197,10 +195,10 @@ def _advice(chains: Chains, saving: Saving, mean_step: MeanStep, places: tuple[L
         fix=_fix(),
         check="stepscope show kernel_families: elementwise takes less time; its kernels are named triton_….",
         evidence={
-            "elementwise_ns": time_ns,
-            "elementwise_share": time_ns / mean_step.work_ns,
+            "elementwise_ns": chains.time_ns,
+            "elementwise_share": chains.time_ns / mean_step.work_ns,
             "kernels_per_step": chains.calls,
-            "kernel_mean_ns": mean_ns,
+            "kernel_mean_ns": chains.mean_ns,
             "chain_length": chains.length,
         },
         claims=frozenset({Claim(Time.DEVICE, Part.ELEMENTWISE), Claim(Time.STARVED, Part.ELEMENTWISE)}),

@@ -112,8 +112,7 @@ def step_variance(  # noqa: PLR0913, PLR0917  # one parameter for each table
     Workers of a DataLoader that are started for each epoch belong to loader-restarts.
     """
     compiled = {row.step for row in compilations}
-    starting = sum(row.whole_ns + row.ending_ns for row in loader_starts if row.ends_workers)
-    if work := _occasional(mean_step, host_functions, steps_by_any, compiled, starting):
+    if work := _occasional(mean_step, host_functions, steps_by_any, compiled, loader_starts):
         return _calling(mean_step, work)
     classes = list(step_classes)
     if not classes or classes[0].steps < _LEAST_STEPS:
@@ -148,13 +147,14 @@ def _occasional(
     rows: Iterable[HostFunction],
     steps: Iterable[Step],
     compiled: set[int | None],
-    starting_ns: int,
+    loader_starts: Iterable[LoaderStart],
 ) -> HostWork | None:
     """The most expensive function that only some steps call; what the first one calls may be start-up.
 
     One in which workers are started for most of its time belongs to loader-restarts.
     """
     first = min(((row.start_ns, row.step) for row in steps), default=(0, None))[1]
+    starting_ns = sum(row.whole_ns + row.ending_ns for row in loader_starts if row.ends_workers)
     for work in host_works(rows):
         step = work.row.longest_step
         if starting_ns > _MOSTLY * work.row.outer_idle_ns:

@@ -8,7 +8,7 @@ from stepscope import units
 from stepscope.analyses.attention import Attention
 from stepscope.analyses.step_ops import StepOp
 from stepscope.findings import Advice, Bounds, Category, Location, Saving, locations_of, rule
-from stepscope.findings._compiling import takes_attention_apart
+from stepscope.findings._compiling import MASK_OF_ONES, takes_attention_apart
 from stepscope.findings._fewer_calls import called_as, host_part, with_their_calls
 from stepscope.findings._phrases import often
 from stepscope.findings.claims import Claim, Part, Time
@@ -43,8 +43,8 @@ _CALLED = late_pattern(
 """What hand-written attention calls, as far as the names tell."""
 _VIEW = late_pattern(r"aten::(reshape|contiguous|matmul)")
 _PRODUCT = late_pattern(r"aten::(badd)?bmm")
-_WITH_ONES = """\
-model(input_ids=ids, attention_mask=torch.ones_like(ids))    # some models of transformers, if they get no
+_WITH_ONES = f"""\
+{MASK_OF_ONES}    # some models of transformers, if they get no
                                                              # mask, make one that no fused kernel takes"""
 _COMPILED = (
     _WITH_ONES,

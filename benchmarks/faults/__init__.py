@@ -153,6 +153,11 @@ from benchmarks.faults import (
     twentysecond_serving,
     twentysecond_structured,
     twentysecond_training,
+    twentyseventh_fields,
+    twentyseventh_healthy,
+    twentyseventh_serving,
+    twentyseventh_text,
+    twentyseventh_vision,
     twentysixth_fields,
     twentysixth_healthy,
     twentysixth_serving,
@@ -381,6 +386,14 @@ TWENTYSIXTH = (
     twentysixth_healthy,
 )
 """What a consultant meets, each in proportion to how often it occurs; by somebody else again."""
+TWENTYSEVENTH = (
+    twentyseventh_text,
+    twentyseventh_vision,
+    twentyseventh_serving,
+    twentyseventh_fields,
+    twentyseventh_healthy,
+)
+"""The same, by somebody else again."""
 
 __all__ = [
     "EIGHTEENTH",
@@ -409,6 +422,7 @@ __all__ = [
     "TWENTYFIRST",
     "TWENTYFOURTH",
     "TWENTYSECOND",
+    "TWENTYSEVENTH",
     "TWENTYSIXTH",
     "TWENTYTHIRD",
     "UNSEEN",

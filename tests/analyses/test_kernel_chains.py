@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.drawing import Drawing
 
 import stepscope
@@ -49,6 +50,24 @@ def test_steps_end_a_chain_too(tmp_path: Path) -> None:
 def test_what_a_compiler_fused_is_no_chain(tmp_path: Path) -> None:
     fused = [("triton_poi_fused_mul_0", "triton_poi_fused_mul_0", 20)] * 3
     assert drawn(tmp_path, fused) == []
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        ("aten::mul", "vectorized_elementwise_kernel<2, MulFunctor<c10::complex<float>>>"),
+        ("aten::_fft_r2c", "void vector_fft_symm_r2c<256u, float>(kernel_arguments_t<unsigned int>)"),
+    ],
+)
+def test_work_on_complex_numbers_ends_a_chain(tmp_path: Path, between: tuple[str, str]) -> None:
+    step = [("aten::mul", MUL, 20), (*between, 30), ("aten::mul", MUL, 20), ("aten::sum", SUM, 10)]
+    assert [(row.ops, row.device_ns) for row in drawn(tmp_path, step)] == [("aten::mul, aten::sum", 30_000)]
+
+
+def test_copies_from_the_host_are_in_no_chain(tmp_path: Path) -> None:
+    step = [("aten::mul", MUL, 20), ("aten::copy_", "Memcpy HtoD (Pageable -> Device)", 90)]
+    rows = drawn(tmp_path, [*step, ("aten::sum", SUM, 10)])
+    assert [(row.copies_ns, row.beside_ns) for row in rows] == [(0, 0)]
 
 
 def test_the_most_expensive_chain_is_first_and_long_ones_are_cut_short(tmp_path: Path) -> None:

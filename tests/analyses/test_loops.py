@@ -54,6 +54,18 @@ def test_layers_are_told_from_loops_by_their_modules(frame: str, same: bool, tmp
     assert (row.module is None) is ("py" in frame)
 
 
+@pytest.mark.parametrize("others,repeats,place", [(1, 7, "cell"), (3, 5, "cell"), (5, 5, "other")])
+def test_what_is_called_from_elsewhere_is_no_turn(
+    others: int, repeats: int, place: str, tmp_path: Path
+) -> None:
+    drawing = looping()
+    drawing.frame("net.py(4): other", 100, 20 * others)
+    drawing.frame("net.py(8): cell", 100 + 20 * others, 20 * (8 - others))
+    (row,) = analysed("loops", opened(drawing, tmp_path))
+    assert (row.repeats, row.same_place) == (repeats, True)
+    assert (row.user_frame or "").endswith(place)
+
+
 def test_shapes_that_differ(tmp_path: Path) -> None:
     (row,) = analysed("loops", opened(looping(wide=True), tmp_path))
     assert row.same_shapes is False

@@ -13,7 +13,16 @@ from stepscope.records import dataclass
 from stepscope.store.trace import Trace
 from stepscope.tables import Table
 
-__all__ = ["ANCHORS", "ENDS", "FUSED", "JOINS", "LEAST_KERNEL_NS", "KernelChain", "kernel_chains"]
+__all__ = [
+    "ANCHORS",
+    "ENDS",
+    "FUSED",
+    "JOINS",
+    "LEAST_KERNEL_NS",
+    "UNFUSED",
+    "KernelChain",
+    "kernel_chains",
+]
 
 ANCHORS = ("matmul", "attention", "convolution", "communication")
 """Families of kernels that a model is made of, and that end a chain."""
@@ -23,6 +32,9 @@ JOINS = ("elementwise", "normalisation", "reduction")
 """Families that a compiler fuses into one kernel."""
 FUSED = late_pattern(r"^triton_")
 """Kernels of Inductor: these are fused already."""
+UNFUSED = late_pattern(r"c10::complex|thrust::complex|fft(?!2d_)")
+"""Kernels that Inductor leaves as they are: it writes none for complex numbers. `fft2d_` are convolutions."""
+_MOVES_TO_OR_FROM_HOST = late_pattern(r"HtoD|DtoH|Host")
 LEAST_KERNEL_NS = 5_000
 """A shorter kernel takes the same time, however little it moves."""
 _MOST_OPS = 8
@@ -100,16 +112,13 @@ _SQL = f"""
 def kernel_chains(trace: Trace) -> Table[KernelChain]:
     """Lists kernels in a row on a stream that a compiler could fuse: elementwise, norms and reductions.
 
-    A matrix product, attention, a convolution, a collective or the optimizer ends a chain. Copies, casts and
-    what gathers or scatters do not end it and are none of its kernels. Kernels under 5 µs and those that a
-    compiler made do not count either.
+    A matrix product, attention, a convolution, a collective, the optimizer or work on complex numbers ends a
+    chain. Copies on the device, casts and what gathers or scatters do not end it and are none of its kernels.
+    Kernels under 5 µs and those that a compiler made do not count either.
     """
     families = {group["grouped"]: (family_of_group(group), group) for group in work_groups(trace)}
-    numbers = {
-        grouped: _ENDS if family in ENDS else _JOINS if family in JOINS else _COPIES
-        for grouped, (family, group) in families.items()
-        if family in ENDS or (family in (*JOINS, "copy") and not FUSED.match(group["name"] or ""))
-    }
+    told = {grouped: _number(family, group["name"] or "") for grouped, (family, group) in families.items()}
+    numbers = {grouped: number for grouped, number in told.items() if number is not None}
     if _JOINS not in numbers.values():
         return Table.of(KernelChain, [], ["No kernel is elementwise, a norm or a reduction."])
     ops = [families[grouped][1]["op"] or "?" for grouped in numbers]
@@ -124,3 +133,12 @@ def kernel_chains(trace: Trace) -> Table[KernelChain]:
     )
     nothing = [] if len(found) else ["No two such kernels of 5 µs or more follow one another."]
     return Table(KernelChain, found.arrow, nothing + how_steps_were_found(trace))
+
+
+def _number(family: str, name: str) -> int | None:
+    """Whether such work ends a chain, joins one or copies in it; None where it does none of them."""
+    if family in ENDS or UNFUSED.search(name):
+        return _ENDS
+    if FUSED.match(name) or _MOVES_TO_OR_FROM_HOST.search(name):
+        return None
+    return _JOINS if family in JOINS else _COPIES if family == "copy" else None

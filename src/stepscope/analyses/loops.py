@@ -222,6 +222,8 @@ def loops(trace: Trace) -> Table[Loop]:
     if found or steady:
         turns = _Turns.of(trace, called["step"][0].as_py())
         found = _between_updates(called, turns) if len(turns.updates) > 1 else found
+        if trace.has("python_frames"):
+            found = [_from_one_place(called, one) for one in found]
         found += _inside(called, found)[: _MOST_IN_ALL - len(found)]
         rows += _rows(trace, called, found, turns, len(called)) if found else []
         # A branch in a loop breaks it into pieces, or hides it.
@@ -277,6 +279,30 @@ def _between_updates(called: pa.Table, turns: _Turns) -> list[_Stretch]:
         inside = _found(called.slice(first, end - first))
         found += [(first + begin, period, rows) for begin, period, rows in inside]
     return sorted(found, key=lambda one: -one[2])[:_MOST_IN_ALL]
+
+
+def _from_one_place(called: pa.Table, stretch: _Stretch) -> _Stretch:
+    """The longest part of a stretch whose repetitions have the same path of calls, if that is most of it.
+
+    What a function does once may look like what the loop beside it does again and again.
+    """
+    import pyarrow.compute as pc
+
+    first, period, length = stretch
+    nodes = called["node"].slice(first, length)
+    same = pc.equal(nodes.slice(0, length - period), nodes.slice(period))
+    agree = pc.cumulative_sum(pc.cast(pc.fill_null(same, False), "int64"))
+    ends = agree[period - 1 :: period].to_pylist()
+    begin, most, since = 0, 0, 0
+    for turn, (before, until) in enumerate(pairwise([0, *ends])):
+        if until - before < _SAME * period:
+            since = turn + 1
+        elif turn + 1 - since > most:
+            begin, most = since, turn + 1 - since
+    turns = most + 1
+    if turns < _LEAST_TIMES or turns < _MOSTLY * (length // period):
+        return stretch
+    return first + begin * period, period, turns * period
 
 
 def _inside(called: pa.Table, found: list[_Stretch]) -> list[_Stretch]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stepscope.analyses.attention import Attention
-from stepscope.analyses.kernel_chains import ANCHORS, FUSED, JOINS, LEAST_KERNEL_NS, KernelChain
+from stepscope.analyses.kernel_chains import ANCHORS, FUSED, JOINS, LEAST_KERNEL_NS, UNFUSED, KernelChain
 from stepscope.analyses.kernel_families import KernelFamily
 from stepscope.analyses.kernels import Kernel
 from stepscope.analyses.step_ops import StepOp
@@ -19,11 +19,10 @@ from stepscope.tables import Table
 
 __all__ = ["Chains", "chains_of", "fusible", "saved_by_fusing", "saving_of"]
 
-_SAVED = 0.8
-_SAVED_IN_TRAINING = 0.65
-"""Of what compiling saves at most, the part that goes at least. Ten programs on an H200 whose GPU sets the
-pace saved 0.9 to 0.95 of it in inference and 0.7 to 1.04 in training: results that the backward pass needs
-are written anyway."""
+_SAVED = 0.4
+"""Of what compiling saves at most, the part that goes at least. Of about forty programs on an H200 whose GPU
+sets the pace most saved 0.5 to 1.0 of it, the others 0.37 and more, and two nothing: results that are needed
+later are written anyway, and norms over a batch or a picture read their input twice."""
 
 _DRAWS = "aten::exponential_"
 """What torch.multinomial makes for each candidate; no compiler fuses it."""
@@ -43,6 +42,8 @@ class Chains:
     """The same if all kernels of one such operator, or of its gradient, count as one."""
     stays_ns: float
     """The time of those that add up gradients or belong to the optimizer."""
+    beside_unfused: bool
+    """Whether some of the work is such as a compiler leaves as it is; it may leave what is beside it, too."""
 
     @property
     def mean_ns(self) -> float:
@@ -64,7 +65,11 @@ def chains_of(
     """The elementwise kernels of a mean step, without those that add up gradients and the optimizer's."""
     fixed = cost_of((op for op in step_ops if _stays(op)), mean_step)
     inside = part_in_steps(kernels, kernel_families)
-    joining = [row for row in kernels if row.family in JOINS and row.mean_ns >= LEAST_KERNEL_NS]
+    joining = [
+        row
+        for row in kernels
+        if row.family in JOINS and row.mean_ns >= LEAST_KERNEL_NS and not UNFUSED.search(row.name or "")
+    ]
     eager = [row for row in joining if row.family == "elementwise" and not FUSED.match(row.name or "")]
     fused = [row for row in joining if FUSED.match(row.name or "")]
     anchors = _calls(row for row in kernels if row.family in ANCHORS) * inside
@@ -80,6 +85,7 @@ def chains_of(
         length=members / (each + 1),
         longest=members / (min(each, _ends(step_ops) or each) + 1),
         stays_ns=fixed.device_ns,
+        beside_unfused=any(UNFUSED.search(row.name or "") for row in kernels),
     )
 
 
@@ -89,13 +95,13 @@ def saving_of(
     """What is saved if these chains are fused, on the host and on the GPU."""
     low, high = chains.parts
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
-    device = saved_by_fusing(mean_step, rows, step_ops, chains.stays_ns)
-    return fewer_calls(mean_step, (0.75 * low * host, high * host), device)
+    least, most = saved_by_fusing(mean_step, rows, chains.stays_ns)
+    if chains.beside_unfused:
+        return fewer_calls(mean_step, (0.0, high * host), (0.0, most))
+    return fewer_calls(mean_step, (0.75 * low * host, high * host), (least, most))
 
 
-def saved_by_fusing(
-    mean_step: MeanStep, rows: Iterable[KernelChain], step_ops: Iterable[StepOp], stays_ns: float = 0.0
-) -> Bounds:
+def saved_by_fusing(mean_step: MeanStep, rows: Iterable[KernelChain], stays_ns: float = 0.0) -> Bounds:
     """Time of the GPU in a mean step that goes if a compiler makes one kernel of each of these chains.
 
     At most, the time of the shortest kernel is left of each, without copies and casts in it and beside it.
@@ -103,8 +109,7 @@ def saved_by_fusing(
     """
     whole = sum(row.device_ns + row.copies_ns + row.beside_ns - row.shortest_ns for row in rows)
     most = min(mean_step.busy_ns, max(0.0, mean_step.per_step(whole) - stays_ns))
-    trains = any(op.phase == "backward" for op in step_ops)
-    return (_SAVED_IN_TRAINING if trains else _SAVED) * most, most
+    return _SAVED * most, most
 
 
 def fusible(kernel_chains: Iterable[KernelChain], attention: Table[Attention]) -> list[KernelChain]:

@@ -51,6 +51,9 @@ _IN_WORKERS = (
     ),
     "requests = pool.map(prepare, inputs)    # without a loader: prepare the next input meanwhile",
 )
+_TENSORS_ONCE = """\
+frames = torch.from_numpy(np.stack(frames)).cuda()    # once: what comes again, as uint8 where it is that
+batch = frames[places].float() / 255    # then choose and convert on the GPU"""
 FAST_PROCESSOR = """\
 processor = AutoImageProcessor.from_pretrained(name, use_fast=True)    # torchvision instead of NumPy
 inputs = processor(images, device="cuda", return_tensors="pt")    # with use_fast: on the GPU"""
@@ -159,6 +162,16 @@ if step % 100 == 0: report(metric)""",
         fix_of(*_IN_WORKERS),
     ),
     Kind(
+        r"^<built-in method (tensor|as_tensor) of type",
+        fix_of(_TENSORS_ONCE, *_IN_WORKERS),
+        "torch.tensor()",
+    ),
+    Kind(
+        r"^<built-in function (array|asarray|ascontiguousarray|concatenate)>",
+        fix_of(_TENSORS_ONCE, *_IN_WORKERS),
+        "numpy.array()",
+    ),
+    Kind(
         r"^(pandas|polars|pyarrow|numpy|scipy|numba)/",
         fix_of(*_IN_WORKERS, "# or write it with tensors, on the GPU"),
     ),
@@ -243,7 +256,8 @@ class HostWork:
             return units.duration(mean_step.per_step(ns))
 
         share = units.share(mean_step.share(mean_step.per_step(row.outer_idle_ns)))
-        text = f"The GPU waits {took(row.outer_idle_ns)} of a step ({share}) for `{_short(row.outer)}`"
+        outer = self.called if self.kind.called and row.function == row.outer else _short(row.outer)
+        text = f"The GPU waits {took(row.outer_idle_ns)} of a step ({share}) for `{outer}`"
         if self.kind.called:
             text += f", which calls `{self.called}`" if row.function != row.outer else ""
         elif row.function != row.outer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stepscope.analyses.idle_gaps import Side, SpentIn
@@ -39,8 +40,6 @@ _PAUSE_NS = 1_000_000
 _LEAST_OF_PAUSE = 0.8
 _FEW_OPS = 0.25
 """Time in operators beside a pause; with more of it, Python is what calls them."""
-_NEVER_LAUNCHING_NS = 500_000
-"""No operator takes so long to launch its work: who waits for it longer waits for arithmetic."""
 
 
 def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
@@ -55,17 +54,27 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
     ]
 
 
-def partly_computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
-    """Operators of which some calls launch work and others compute on the CPU: the GPU waits long in them."""
-    return [
-        row
-        for row in step_ops
+def partly_computed_on_host(
+    step_ops: Iterable[StepOp], cpu_pauses: Iterable[CpuPause], mean_step: MeanStep
+) -> list[StepOp]:
+    """Operators of which some calls launch work and others compute on the CPU, as conversions do.
+
+    The GPU waits for them no longer than they compute in its pauses, beside those that only compute.
+    """
+    rows = list(step_ops)
+    left = sum(row.computing_ns for row in cpu_pauses if row.device == mean_step.device)
+    left -= sum(row.starved_ns for row in computed_on_host(rows))
+    mixed = [
+        replace(row, starved_ns=min(row.starved_ns, row.computing_ns))
+        for row in rows
         if row.within is None
         and 0 < row.launches < row.calls
-        and row.computing_ns >= _MOSTLY * row.host_ns
         and row.phase != "dataloader"
-        and row.starved_ns >= _NEVER_LAUNCHING_NS * row.calls
+        and min(row.starved_ns, row.computing_ns) > 0
     ]
+    whole = sum(row.starved_ns for row in mixed)
+    part = min(1.0, max(0, left) / whole) if whole else 0.0
+    return [replace(row, starved_ns=round(part * row.starved_ns)) for row in mixed] if part else []
 
 
 def around_computing(

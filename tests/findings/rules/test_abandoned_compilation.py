@@ -41,7 +41,7 @@ def test_code_is_looked_for_and_none_runs() -> None:
     assert "TORCH_LOGS" in advice.fix
     gain = STEP.gain(advice.saving)
     # 40 kernels in a row of 6 ms, of 10, become one.
-    assert (gain.low_share, gain.high_share) == pytest.approx((0.8 * 0.585, 0.585), abs=0.02)
+    assert (gain.low_share, gain.high_share) == pytest.approx((0.4 * 0.585, 0.585), abs=0.02)
 
 
 def test_a_host_that_sets_the_pace_calls_less() -> None:

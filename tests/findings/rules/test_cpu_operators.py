@@ -68,11 +68,16 @@ def test_the_python_between_them_prepares_the_same_data() -> None:
 
 
 def test_some_calls_of_an_operator_compute_and_others_launch() -> None:
-    casts = {**FEATURES, "name": "aten::to", "calls": 20, "launches": 10}
-    advice = assert_bounded(advised(casts), mean_step())
-    assert advice.saving.waited_ns[0] == 1.4 * MS
-    assert advised({**casts, "starved_ns": 9 * MS}) is None, "less than half a millisecond for each"
-    assert advised({**casts, "computing_ns": 0}) is None, "a runtime call takes the time, as at the first use"
+    casts = {**FEATURES, "name": "aten::to", "calls": 200, "launches": 10, "host_ns": 80 * MS}
+    pause = {"device": "0", "pauses": 10, "idle_ns": 16 * MS, "computing_ns": 16 * MS}
+    advice = assert_bounded(advised(casts, pauses=(pause, pause | {"device": "1"})), mean_step())
+    assert advice.saving.waited_ns[0] == pytest.approx(0.7 * 1.6 * MS), "what computes in the pauses"
+    assert "aten::to (1.60 ms" in advice.because
+    beside = {**FEATURES, "starved_ns": 12 * MS}
+    advice = assert_bounded(advised(beside, casts, pauses=(pause,)), mean_step())
+    assert advice.saving.waited_ns[0] == pytest.approx(0.7 * 1.6 * MS), "the pauses count once"
+    assert advised(casts) is None, "the GPU waits for a copy"
+    assert advised({**casts, "computing_ns": 0}, pauses=(pause,)) is None, "a runtime call takes the time"
 
 
 def test_what_it_prepares_is_copied_while_it_is_small_or_ahead() -> None:

@@ -71,27 +71,32 @@ def test_a_chain_of_kernels() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS), busy_pace())
     # 30 kernels between 9 products and the end of the step.
     assert advice.evidence["chain_length"] == 3
-    # The shortest kernel of each is left; in inference eight tenths of that go at least.
-    assert gained(advice) == pytest.approx((1.6 / 9.9, 0.2), abs=0.002)
+    # The shortest kernel of each is left; 0.4 of that goes at least.
+    assert gained(advice) == pytest.approx((0.08, 0.2), abs=0.002)
     assert [place.function for place in advice.locations] == ["f"]
 
 
 def test_casts_and_copies_of_a_chain_are_fused_with_it() -> None:
     chain = ROW | {"copies_ns": 4 * MS, "beside_ns": 6 * MS}
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(chain,)), busy_pace())
-    assert gained(advice) == pytest.approx((0.24, 0.3), abs=0.001)
+    assert gained(advice) == pytest.approx((0.12, 0.3), abs=0.001)
     loss = {**LONG, "ops": "aten::_log_softmax"}
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(ROW, loss)), busy_pace())
-    assert gained(advice) == pytest.approx((1.6 / 9.9, 0.2), abs=0.002), "another rule promises that"
+    assert gained(advice) == pytest.approx((0.08, 0.2), abs=0.002), "another rule promises that"
 
 
 def test_xla_fuses_by_itself() -> None:
     assert found(ELEMENTWISE, PRODUCTS, told=facts(kind="xplane")) is None
 
 
-def test_training_writes_results_for_backward() -> None:
-    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, ops=({"phase": "backward"},)), busy_pace())
-    assert gained(advice) == pytest.approx((1.3 / 9.9, 0.2), abs=0.002)
+@pytest.mark.parametrize("name", ["MulFunctor<c10::complex<float>>", "vector_fft_r2c<256u>"])
+def test_where_numbers_are_complex_nothing_may_be_gained(name: str) -> None:
+    transform = kernel("elementwise", 30, 1.0, name)
+    advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, transform), busy_pace())
+    assert gained(advice) == pytest.approx((0.0, 0.2), abs=0.002)
+    assert advice.certainty == "possible"
+    assert advice.evidence["kernels_per_step"] == 30
+    assert found(PRODUCTS, transform) is None
 
 
 def host_ops(*, device_ns: int) -> tuple[dict[str, Any], ...]:
@@ -179,12 +184,15 @@ def test_it_is_silent(kernels: tuple[dict[str, Any], ...]) -> None:
 )
 def test_short_chains_may_be_fused_or_not(elementwise: dict[str, Any]) -> None:
     advice = assert_bounded(found(elementwise, PRODUCTS), busy_pace())
-    assert gained(advice) == pytest.approx((0, 0.198), abs=0.001)
+    assert gained(advice) == pytest.approx((0.079, 0.198), abs=0.002)
     assert advice.certainty == "possible"
     assert "Chains of them are short" in advice.because
     assert "attention" not in advice.because + advice.fix
-    with_attention = found(elementwise, PRODUCTS, attention=({"backend": "flash"},))
-    assert "attention_mask=torch.ones_like(ids)" in assert_bounded(with_attention, busy_pace()).fix
+    with_attention = assert_bounded(
+        found(elementwise, PRODUCTS, attention=({"backend": "flash"},)), busy_pace()
+    )
+    assert "attention_mask=torch.ones_like(ids)" in with_attention.fix
+    assert gained(with_attention) == pytest.approx((0, 0.198), abs=0.001)
     little = ROW | {"device_ns": 18 * MS}
     assert found(elementwise, PRODUCTS, chains=(little,)) is None
     compiled = kernel("elementwise", 15, 3.1, "triton_poi_fused_add_0")
@@ -204,11 +212,9 @@ def test_one_long_chain_counts_where_the_others_are_short() -> None:
     many = kernel("matmul", 90, 6.0)
     advice = assert_bounded(found(ELEMENTWISE, many, chains=(LONG,)), busy_pace())
     # 3 ms in five kernels: the shortest is left.
-    assert advice.saving.device_ns == pytest.approx((0.8 * 2.9 * MS, 2.9 * MS))
+    assert advice.saving.device_ns == pytest.approx((0.4 * 2.9 * MS, 2.9 * MS))
     assert "5 kernels in a row (aten::sub, aten::pow, aten::sum, …)" in advice.because
     assert "torch.cdist" in advice.fix
-    trained = found(ELEMENTWISE, many, chains=(LONG,), ops=(FORWARD, {**FORWARD, "phase": "backward"}))
-    assert assert_bounded(trained, busy_pace()).saving.device_ns[0] == pytest.approx(0.65 * 2.9 * MS)
 
 
 def test_compiling_fuses_short_chains_beside_a_long_one() -> None:
@@ -237,7 +243,7 @@ def test_what_are_distances(ops: str, title: str) -> None:
 def test_distances_count_alone_if_most_of_the_time_is_in_them() -> None:
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG,)), busy_pace())
     assert advice.title == "Distances are computed by elementwise operators"
-    assert advice.saving.device_ns == pytest.approx((0.8 * 2.9 * MS, 2.9 * MS))
+    assert advice.saving.device_ns == pytest.approx((0.4 * 2.9 * MS, 2.9 * MS))
     longer = {**LONG, "ops": "aten::mul, aten::add", "device_ns": 40 * MS}
     both = assert_bounded(found(ELEMENTWISE, PRODUCTS, chains=(LONG, longer)), busy_pace())
     assert both.title == "Elementwise operators run as separate kernels"

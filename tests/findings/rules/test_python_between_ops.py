@@ -195,6 +195,8 @@ def test_functions_that_are_a_small_part_of_the_python_do_not_hide_the_rest() ->
             "encode() of transformers",
             "map",
         ),
+        (("<built-in method tensor of type object at 0x…>",), "torch.tensor()", "on the GPU"),
+        (("<built-in function array>",), "numpy.array()", "on the GPU"),
         (("train.py(9): rules",), "rules()", "not in every step"),
     ],
 )

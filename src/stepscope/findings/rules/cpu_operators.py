@@ -44,7 +44,8 @@ def cpu_operators(
     """Operators compute on the CPU, one after the other, while the GPU waits for the next launch.
 
     Such an operator launches nothing, and has 50 µs or more of its own or in each of those that it calls: it
-    computes, it does not only look at tensors.
+    computes, it does not only look at tensors. Where some of its calls launch work, as copies to the GPU do,
+    the others count as far as they compute while the GPU has nothing to do.
 
     Gain: on the GPU, or in worker processes, this time is gone.
 
@@ -55,7 +56,7 @@ def cpu_operators(
     - at least: seven tenths of that without copies, because each still has to be launched, or its result to
       be fetched.
     """
-    found = computed_on_host(step_ops) + partly_computed_on_host(step_ops)
+    found = computed_on_host(step_ops) + partly_computed_on_host(step_ops, cpu_pauses, mean_step)
     starved = mean_step.per_step(sum(row.starved_ns for row in found))
     around = around_computing(cpu_pauses, found, mean_step)
     if mean_step.device is None or not found or mean_step.share(COMPUTED_SURELY * starved) < least_share:

@@ -66,14 +66,16 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     - at most: the time of the shortest kernel is left of each chain, with no casts and copies in it and
       beside it. For the host, n is the number of such kernels for each matrix product, attention,
       convolution or collective.
-    - at least: 0.8 of that on the GPU; 0.65 of it if there is a backward pass, which needs results in
-      between. For the host, n is their number for each kernel of those, because a product and its gradients
-      are several kernels; 3/4 of its time goes, because calling compiled code costs time, too.
+    - at least: 0.4 of that on the GPU, because results in between are needed later, and norms over a batch
+      read their input twice. For the host, n is their number for each kernel of those, because a
+      product and its gradients are several kernels; 3/4 of its time goes, because calling compiled code costs
+      time, too.
 
     If chains are short on average, or most of their time computes distances, one of four kernels or more
     must take 5 % of the GPU's work. Where there is a better way to compute such chains than to fuse them,
     they count alone. Without any, short chains must have `least_share` of the step to save at most; at least
-    nothing is gained then, because what is compiled around them may get slower.
+    nothing is gained then if there is attention, which may get slower when it is compiled. Nor is it where
+    numbers are complex, for which the compiler writes no kernels.
     """
     if facts.kind == "xplane":  # XLA fuses operators by itself
         return None
@@ -83,11 +85,11 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
     own = fusible(kernel_chains, attention)
     distances = _are_distances(kernel_chains)
     if few or chains.length < LEAST_CHAIN or distances:
-        advice = _long_chains(mean_step, chains, own, step_ops, places_of(ops), least_share)
+        advice = _long_chains(mean_step, chains, own, places_of(ops), least_share)
         if advice or distances or not chains.calls:
             return advice
-        _, most = saved_by_fusing(mean_step, own, step_ops, chains.stays_ns)
-        saving = Saving(device_ns=(0.0, most))
+        least, most = saved_by_fusing(mean_step, own, chains.stays_ns)
+        saving = Saving(device_ns=(0.0 if attention or chains.beside_unfused else least, most))
         if chains.fused_ns > chains.time_ns or mean_step.gain(saving).high_share < least_share:
             return None
         return _short(_advice(chains, saving, mean_step, places_of(ops)), chains, mean_step, attention)
@@ -101,7 +103,6 @@ def _long_chains(
     mean_step: MeanStep,
     chains: Chains,
     own: list[KernelChain],
-    step_ops: Table[StepOp],
     places: tuple[Location, ...],
     least_share: float,
 ) -> Advice | None:
@@ -117,7 +118,7 @@ def _long_chains(
     named = list(dict.fromkeys(long.ops.split(", ")))
     better = _better(long.ops)
     # Compiling fuses the short chains, too; what computes distances in another way replaces these alone.
-    saving = Saving(device_ns=saved_by_fusing(mean_step, few if better else own, step_ops, chains.stays_ns))
+    saving = Saving(device_ns=saved_by_fusing(mean_step, few if better else own, chains.stays_ns))
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(
@@ -141,7 +142,7 @@ def _long_chains(
 
 
 def _short(advice: Advice, chains: Chains, mean_step: MeanStep, attention: Table[Attention]) -> Advice:
-    """The advice where chains are short: what is compiled around them may also get slower."""
+    """The advice where chains are short: attention that is compiled around them may also get slower."""
     most = units.duration(advice.saving.device_ns[1])
     risk = " It may cost more than that where it takes fused attention apart." if attention else ""
     return replace(
@@ -191,7 +192,7 @@ def _advice(chains: Chains, saving: Saving, mean_step: MeanStep, places: tuple[L
         because=f"{_kernels(chains, mean_step)} On average {units.tally(chains.length)} kernels in a row "
         "could be fused into one.",
         saving=saving,
-        certainty="likely",
+        certainty="possible" if chains.beside_unfused else "likely",
         fix=_fix(),
         check="stepscope show kernel_families: elementwise takes less time; its kernels are named triton_….",
         evidence={

@@ -39,7 +39,7 @@ def frozen_networks(
     copies: Table[Copy],
     step_ops: Table[StepOp],
     *,
-    least_share: float = 0.10,
+    least_share: float = 0.05,
 ) -> Advice | None:
     """Each training step first runs a network that does not learn, as a text encoder, a VAE or a teacher.
 

@@ -14,13 +14,14 @@ MUL, SUM = "vectorized_elementwise_kernel<4, MulFunctor<float>>", "reduce_kernel
 def drawn(folder: Path, *steps: list[tuple[str, str, int]]) -> list[KernelChain]:
     """Steps of operators with one kernel each, which take so many µs, one after the other."""
     drawing, at, link = Drawing(), 0, 0
-    for number, work in enumerate(steps):
+    for number, step in enumerate(steps):
         drawing.mark(number, at, 1_000)
-        for place, (op, kernel, dur) in enumerate(work):
+        for place, (op, kernel, dur) in enumerate(step):
             link += 1
             start = at + 10 + 90 * place
             drawing.op(op, start, 20).launch("cudaLaunchKernel", start + 5, 3, corr=link)
-            drawing.kernel(kernel, start + 10, dur, corr=link)
+            work = drawing.memcpy if kernel.startswith("Memcpy") else drawing.kernel
+            work(kernel, start + 10, dur, corr=link)
         at += 1_000
     return list(stepscope.open(drawing.write(folder / "drawn.json")).table("kernel_chains"))
 
@@ -65,9 +66,14 @@ def test_work_on_complex_numbers_ends_a_chain(tmp_path: Path, between: tuple[str
 
 
 def test_copies_from_the_host_are_in_no_chain(tmp_path: Path) -> None:
-    step = [("aten::mul", MUL, 20), ("aten::copy_", "Memcpy HtoD (Pageable -> Device)", 90)]
-    rows = drawn(tmp_path, [*step, ("aten::sum", SUM, 10)])
-    assert [(row.copies_ns, row.beside_ns) for row in rows] == [(0, 0)]
+    ways = [
+        "Memcpy HtoD (Pageable -> Device)",
+        "Memcpy DtoD (Device -> Device)",
+        "Memcpy DtoH (Device -> Pinned)",
+    ]
+    copies = [("aten::copy_", way, 30) for way in ways]
+    rows = drawn(tmp_path, [("aten::mul", MUL, 20), *copies, ("aten::sum", SUM, 10)])
+    assert [(row.copies_ns, row.beside_ns) for row in rows] == [(30_000, 0)], "of the device alone"
 
 
 def test_the_most_expensive_chain_is_first_and_long_ones_are_cut_short(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS
 from stepscope.analyses._windows import how_steps_were_found
-from stepscope.analyses._work_families import WORK, WORK_READS, family_of_group, work_groups
+from stepscope.analyses._work_families import WORK, WORK_READS, WorkGroup, family_of_group, work_groups
 from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -34,7 +34,8 @@ FUSED = late_pattern(r"^triton_")
 """Kernels of Inductor: these are fused already."""
 UNFUSED = late_pattern(r"c10::complex|thrust::complex|fft(?!2d_)")
 """Kernels that Inductor leaves as they are: it writes none for complex numbers. `fft2d_` are convolutions."""
-_MOVES_TO_OR_FROM_HOST = late_pattern(r"HtoD|DtoH|Host")
+_OF_THE_HOST = late_pattern(r"HtoD|DtoH|Host")
+"""Copies to it and from it."""
 LEAST_KERNEL_NS = 5_000
 """A shorter kernel takes the same time, however little it moves."""
 _MOST_OPS = 8
@@ -117,7 +118,7 @@ def kernel_chains(trace: Trace) -> Table[KernelChain]:
     Kernels under 5 µs and those that a compiler made do not count either.
     """
     families = {group["grouped"]: (family_of_group(group), group) for group in work_groups(trace)}
-    told = {grouped: _number(family, group["name"] or "") for grouped, (family, group) in families.items()}
+    told = {grouped: _number(family, group) for grouped, (family, group) in families.items()}
     numbers = {grouped: number for grouped, number in told.items() if number is not None}
     if _JOINS not in numbers.values():
         return Table.of(KernelChain, [], ["No kernel is elementwise, a norm or a reduction."])
@@ -135,10 +136,11 @@ def kernel_chains(trace: Trace) -> Table[KernelChain]:
     return Table(KernelChain, found.arrow, nothing + how_steps_were_found(trace))
 
 
-def _number(family: str, name: str) -> int | None:
+def _number(family: str, group: WorkGroup) -> int | None:
     """Whether such work ends a chain, joins one or copies in it; None where it does none of them."""
+    name = group["name"] or ""
     if family in ENDS or UNFUSED.search(name):
         return _ENDS
-    if FUSED.match(name) or _MOVES_TO_OR_FROM_HOST.search(name):
+    if FUSED.match(name) or (group["kind"] == "memcpy" and _OF_THE_HOST.search(name)):
         return None
     return _JOINS if family in JOINS else _COPIES if family == "copy" else None

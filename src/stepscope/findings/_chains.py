@@ -95,21 +95,20 @@ def saving_of(
     """What is saved if these chains are fused, on the host and on the GPU."""
     low, high = chains.parts
     host = host_part((op for op in step_ops if _in_chain(op)), step_ops)
-    least, most = saved_by_fusing(mean_step, rows, chains.stays_ns)
-    if chains.beside_unfused:
-        return fewer_calls(mean_step, (0.0, high * host), (0.0, most))
-    return fewer_calls(mean_step, (0.75 * low * host, high * host), (least, most))
+    least = 0.0 if chains.beside_unfused else 0.75 * low * host
+    return fewer_calls(mean_step, (least, high * host), saved_by_fusing(mean_step, rows, chains))
 
 
-def saved_by_fusing(mean_step: MeanStep, rows: Iterable[KernelChain], stays_ns: float = 0.0) -> Bounds:
+def saved_by_fusing(mean_step: MeanStep, rows: Iterable[KernelChain], chains: Chains | None = None) -> Bounds:
     """Time of the GPU in a mean step that goes if a compiler makes one kernel of each of these chains.
 
     At most, the time of the shortest kernel is left of each, without copies and casts in it and beside it.
-    What the optimizer and sums of gradients take (`stays_ns`) is among the chains, and stays.
+    What the optimizer and sums of gradients take (`chains`) is among them, and stays.
     """
     whole = sum(row.device_ns + row.copies_ns + row.beside_ns - row.shortest_ns for row in rows)
+    stays_ns = chains.stays_ns if chains else 0.0
     most = min(mean_step.busy_ns, max(0.0, mean_step.per_step(whole) - stays_ns))
-    return _SAVED * most, most
+    return (0.0 if chains and chains.beside_unfused else _SAVED * most), most
 
 
 def fusible(kernel_chains: Iterable[KernelChain], attention: Table[Attention]) -> list[KernelChain]:

@@ -58,7 +58,7 @@ def abandoned_compilation(
         return None
     chains = chains_of(mean_step, kernels, kernel_families, step_ops)
     host = host_part((op for op in step_ops if _can_be_fused(op)), step_ops)
-    device = saved_by_fusing(mean_step, fusible(kernel_chains, attention), chains.stays_ns)
+    device = saved_by_fusing(mean_step, fusible(kernel_chains, attention), chains)
     saving = fewer_calls(mean_step, (_SURE * host, host), device)
     if mean_step.gain(saving).high_share < _LEAST_SHARE:
         return None

@@ -88,8 +88,8 @@ def elementwise_chains(  # noqa: PLR0913, PLR0917  # one parameter for each tabl
         advice = _long_chains(mean_step, chains, own, places_of(ops), least_share)
         if advice or distances or not chains.calls:
             return advice
-        least, most = saved_by_fusing(mean_step, own, chains.stays_ns)
-        saving = Saving(device_ns=(0.0 if attention or chains.beside_unfused else least, most))
+        least, most = saved_by_fusing(mean_step, own, chains)
+        saving = Saving(device_ns=(0.0 if attention else least, most))
         if chains.fused_ns > chains.time_ns or mean_step.gain(saving).high_share < least_share:
             return None
         return _short(_advice(chains, saving, mean_step, places_of(ops)), chains, mean_step, attention)
@@ -118,7 +118,7 @@ def _long_chains(
     named = list(dict.fromkeys(long.ops.split(", ")))
     better = _better(long.ops)
     # Compiling fuses the short chains, too; what computes distances in another way replaces these alone.
-    saving = Saving(device_ns=saved_by_fusing(mean_step, few if better else own, chains.stays_ns))
+    saving = Saving(device_ns=saved_by_fusing(mean_step, few if better else own, chains))
     if mean_step.gain(saving).high_share < LEAST_GAIN:
         return None
     return Advice(

@@ -94,6 +94,7 @@ def test_where_numbers_are_complex_nothing_may_be_gained(name: str) -> None:
     transform = kernel("elementwise", 30, 1.0, name)
     advice = assert_bounded(found(ELEMENTWISE, PRODUCTS, transform), busy_pace())
     assert gained(advice) == pytest.approx((0.0, 0.2), abs=0.002)
+    assert "numbers beside them are complex" in advice.because
     assert advice.certainty == "possible"
     assert advice.evidence["kernels_per_step"] == 30
     assert found(PRODUCTS, transform) is None

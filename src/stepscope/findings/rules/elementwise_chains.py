@@ -40,6 +40,9 @@ _CDIST = "d = torch.cdist(x, y)    # distances of all pairs by a matrix product,
 _RADIUS = "edges = radius_graph(x, r, batch=batch)    # torch_geometric: near pairs of a group, not all pairs"
 _MASKS = ("aten::where", "aten::masked_fill", "aten::masked_fill_")
 _PAIRS = "scores = score(x[source], x[target])    # edges only, if most pairs are masked, as in a graph"
+_COMPLEX = (
+    " But numbers beside them are complex: the compiler writes no kernels for these, and may leave others."
+)
 _KEEPS_FUSED = f"""\
 {MASK_OF_ONES}    # transformers' encoders: without a mask,
                                                              # compiling may take their attention apart"""
@@ -190,7 +193,7 @@ def _advice(chains: Chains, saving: Saving, mean_step: MeanStep, places: tuple[L
     return Advice(
         title="Elementwise operators run as separate kernels",
         because=f"{_kernels(chains, mean_step)} On average {units.tally(chains.length)} kernels in a row "
-        "could be fused into one.",
+        "could be fused into one." + (_COMPLEX if chains.beside_unfused else ""),
         saving=saving,
         certainty="possible" if chains.beside_unfused else "likely",
         fix=_fix(),

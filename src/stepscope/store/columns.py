@@ -106,14 +106,15 @@ def _repeated(value: int, kind: pa.DataType) -> pa.Array:
 
 
 def repeated(value: int, rows: int, kind: pa.DataType) -> pa.Array:
-    """One number for all rows; batches that have the same share their memory."""
+    """One number for all rows; large batches that have the same share their memory.
+
+    A small one has its own: thousands of them, each with another number, would keep as many large arrays.
+    """
     import pyarrow as pa
 
-    return (
-        _repeated(value, kind).slice(0, rows)
-        if rows <= ROW_GROUP
-        else pa.repeat(pa.scalar(value, kind), rows)
-    )
+    if ROW_GROUP // 8 <= rows <= ROW_GROUP:
+        return _repeated(value, kind).slice(0, rows)
+    return pa.repeat(pa.scalar(value, kind), rows)
 
 
 def bits_of(array: pa.Array) -> tuple[Buffer, Buffer | None, int, int]:

@@ -15,6 +15,7 @@ from tests.drawing import Drawing
 from tests.trying import some
 
 from stepscope import memory
+from stepscope.cli import supervision
 from stepscope.cli.main import main
 from stepscope.errors import OutOfMemoryError, StepscopeError
 from stepscope.findings import build
@@ -102,6 +103,20 @@ def test_what_counts_as_lack_of_memory() -> None:
         assert not memory.is_lack_of_memory(other)
 
 
+@pytest.mark.parametrize(
+    "said, lacks",
+    [
+        ("stepscope: there is no file out of memory.json\n  hint: type another\n", False),
+        ("stepscope: there is not\nTraceback (most recent call last):\n  …\nMemoryError\n", True),
+        ("Traceback (most recent call last):\n  …\nMemoryError\n", True),
+        ("Traceback (most recent call last):\n  …\nSystemError: error return without exception set\n", True),
+        ("Traceback (most recent call last):\n  …\nKeyError: 3\n", False),
+    ],
+)
+def test_a_child_tells_of_memory_in_its_messages_or_instead_of_them(said: str, lacks: bool) -> None:
+    assert supervision._tells_of_memory(said) is lacks
+
+
 def test_a_rule_that_lacks_memory_is_no_rule_that_did_not_run() -> None:
     with pytest.raises(OutOfMemoryError):
         build.crashed("a-rule", memory.not_enough())
@@ -118,7 +133,16 @@ def test_the_database_takes_a_share_of_what_is_left(monkeypatch: pytest.MonkeyPa
 
 # ------------------------------------------------ bombs
 
-QUICK = ("header_lists", "header_texts", "long_names", "long_args", "long_layouts", "categories", "damages")
+QUICK = (
+    "threads",
+    "header_lists",
+    "header_texts",
+    "long_names",
+    "long_args",
+    "long_layouts",
+    "categories",
+    "damages",
+)
 """Those that blew up even when they are small."""
 
 
@@ -133,7 +157,7 @@ def check_bomb(name: str, size: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", some(QUICK, 3))
+@pytest.mark.parametrize("name", some(QUICK, 4))
 def test_a_small_bomb_takes_little_memory(name: str, tmp_path: Path) -> None:
     path = write(name, tmp_path / f"{name}.json.gz", 96 * MIB)
     read = take(["ingest", str(path)], tmp_path / "cache")

@@ -144,7 +144,8 @@ def check_remade(whole: Whole, place: Path, seed: int, told: pytest.LogCaptureFi
     assert trace.meta.sources[0].events == 4 * (2 + 6 * 3 + 1)
     if name.partition(".")[0] not in MADE:
         assert len(told.messages) == 1
-        assert name in told.messages[0]
+        # Where a sum was changed, the file does not have it: which of the two is wrong cannot be told.
+        assert name in told.messages[0] or (name == "sums.txt" and "checksum" in told.messages[0])
         assert "made again" in told.messages[0]
     told.clear()
     stepscope.open(profile, store=place).check_stored()

@@ -26,6 +26,9 @@ _MODEST = {
     "MALLOC_ARENA_MAX": "1",
 }
 _LOOK_S, _STUCK_S = 5, 30
+_TRACEBACK = "Traceback (most recent call last):"
+_LOST_ERROR = "SystemError: error return without exception set"
+"""What Python says where it could not make the exception that memory is lacking."""
 _CRASHES = (
     -signal.SIGKILL,
     -signal.SIGSEGV,
@@ -67,8 +70,12 @@ def _processor_time(pid: int) -> str:
 
 
 def _tells_of_memory(text: str) -> bool:
-    """Whether it is a traceback, or lines of a library, about memory: our own messages quote users."""
-    return not text.startswith("stepscope: ") and is_lack_of_memory(text)
+    """Whether it is a traceback, or lines of a library, about memory: our own messages quote users.
+
+    Memory may also be lacking while a message is written.
+    """
+    ours = text.startswith("stepscope: ") and f"\n{_TRACEBACK}" not in text
+    return not ours and (is_lack_of_memory(text) or _LOST_ERROR in text)
 
 
 def supervised() -> int:

@@ -8,6 +8,7 @@ from stepscope.analyses import analysis
 from stepscope.analyses._device_time import STEPS
 from stepscope.analyses._windows import how_steps_were_found
 from stepscope.analyses._work_families import WORK, WORK_READS, WorkGroup, family_of_group, work_groups
+from stepscope.costs.families import is_of_host
 from stepscope.patterns import late_pattern
 from stepscope.records import dataclass
 from stepscope.store.trace import Trace
@@ -34,8 +35,6 @@ FUSED = late_pattern(r"^triton_")
 """Kernels of Inductor: these are fused already."""
 UNFUSED = late_pattern(r"c10::complex|thrust::complex|fft(?!2d_)")
 """Kernels that Inductor leaves as they are: it writes none for complex numbers. `fft2d_` are convolutions."""
-_OF_THE_HOST = late_pattern(r"HtoD|DtoH|Host")
-"""Copies to it and from it."""
 LEAST_KERNEL_NS = 5_000
 """A shorter kernel takes the same time, however little it moves."""
 _MOST_OPS = 8
@@ -141,6 +140,6 @@ def _number(family: str, group: WorkGroup) -> int | None:
     name = group["name"] or ""
     if family in ENDS or UNFUSED.search(name):
         return _ENDS
-    if FUSED.match(name) or (group["kind"] == "memcpy" and _OF_THE_HOST.search(name)):
+    if FUSED.match(name) or is_of_host(group["kind"], name):
         return None
     return _JOINS if family in JOINS else _COPIES if family == "copy" else None

@@ -289,9 +289,8 @@ def _from_one_place(called: pa.Table, stretch: _Stretch) -> _Stretch:
     import pyarrow.compute as pc
 
     first, period, length = stretch
-    nodes = called["node"].slice(first, length)
-    same = pc.equal(nodes.slice(0, length - period), nodes.slice(period))
-    agree = pc.cumulative_sum(pc.cast(pc.fill_null(same, False), "int64"))
+    same = pc.fill_null(_same(called["node"].slice(first, length), period), False)
+    agree = pc.cumulative_sum(pc.cast(same, "int64"))
     ends = agree[period - 1 :: period].to_pylist()
     begin, most, since = 0, 0, 0
     for turn, (before, until) in enumerate(pairwise([0, *ends])):
@@ -434,11 +433,17 @@ def _lookup(names: list[str | None]) -> str | None:
 
 
 def _agrees(values: Any, period: int) -> bool:
-    """Whether what is one period apart is the same."""
+    """Whether what is one period apart is the same, but for little."""
     import pyarrow.compute as pc
 
-    same = pc.equal(values.slice(0, len(values) - period), values.slice(period))
-    return bool((pc.mean(pc.cast(same, "float64")).as_py() or 0.0) >= _SAME)
+    return bool((pc.mean(pc.cast(_same(values, period), "float64")).as_py() or 0.0) >= _SAME)
+
+
+def _same(values: Any, period: int) -> Any:
+    """For each value whether the one that is a period later is the same; NULL where one of them is."""
+    import pyarrow.compute as pc
+
+    return pc.equal(values.slice(0, len(values) - period), values.slice(period))
 
 
 def _told(inside: pa.Table, number: int, period: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import re
 
 from stepscope.patterns import late_pattern
 
-__all__ = ["FAMILIES", "family_of"]
+__all__ = ["FAMILIES", "family_of", "is_of_host"]
 
 FAMILIES = (
     "matmul",
@@ -148,6 +148,11 @@ def family_of(kernel: str | None, op: str | None = None) -> str:
     if family in ("matmul", "reduction") and op and _PART_OF_CONVOLUTION.search(op):
         return "convolution"
     return family
+
+
+def is_of_host(kind: str, name: str | None) -> bool:
+    """Whether device work of this kind and name is a copy to the host or from it."""
+    return kind == "memcpy" and any(way in (name or "") for way in ("HtoD", "DtoH", "Host"))
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+from stepscope.costs.families import is_of_host
 from stepscope.costs.op_work import OpWork
 from stepscope.costs.operators import Cost, cost_of
 from stepscope.costs.precision import UNKNOWN, operands, precision_of
@@ -116,7 +117,7 @@ def _priced(work: OpWork, device: Device) -> Priced:
         if peak is None:
             reason = reason or why_not or f"no peak is known for {data_type}"
     memory_ns = None
-    if _crosses(work):
+    if is_of_host(work.kind, work.kernel):
         reason = "a copy between host and device, bound by their link"
     elif cost.bytes is not None and accelerator.bytes_per_s:
         memory_ns = cost.bytes / accelerator.bytes_per_s * 1e9
@@ -140,14 +141,10 @@ def _cost(work: OpWork) -> Cost:
         return Cost(cost.family, cost.shapes, cost.type, 0, None, reason=why)
     if cost.flops is None and work.kind in ("memcpy", "memset"):
         # Copies and fills say themselves what they move; inside a device they read and write.
-        ways = 2 if work.kind == "memcpy" and not _crosses(work) else 1
+        ways = 2 if work.kind == "memcpy" and not is_of_host(work.kind, work.kernel) else 1
         moved = ways * sum(work.moved_bytes) // max(sum(work.calls), 1)
         return Cost("copy", cost.shapes, cost.type, 0, moved or None, reason=None if moved else cost.reason)
     return cost
-
-
-def _crosses(work: OpWork) -> bool:
-    return work.kind == "memcpy" and any(way in (work.kernel or "") for way in ("HtoD", "DtoH", "Host"))
 
 
 def _data_type(work: OpWork, cost: Cost) -> tuple[str | None, str | None]:

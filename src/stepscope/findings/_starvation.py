@@ -55,18 +55,20 @@ def computed_on_host(step_ops: Iterable[StepOp]) -> list[StepOp]:
 
 
 def partly_computed_on_host(
-    step_ops: Iterable[StepOp], cpu_pauses: Iterable[CpuPause], mean_step: MeanStep
+    step_ops: Iterable[StepOp],
+    computed: Iterable[StepOp],
+    cpu_pauses: Iterable[CpuPause],
+    mean_step: MeanStep,
 ) -> list[StepOp]:
     """Operators of which some calls launch work and others compute on the CPU, as conversions do.
 
     The GPU waits for them no longer than they compute in its pauses, beside those that only compute.
     """
-    rows = list(step_ops)
     left = sum(row.computing_ns for row in cpu_pauses if row.device == mean_step.device)
-    left -= sum(row.starved_ns for row in computed_on_host(rows))
+    left -= sum(row.starved_ns for row in computed)
     mixed = [
         replace(row, starved_ns=min(row.starved_ns, row.computing_ns))
-        for row in rows
+        for row in step_ops
         if row.within is None
         and 0 < row.launches < row.calls
         and row.phase != "dataloader"

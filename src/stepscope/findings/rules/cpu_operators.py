@@ -56,7 +56,8 @@ def cpu_operators(
     - at least: seven tenths of that without copies, because each still has to be launched, or its result to
       be fetched.
     """
-    found = computed_on_host(step_ops) + partly_computed_on_host(step_ops, cpu_pauses, mean_step)
+    found = computed_on_host(step_ops)
+    found += partly_computed_on_host(step_ops, found, cpu_pauses, mean_step)
     starved = mean_step.per_step(sum(row.starved_ns for row in found))
     around = around_computing(cpu_pauses, found, mean_step)
     if mean_step.device is None or not found or mean_step.share(COMPUTED_SURELY * starved) < least_share:
